@@ -82,7 +82,7 @@ class SimulatedCells:
         else:
             direct = CallsOfCell(self.process, self.machine.state, cell)
             store = RetryingStore(direct, self.process, SimulatedIds(world.rng), budget_seconds=plan.budget_seconds)
-        return CellStorage(store, SimulatedBlobs(self.process, self.machine.blobs))
+        return CellStorage(store, SimulatedBlobs(self.process, self.machine.blobs, cell))
 
     def location(self, cell: str) -> str | None:
         return cell if cell in self.cells else None

@@ -8,6 +8,7 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
+from hourwheel.log_names import cell_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
 from hourwheel.model.pulls import Pulled, PullResult, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
@@ -218,9 +219,17 @@ class History:
             lost = history.pulls[row].value.outcome in {EXPIRED, UNREADABLE} or self.audit.gone(
                 history.source, history.member
             )
+            # A claim whose answer was lost in the outage of a cell is not known to be one.
+            lost = lost or (partition, row) in verb.unanswered or self._unread(verb, history, row)
             if (partition, row) not in handed_out and not lost:
                 raise Violation("4", f"a pull claimed {partition} row {row} and did not hand it out")
         return held
+
+    def _unread(self, verb: Verb, history: PullHistory, row: int) -> bool:
+        """Returns whether the messages of a claim are in objects of a cell that did not answer."""
+        rows = self.audit.rows(history.source)
+        large = any(rows[row_no].row.large_batch is not None for row_no, _ in history.pulls[row].positions)
+        return large and cell_of(history.source) in verb.unread
 
     def _check_answer(self, group: str, result: PullResult) -> None:
         """Checks that an answer is within its bound, except for a first message that alone exceeds it."""

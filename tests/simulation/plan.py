@@ -182,6 +182,8 @@ _PAUSED = 0.15
 """The share of plans with pauses."""
 _MOVED = 0.12
 """The share of plans with other cells, to which queues move."""
+_CUT_OFF = 0.5
+"""The share of plans with other cells in which a cell is out of reach from time to time."""
 _ARCHIVED = 0.15
 """The share of plans with an archive."""
 _BROADCAST = 0.12
@@ -211,6 +213,7 @@ def draw(seed: int) -> Plan:
     rng = Random(seed ^ 0x1A26E)
     plan = enlarged(plan, rng) if rng.random() < 0.1 else plan
     plan = moved(plan, Random(seed ^ 0xCE11))
+    plan = with_outages(plan) if plan.cells and Random(seed ^ 0x0FF).random() < _CUT_OFF else plan
     plan = damaged(plan) if rng.random() < 0.1 and not plan.archivists else plan
     plan = replace(plan, concurrency=rng.choice((1, 1, 2, 3))) if plan.couriers else plan
     rng = Random(seed ^ 0x02DE2)
@@ -242,8 +245,7 @@ def with_cells(plan: Plan, cells: int) -> Plan:
 
 
 def with_outages(plan: Plan) -> Plan:
-    """Returns the plan with cells that are out of reach from time to time. Not drawn: a pull that loses a cell behind
-    its claim answers without it, which the history of a consumer does not know."""
+    """Returns the plan with cells that are out of reach from time to time."""
     return replace(plan, moves=(*plan.moves, "outage", "outage"))
 
 

@@ -127,7 +127,10 @@ class Rules:
             raise Violation("4", f"{history.partition}: with pull row {row}, {leased} messages are leased at once")
 
     def _counted(self, history: "PullHistory", row: int, other: "PullHistory", number: int, verb: Verb) -> bool:
-        if other is history or self.plan.transactional or (other.partition, number) in verb.claims:
+        if other is history or (self.plan.transactional and not self.plan.cells):
+            return True
+        # Threads of a pusher claim at one time, as processes do.
+        if (other.partition, number) in verb.claims and not (verb.name == "push" and self.plan.concurrency > 1):
             return True
         return other.pulls[number].at <= verb.at
 

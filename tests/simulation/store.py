@@ -6,15 +6,15 @@ actor may crash or be paused before or after each of them.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled
+from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled, Unavailable
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.world import Crashed, Process, Verb, Violation, World
@@ -348,7 +348,21 @@ class SimulatedStore(Connection):
         # A late effect belongs to the verb that requested it.
         if key.table is Table.SCHEDULE:
             self._show(key.partition, [key.sort])
-        return self.call("put", key, lambda: self.state.put(self.process.verb, key, record, expect))
+        if key.table is not Table.PULL:
+            return self.call("put", key, lambda: self.state.put(self.process.verb, key, record, expect))
+        with self._noting(key):
+            return self.call("put", key, lambda: self.state.put(self.process.verb, key, record, expect))
+
+    @contextmanager
+    def _noting(self, key: Key) -> Iterator[None]:
+        """Records that the verb does not know whether its claim is stored, while the last try has no answer."""
+        claim = (key.partition, int(key.sort))
+        try:
+            yield
+            self.process.verb.unanswered.discard(claim)
+        except Unavailable:
+            self.process.verb.unanswered.add(claim)
+            raise
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         return self.call("delete", key, lambda: self.state.delete(key, expect))
@@ -474,9 +488,16 @@ class CellStore(CallsOfCell, TransactionalStore):
 class SimulatedBlobs(Connection):
     """Implements ``Blobs`` over one dictionary."""
 
-    def __init__(self, process: Process, blobs: MemoryBlobs) -> None:
+    def __init__(self, process: Process, blobs: MemoryBlobs, cell: str = "") -> None:
         super().__init__(process)
         self._blobs = blobs
+        self._cell = cell
+
+    def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
+        if self.world.now_ms < self.world.outages.get(self._cell, 0):
+            self.process.verb.unread.add(self._cell)
+            raise Throttled(f"simulated: the objects of cell {self._cell} are out of reach")
+        return super().call(name, about, effect)
 
     def put(self, key: str, data: bytes) -> None:
         self.call("blob put", key, lambda: self._blobs.put(key, data))

@@ -49,6 +49,10 @@ class Verb:
     during a delivery, another thread may have the next attempt."""
     raised: int = 0
     """The number of errors that the target has raised and the library has not reported yet."""
+    unanswered: set[tuple[str, int]] = field(default_factory=set)
+    """The rows of pull logs that the verb has put without an answer: it may not know that a claim is its own."""
+    unread: set[str] = field(default_factory=set)
+    """The cells whose objects did not answer the verb."""
     seen: dict[str, set[int]] = field(default_factory=dict)
     """The rows of schedule logs that the verb has read, or has settled itself."""
 

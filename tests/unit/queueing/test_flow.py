@@ -1,5 +1,6 @@
 """No group leases more messages than its limits allow, whatever process pulls, and retries count."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.pulls import PullRequest, PullResult, Settlement
-from hourwheel.ports import CellStorage, Record, Table
+from hourwheel.ports import CellStorage, Key, Record, Refused, Table
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -130,6 +131,33 @@ def test_a_claim_that_comes_in_between_is_counted(scans_before: int) -> None:
     mine = pulled(bench.cell)
     store.act = None
     assert size(mine) + sum(map(size, theirs)) == 5
+
+
+class LosesARace(CallByCall):
+    """A store in which another claim takes the pull row just before the first put into this partition."""
+
+    rival: Callable[[], object] | None = None
+    partition = ""
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        if self.rival is not None and key.partition == self.partition:
+            rival, self.rival = self.rival, None
+            rival()
+        return super().put(key, record, expect=expect)
+
+
+def test_a_claim_that_lost_a_race_is_not_made_in_another_log_within_the_limits_of_before() -> None:
+    bench = Bench(store := LosesARace(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    limited(bench, "retried", max_in_flight=1)
+    bench.settle(pulled(bench.cell).pulls[0], retry=[0])
+    bench.send("new")
+    other = bench.another_process()
+    store.partition = "billing~1@orders~1/retry/billing~1"
+    theirs: list[PullResult] = []
+    store.rival = lambda: theirs.append(pulled(other))
+    mine = pulled(bench.cell)
+    assert [size(result) for result in theirs] == [1]
+    assert (size(mine), mine.limited_by) == (0, "max_in_flight")
 
 
 def test_a_second_has_no_more_messages_than_the_rate_and_an_unused_one_is_not_saved_up(bench: Bench) -> None:

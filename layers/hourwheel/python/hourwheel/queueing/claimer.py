@@ -1,5 +1,6 @@
 """Settles what a pull settles and claims what it asks for, from the logs that may have messages."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,10 @@ from hourwheel.queueing.flow import FlowControl, is_current
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
 from hourwheel.queueing.orders import Orders
-from hourwheel.queueing.pull_log import Claim, ClaimRequest, Nothing, PullLog, pull_logs
+from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import DecidedSettlement, Settlements, settled_logs
+
+_logger = logging.getLogger("hourwheel")
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,14 @@ class Claimer:
 
     def _by_cell(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
         cells = names_by_cell([*settled_logs(opened, look.subject, look.group), *logs])
-        if len(cells) <= 1:
+        if len(cells) <= 1 and (opened or not logs or cell_of(cells[0][0]) == HOME):
             return self._settle_and_claim(look, opened, list(logs.values()))
         # A settlement and a claim in several cells take a transaction each.
         if opened:
             look = self._settle_and_claim(look, opened, [])
         for names in cells:
+            if look.rows and look.limited:
+                break  # what the limits of the group leave may have changed
             look = self._claim_in_cell(look, [logs[name] for name in names if name in logs])
         return look
 
@@ -135,21 +140,16 @@ class Claimer:
         messages, size = self._room(look)
         more = False
         for log in [*retries, *queues[turn:], *queues[:turn]]:
-            try:
-                request = ClaimRequest(
-                    self.request.consumer,
-                    messages,
-                    size,
-                    self.request.lease_seconds * 1_000,
-                    strict_bytes=bool(look.claims),
-                    only_row=look.rows.get(log.partition),
-                )
-                result = claim_in_order(self.orders, log, request) if log.group.ordered else log.claim(request)
-            except Corrupt as error:
-                if not look.claims:
-                    raise
-                # The messages claimed so far must be handed out: nobody else gets them before their lease ends.
-                unreadable(log.context, log.source.name, log.tail().position.row_no, 0, error)
+            request = ClaimRequest(
+                self.request.consumer,
+                messages,
+                size,
+                self.request.lease_seconds * 1_000,
+                strict_bytes=bool(look.claims),
+                only_row=look.rows.get(log.partition),
+            )
+            result = self._claim_from(log, request, alone=not look.claims)
+            if result is None:
                 return True
             more = more or result.limited
             if result.nothing is not None:
@@ -160,7 +160,25 @@ class Claimer:
                 size -= result.claim.answer_bytes
                 if messages <= 0 or size <= 0 or self.single:
                     return True
+            elif result.limited and look.rows:
+                return True  # another claim came first: the limits of the group leave fewer messages now
         return more
+
+    def _claim_from(self, log: PullLog, request: ClaimRequest, *, alone: bool) -> ClaimResult | None:
+        """Claims from one log. An error passes through where the claim is ``alone``. Otherwise returns None,
+        because the messages claimed before must be handed out: nobody else gets them before their lease ends."""
+        try:
+            return claim_in_order(self.orders, log, request) if log.group.ordered else log.claim(request)
+        except Corrupt as error:
+            if alone:
+                raise
+            unreadable(log.context, log.source.name, log.tail().position.row_no, 0, error)
+        except (Unavailable, Broken) as error:
+            # A transaction that failed has claimed nothing.
+            if alone or log.context.later is not None:
+                raise
+            _logger.warning("a pull from %s ended early: %s", log.source.name, error)
+        return None
 
     def _room(self, look: Look) -> tuple[int, int]:
         """Returns how many messages, and how many bytes of them, fit into the answer beside those claimed so far."""

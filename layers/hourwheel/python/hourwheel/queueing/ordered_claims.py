@@ -4,6 +4,9 @@ A claim is safe whatever else happens meanwhile, because what it has read stays 
 parked one stays parked until a row behind takes it, and a row behind would have the number that this claim needs.
 """
 
+from contextlib import nullcontext, suppress
+
+from hourwheel.errors import Broken, Unavailable
 from hourwheel.faults import unreadable
 from hourwheel.logs.cas import Versioned
 from hourwheel.queueing.order_state import OrderState
@@ -90,7 +93,10 @@ def _stored(
     row = stored.value
     assert isinstance(row, OrderedRow)
     state.follow(state.row_no, row, stored.token, chosen.divided)
-    orders.save(log, state)
+    # A claim that is stored must be handed out: a snapshot that is not saved costs later readers some rows. A failure
+    # within a transaction undoes the claim, too.
+    with nullcontext() if log.context.later is not None else suppress(Unavailable, Broken):
+        orders.save(log, state)
     orders.claimed(log, state, Versioned(row, stored.token))
     for row_no, (count, error) in chosen.unreadable.items():
         unreadable(log.context, log.source.name, row_no, count, error)

@@ -8,10 +8,11 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
-from hourwheel.errors import Broken, Unavailable
+from hourwheel.errors import Broken, CellUnavailable, HourwheelError, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import CompactPullResult, LimitedBy, PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
@@ -152,10 +153,29 @@ class Puller:
         """Settles and claims once, and reads the messages that it claimed."""
         look = self._taken(request, opened, pushing)
         answers = Answers(self.context, self.secret, look.subject, look.group)
-        pulls = [answer(answers, log, claim) for log, claim in look.claims]
-        readable = [pulled for pulled in pulls if pulled is not None]
-        more = look.limited or len(readable) < len(pulls)
-        return _LookResult(look.settled, readable, more, look.limit, look.due_ms)
+        pulls, failed = self._answered(look, partial(answer, answers))
+        more = look.limited or len(pulls) + failed < len(look.claims)
+        return _LookResult(look.settled, pulls, more, look.limit, look.due_ms)
+
+    def _answered(self, look: Look, answer: Callable[[PullLog, Claim], A | None]) -> tuple[list[A], int]:
+        """Returns the answers to the claims whose messages can be read, and the number of claims of which a storage did
+        not answer: the messages of those come again when their leases end. Raises if the storage is that of the home
+        cell, and no claim can be answered."""
+        pulls: list[A] = []
+        errors: list[HourwheelError] = []
+        for log, claim in look.claims:
+            try:
+                pulled = answer(log, claim)
+            except (Unavailable, Broken) as error:
+                _logger.warning("messages that were pulled from %s cannot be read now: %s", log.source.name, error)
+                errors.append(error)
+            else:
+                pulls += [] if pulled is None else [pulled]
+        if not pulls:
+            for failure in errors:
+                if not isinstance(failure, CellUnavailable):
+                    raise failure
+        return pulls, len(errors)
 
     def _taken(self, request: PullRequest, opened: Sequence[DecidedSettlement], pushing: bool) -> Look:
         # Looked up for each look: during a wait the subject may get more queues, or be deleted and created again.
