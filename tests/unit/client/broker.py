@@ -264,7 +264,9 @@ class Broker:
         if "extend_seconds" in entry:
             lease.until = time.monotonic() + entry["extend_seconds"]
             return {"status": "extended", "lease_until": NOW}
-        release, dead = (set(entry.get(name, ())) for name in ("release", "dead"))
+        release = set(entry.get("release", ()))
+        details = {each["index"]: each["detail"] for each in entry.get("dead", ()) if not isinstance(each, int)}
+        dead = {each if isinstance(each, int) else each["index"] for each in entry.get("dead", ())}
         retry = {each if isinstance(each, int) else each["index"]: each for each in entry.get("retry", ())}
         moved = set(retry) | release | dead
         acked = set(entry["ack"]) if "ack" in entry else lease.left - moved
@@ -277,7 +279,7 @@ class Broker:
             else:
                 group.backing_off.append((retry[index]["delay"], lease.messages[index]))
         for index in sorted(dead):
-            self._bury(group, lease.messages[index], "rejected")
+            self._bury(group, {**lease.messages[index], "detail": details.get(index)}, "rejected")
         group.acked += [lease.messages[index].get("body", "") for index in sorted(acked)]
         lease.left -= acked | moved
         lease.last = entry

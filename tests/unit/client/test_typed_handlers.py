@@ -31,7 +31,10 @@ def test_what_does_not_fit_becomes_a_dead_letter_without_retries(
         ('{"order": "x"}', 1),
         ("paid", 1),
     ]
-    assert "order must be a whole number, got text" in caplog.text
+    misfit = "the body does not fit Order: order must be a whole number, got text"
+    assert misfit in caplog.text
+    assert group(server).dead[0]["detail"] == misfit
+    assert group(server).dead[1]["detail"] == "the body does not fit Order: the body is not JSON in UTF-8 (byte 0)"
 
 
 def test_a_batch_holds_what_fits_and_the_rest_becomes_dead_letters(server: FakeServer) -> None:
@@ -44,7 +47,7 @@ def test_a_batch_holds_what_fits_and_the_rest_becomes_dead_letters(server: FakeS
     with RunningBatches(server, bill):
         server.wait_until(lambda broker: settled(broker, 2) and group(server).dead)
     assert seen == [(1, '{"order": 1}'), (2, '{"order": 2}')]
-    assert [letter["body"] for letter in group(server).dead] == ["paid"]
+    assert [(letter["body"], "is not JSON" in letter["detail"]) for letter in group(server).dead] == [("paid", True)]
 
 
 def test_a_batch_in_which_nothing_fits_calls_no_handler(server: FakeServer) -> None:

@@ -49,7 +49,7 @@ from hourwheel.client.records.scheduled import PendingCounts, PendingHour, Sched
 from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.client.records.trace import GroupTrace, MessageTrace, TraceEvent, TracePage
 from hourwheel.model.lag import ConsumerLag, QueueLag
-from hourwheel.model.pulls import RetryLater, Settled, Settlement
+from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 from hourwheel.route_records import (
     CellContent,
     CellDescription,
@@ -113,6 +113,7 @@ __all__ = [
     "QueueLag",
     "Received",
     "Reject",
+    "Rejection",
     "Retry",
     "RetryLater",
     "RetryPolicy",

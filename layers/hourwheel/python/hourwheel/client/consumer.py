@@ -266,7 +266,7 @@ class Consumer:
         if isinstance(error, Reject):
             _log.info("%s rejected: %s", named, error)
             for message in messages:
-                message.dead()
+                message.dead(detail=str(error))
             return
         delay = None
         if isinstance(error, Retry):
@@ -330,7 +330,7 @@ class _Loop(Iterator[Delivery]):
 
 def _give_up(message: Delivery, error: Reject) -> None:
     _log.info("%s rejected: %s", _named([message]), error)
-    message.dead()
+    message.dead(detail=str(error))
 
 
 def _named(messages: list[Delivery]) -> str:

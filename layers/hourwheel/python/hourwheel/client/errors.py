@@ -231,7 +231,8 @@ class NotSent(ClientError):
 
 
 class Reject(Exception):
-    """Raised by a handler whose message can never be handled: the message becomes a dead letter.
+    """Raised by a handler whose message can never be handled: the message becomes a dead letter, with the text of the
+    error as its ``detail``.
 
     Example:
         >>> def bill(message):

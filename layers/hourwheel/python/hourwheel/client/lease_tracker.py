@@ -16,9 +16,10 @@ from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.client.records.messages import Pull, Received
 from hourwheel.client.records.packed import UNDECODABLE, PackedPull
 from hourwheel.model.fields import Delay as WireDelay
-from hourwheel.model.pulls import RetryLater, Settled, Settlement
+from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 
 MOST_RECEIPTS = 1_000  # the limit of one request
+MOST_DETAIL_CHARACTERS = 1_000  # the server refuses longer ones
 
 _RETRY_LINGER_SECONDS = 0.05  # short: the delay of a retry begins when the server learns of it
 
@@ -144,15 +145,20 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         """
         self._lease.decide(self, DeliveryOutcome.RETRY, None if delay is None else checked_retry_delay(delay))
 
-    def dead(self) -> None:
-        """Gives the message up: it becomes a dead letter of the group.
+    def dead(self, *, detail: str | None = None) -> None:
+        """Gives the message up: it becomes a dead letter of the group. ``detail`` says why, in up to 1,000 characters,
+        and stands in the dead letter.
 
         Raises nothing.
 
         Example:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
-            ...     next(iter(messages)).dead()
+            ...     next(iter(messages)).dead(detail="the order is empty")
         """
+        if detail:
+            self._lease.details.setdefault(
+                self._index, detail.encode(errors="replace").decode()[:MOST_DETAIL_CHARACTERS]
+            )
         self._lease.decide(self, DeliveryOutcome.DEAD, None)
 
     def __repr__(self) -> str:
@@ -176,6 +182,7 @@ class Lease:
         self.undecided = set(range(self.messages))
         self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
         self.delays: dict[int, WireDelay] = {}
+        self.details: dict[int, str] = {}
         self.unsent_since: float | None = None
         self.urgent = False
         self.asked: Settlement | None = None
@@ -205,7 +212,7 @@ class Lease:
                 ack=sorted(self.unsent[DeliveryOutcome.ACK]) if named else None,
                 retry=[self._retry(index) for index in sorted(self.unsent[DeliveryOutcome.RETRY])] or None,
                 release=sorted(self.unsent[DeliveryOutcome.RELEASE]) or None,
-                dead=sorted(self.unsent[DeliveryOutcome.DEAD]) or None,
+                dead=[self._dead(index) for index in sorted(self.unsent[DeliveryOutcome.DEAD])] or None,
             )
             self.unsent = {outcome: [] for outcome in DeliveryOutcome}
             self.unsent_since = None
@@ -216,6 +223,10 @@ class Lease:
     def _retry(self, index: int) -> int | RetryLater:
         delay = self.delays.get(index)
         return index if delay is None else RetryLater(index=index, delay=delay)
+
+    def _dead(self, index: int) -> int | Rejection:
+        detail = self.details.get(index)
+        return index if detail is None else Rejection(index=index, detail=detail)
 
 
 _lease_of = operator.attrgetter("_lease")

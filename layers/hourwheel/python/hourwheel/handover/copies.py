@@ -99,7 +99,8 @@ def row_builder(
         originals = read_messages(context, source, queue, transfer.picks, strict=strict)
         for pick, message in originals if attempts else ():
             message.attempt = (attempts or {}).get(pick, message.attempt)
-        messages = [_changed(message, transfer) for _, message in originals]
+        details = dict(zip(transfer.picks, transfer.details, strict=True)) if transfer.details else {}
+        messages = [_changed(message, transfer, details.get(pick)) for pick, message in originals]
         entry = b""
         if messages and transfer.due_times is not None:
             indexes = {pick: i for i, pick in enumerate(transfer.picks)}
@@ -111,11 +112,11 @@ def row_builder(
     return make
 
 
-def _changed(message: Message, transfer: Transfer) -> Message:
+def _changed(message: Message, transfer: Transfer, detail: str | None) -> Message:
     if transfer.kind == RETRY:
         return msgspec.structs.replace(message, attempt=message.attempt + 1)
     if transfer.kind in (RELEASED, MOVED):
         return message
     if transfer.kind == REDRIVE:
-        return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None)
-    return msgspec.structs.replace(message, died_at=rfc3339(transfer.at_ms), reason=transfer.kind)
+        return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None, detail=None)
+    return msgspec.structs.replace(message, died_at=rfc3339(transfer.at_ms), reason=transfer.kind, detail=detail)

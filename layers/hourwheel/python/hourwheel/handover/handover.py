@@ -30,7 +30,8 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A reservation in a target log, as its source remembers it.
 
     ``picks`` are the [row_no, index] positions of the messages in the source log. ``kind`` is one of the kinds in
-    ``copies.py``. ``due_times`` is their entry if the target is a schedule log. The transfer fixes time and expiry of
+    ``copies.py``. ``due_times`` is their entry if the target is a schedule log. ``details`` says of each message why it
+    was rejected, or is empty. The transfer fixes time and expiry of
     the row, so that every process puts the same row.
     """
 
@@ -43,6 +44,7 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     expires_ms: int
     picks: tuple[tuple[int, int], ...]
     due_times: DueTimes | None = None
+    details: tuple[str | None, ...] = ()
 
     @property
     def reservation(self) -> Reservation:
@@ -81,6 +83,7 @@ def reserve(
     picks: tuple[tuple[int, int], ...],
     expires_ms: int,
     due_times: DueTimes | None = None,
+    details: tuple[str | None, ...] = (),
 ) -> Transfer:
     """Step 1: reserves a row for the messages at ``picks``. One write."""
     reservation = reserve_in(context, log, len(picks))
@@ -94,6 +97,7 @@ def reserve(
         expires_ms=expires_ms,
         picks=picks,
         due_times=due_times,
+        details=details,
     )
 
 

@@ -50,6 +50,10 @@ Text = Annotated[str, Meta(min_length=1, max_length=100)]
 Sequence = Annotated[int, Meta(ge=1, le=(1 << 53) - 1)]
 Index = Annotated[int, Meta(ge=0, lt=BATCH_MESSAGES)]
 Indexes = Annotated[list[Index], Meta(max_length=BATCH_MESSAGES)]
+Detail = Annotated[str, Meta(max_length=1_000)]
+DETAILS_BYTES = 32 * 1_024
+"""The details of one settlement take at most this much: they share a record of the store with the rest of the pull."""
+
 Headers = Annotated[dict[Text, Annotated[str, Meta(max_length=4_096)]], Meta(max_length=32)]
 
 

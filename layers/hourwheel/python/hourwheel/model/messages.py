@@ -44,7 +44,8 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
 
     ``queue`` and ``offset`` say where the message was first accepted; ``attempt`` counts from 1. Rows of a queue's log
     leave the three out, as the row implies them; copies in retry and dead logs contain them. ``due_at`` is the time at
-    which a delayed message was due. The limits of ``NewMessage`` do not apply to stored messages.
+    which a delayed message was due, ``detail`` says why a consumer rejected a dead letter. The limits of ``NewMessage``
+    do not apply to stored messages.
     """
 
     key: str | None = None
@@ -58,6 +59,7 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
     due_at: str | None = None
     died_at: str | None = None
     reason: str | None = None
+    detail: str | None = None
     dead_id: str | None = None
 
 

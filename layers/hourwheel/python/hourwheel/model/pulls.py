@@ -10,6 +10,7 @@ from hourwheel.model.fields import (
     MAX_LEASE_SECONDS,
     MAX_WAIT_SECONDS,
     Delay,
+    Detail,
     Index,
     Indexes,
     Name,
@@ -32,6 +33,21 @@ class RetryLater(Struct, kw_only=True, forbid_unknown_fields=True):
     delay: Delay
 
 
+class Rejection(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Names a message of a pull that becomes a dead letter, and says why (up to 1,000 characters).
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> rejection = Rejection(index=0, detail="the order is empty")
+        >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[rejection])])
+        >>> api.list_dead("orders", "billing").messages[0].detail
+        'the order is empty'
+    """
+
+    index: Index
+    detail: Detail
+
+
 class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Settles one pull. The lists name messages by their index in the pull.
 
@@ -50,7 +66,7 @@ class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
     ack: Indexes | None = None
     retry: Annotated[list[Index | RetryLater], Meta(max_length=BATCH_MESSAGES)] | None = None
     release: Indexes | None = None
-    dead: Indexes | None = None
+    dead: Annotated[list[Index | Rejection], Meta(max_length=BATCH_MESSAGES)] | None = None
     extend_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] | None = None
 
 

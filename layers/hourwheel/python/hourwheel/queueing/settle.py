@@ -3,7 +3,7 @@
 Retries and dead letters are handed over: the update that settles them also writes the reservations of their rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -18,8 +18,8 @@ from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.logs.entries import DueTimes
-from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_LEASE_SECONDS
-from hourwheel.model.pulls import RetryLater, Settled, Settlement
+from hourwheel.model.fields import DEAD_RETENTION_MS, DETAILS_BYTES, MAX_LEASE_SECONDS
+from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_settle import OutcomeRequest, decide_in_order
@@ -35,9 +35,9 @@ class Decision:
     """The decision of a settlement about the messages of a pull, by their index.
 
     ``retried`` messages are tried again, after their delay in ``delays_ms`` or else as the group's policy says.
-    ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, and every
-    other message of ``named`` is acknowledged. With ``extend_seconds`` the lease is extended, and nothing is settled.
-    ``mark`` is a digest by which a repeated settlement is recognised.
+    ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, which
+    ``details`` may explain, and every other message of ``named`` is acknowledged. With ``extend_seconds`` the lease is
+    extended, and nothing is settled. ``mark`` is a digest by which a repeated settlement is recognised.
     """
 
     named: frozenset[int]
@@ -46,6 +46,7 @@ class Decision:
     delays_ms: Mapping[int, int] = field(default_factory=dict)
     released: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()
+    details: Mapping[int, str] = field(default_factory=dict)
     extend_seconds: int | None = None
 
     @property
@@ -58,7 +59,8 @@ def decide(settlement: Settlement, size: int) -> Decision:
     """Returns what a settlement does with a pull of ``size`` messages. Raises ``Rejected`` when the settlement names an
     index beyond the pull, names one twice, or both extends the lease and settles messages."""
     retried = None if settlement.retry is None else [_index(entry) for entry in settlement.retry]
-    lists = {"ack": settlement.ack, "retry": retried, "release": settlement.release, "dead": settlement.dead}
+    dead = None if settlement.dead is None else [_index(entry) for entry in settlement.dead]
+    lists = {"ack": settlement.ack, "retry": retried, "release": settlement.release, "dead": dead}
     seen: set[int] = set()
     for name, indexes in lists.items():
         if indexes is not None and settlement.extend_seconds is not None:
@@ -74,7 +76,8 @@ def decide(settlement: Settlement, size: int) -> Decision:
         retried=frozenset(retried or ()),
         delays_ms=_delays_ms(settlement),
         released=frozenset(settlement.release or ()),
-        dead=frozenset(settlement.dead or ()),
+        dead=frozenset(dead or ()),
+        details=_details(settlement),
         mark=blake2b(
             msgspec.msgpack.encode((settlement.ack, settlement.retry, settlement.release, settlement.dead)),
             digest_size=8,
@@ -83,8 +86,22 @@ def decide(settlement: Settlement, size: int) -> Decision:
     )
 
 
-def _index(entry: int | RetryLater) -> int:
+def _index(entry: int | RetryLater | Rejection) -> int:
     return entry if isinstance(entry, int) else entry.index
+
+
+def _details(settlement: Settlement) -> dict[int, str]:
+    """Returns the details of rejected messages, as many as fit into the record of the pull. The others stay without:
+    a refusal would keep a consumer from giving these messages up."""
+    details: dict[int, str] = {}
+    left_bytes = DETAILS_BYTES
+    for entry in settlement.dead or ():
+        if isinstance(entry, Rejection):
+            left_bytes -= len(entry.detail.encode())
+            if left_bytes < 0:
+                break
+            details[entry.index] = entry.detail
+    return details
 
 
 def _delays_ms(settlement: Settlement) -> dict[int, int]:
@@ -94,6 +111,11 @@ def _delays_ms(settlement: Settlement) -> dict[int, int]:
             field_name = f"retry[{i}].delay"
             delays[entry.index] = limited_delay_ms(entry.delay, field_name)
     return delays
+
+
+def _details_of(indexes: Sequence[int], decision: Decision) -> tuple[str | None, ...]:
+    """Returns the details of these messages for their transfer: nothing if none has any."""
+    return tuple(decision.details.get(index) for index in indexes) if decision.details else ()
 
 
 def answer_without_change(row: PullRow, claim: bytes, decision: Decision) -> Settled | None:
@@ -286,7 +308,14 @@ class Settler:
             (REJECTED, group.dead_log, picks_of(decision.dead), now_ms + DEAD_RETENTION_MS),
         ]
         moved = [
-            reserve(self.context, kind=kind, log=log, picks=tuple(picked), expires_ms=expires_ms)
+            reserve(
+                self.context,
+                kind=kind,
+                log=log,
+                picks=tuple(picked),
+                expires_ms=expires_ms,
+                details=_details_of(sorted(decision.dead - row.settled), decision) if kind == REJECTED else (),
+            )
             for kind, log, picked, expires_ms in targets
             if picked
         ]
@@ -315,6 +344,7 @@ class Settler:
                 log=group.dead_log,
                 picks=tuple((positions[index].row_no, positions[index].index) for index in indexes),
                 expires_ms=now_ms + DEAD_RETENTION_MS,
+                details=_details_of(indexes, decision) if kind == REJECTED else (),
             )
             for kind, indexes in ((ATTEMPTS, decided.spent), (REJECTED, decided.rejected))
             if indexes

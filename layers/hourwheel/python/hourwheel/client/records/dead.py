@@ -13,7 +13,7 @@ from hourwheel.client.records.messages import Kept, Received
 
 class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
     """A message that was given up at ``died_at``. The ``reason`` is ``attempts`` after the last attempt, or
-    ``rejected`` by a consumer. The server keeps a dead letter for 30 days.
+    ``rejected`` by a consumer, which may have said why in ``detail``. The server keeps a dead letter for 30 days.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -25,6 +25,7 @@ class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
     dead_id: str
     died_at: datetime
     reason: Literal["attempts", "rejected"]
+    detail: str | None = None
 
 
 class Orphan(Kept, frozen=True, kw_only=True, gc=False):
