@@ -1,0 +1,197 @@
+"""Opens connections of a relay to the database of an outbox."""
+
+import functools
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from hourwheel.outbox.dialects import CHANNEL, Dialect, dialect_of, driver_of, native
+from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, missing
+
+_BUSY_SECONDS = 10  # for SQLite, whose writers wait for one another; for others, to connect
+_URLS = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
+
+
+class RelayConnection:
+    """A connection of a relay, with transactions of its own. Not thread-safe."""
+
+    def __init__(self, raw: Any) -> None:
+        driver = driver_of(raw)
+        if driver is None:
+            raise OutboxError(f"the outbox does not know the driver of {type(raw).__module__}.{type(raw).__qualname__}")
+        self._raw = raw
+        self._driver = driver
+        self.dialect: Dialect = dialect_of(driver)
+        if driver == "sqlite3":
+            raw.isolation_level = None  # this class begins and commits by itself
+        elif driver in {"pymysql", "MySQLdb"}:
+            raw.autocommit(True)
+            # A relay must see what was committed since its transaction began.
+            self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        else:
+            raw.autocommit = True
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Runs the block in a transaction. Commits at its end, and rolls back after an error."""
+        self.execute(self.dialect.begin)
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def execute(self, sql: str, *parameters: Any) -> list[Any]:
+        """Runs a statement and returns its rows."""
+        return self._run(sql, parameters)[0]
+
+    def change(self, sql: str, *parameters: Any) -> int:
+        """Runs a statement and returns the number of rows that it changed."""
+        return self._run(sql, parameters)[1]
+
+    def _run(self, sql: str, parameters: Sequence[Any]) -> tuple[list[Any], int]:
+        cursor = self._raw.cursor()
+        try:
+            if parameters:
+                cursor.execute(native(sql, self._driver), parameters)
+            else:
+                cursor.execute(sql)
+            return list(cursor.fetchall()) if cursor.description else [], cursor.rowcount
+        except Exception as error:
+            advice = missing(error)
+            if advice is None:
+                raise
+            raise advice from error
+        finally:
+            cursor.close()
+
+    def _roll_back(self) -> None:
+        try:
+            self.execute("ROLLBACK")
+        except Exception:
+            self.close()  # the server ends the transaction of a connection that is gone
+
+    def listen(self) -> bool:
+        """Subscribes to the announcements of senders. Returns False where the database or the driver has none."""
+        if self._driver != "psycopg":
+            return False
+        self.execute(f"LISTEN {CHANNEL}")
+        return True
+
+    def announced(self, seconds: float) -> bool:
+        """Waits for an announcement, and returns whether one came."""
+        return any(True for _ in self._raw.notifies(timeout=seconds, stop_after=1))
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class Database(NamedTuple):
+    """A database with an outbox. ``connect`` returns a new connection of the DB-API; ``shown`` names the database to
+    people, without its password."""
+
+    connect: Callable[[], Any]
+    shown: str
+
+    def open(self) -> RelayConnection:
+        """Connects. Raises ``OutboxUnreachable``, and ``OutboxError`` where the driver is missing."""
+        try:
+            return RelayConnection(self.connect())
+        except OutboxError:
+            raise
+        except Exception as error:
+            raise OutboxUnreachable(f"{self.shown} does not answer: {error}") from error
+
+    def check(self) -> None:
+        """Raises ``OutboxMissing`` where the tables are missing or of another version."""
+        connection = self.open()
+        try:
+            connection.execute(
+                "SELECT id, state, shard, subject, message, size_bytes, created_ms, settled_ms, reason"
+                " FROM hourwheel_outbox WHERE id < 0"
+            )
+            connection.execute(
+                "SELECT shard, sender, sequence, batch, token, relay, lease_until_ms FROM hourwheel_outbox_shard"
+                " WHERE shard < 0"
+            )
+        except OutboxMissing as error:
+            raise OutboxMissing(f"{self.shown}: {error}") from error
+        finally:
+            connection.close()
+
+
+def database_of(database: Any) -> Database:
+    """Returns the database that a URL, an ``Engine`` of SQLAlchemy, a connection of Django or a function that connects
+    stands for. Raises ``OutboxError`` for anything else."""
+    if isinstance(database, Database):
+        return database
+    if isinstance(database, str):
+        return _of_url(database)
+    if "sqlalchemy" in sys.modules:
+        from sqlalchemy.engine import Engine
+
+        if isinstance(database, Engine):
+            return Database(functools.partial(_from_engine, database), database.url.render_as_string())
+    if hasattr(database, "get_new_connection"):
+        shown = f"the database {database.alias!r}"
+        return Database(lambda: database.get_new_connection(database.get_connection_params()), shown)
+    if callable(database):
+        return Database(database, "the database")
+    raise OutboxError(f"name the database by {_URLS}, or give an Engine of SQLAlchemy, not {type(database).__name__}")
+
+
+def _from_engine(engine: Any) -> Any:
+    """Returns a connection that does not go back to the pool of the engine."""
+    pooled = engine.raw_connection()
+    raw = pooled.driver_connection
+    pooled.detach()
+    return raw
+
+
+def _of_url(url: str) -> Database:
+    parts = urlsplit(url)
+    kind = parts.scheme.partition("+")[0]
+    if kind == "sqlite" and parts.path.startswith("/") and len(parts.path) > 1:
+        return Database(functools.partial(_sqlite, unquote(parts.path[1:])), url)
+    host = parts.netloc.rpartition("@")[2]
+    shown = f"{kind}://{host}{parts.path}"
+    if kind in {"postgresql", "postgres"}:
+        return Database(functools.partial(_postgresql, f"postgresql:{url.partition(':')[2]}"), shown)
+    if kind in {"mysql", "mariadb"}:
+        return Database(functools.partial(_mysql, url), shown)
+    raise OutboxError(f"the URL of the database must be {_URLS}, got {shown}")
+
+
+def _sqlite(path: str) -> Any:
+    import sqlite3
+
+    return sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
+
+
+def _postgresql(url: str) -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise OutboxError("PostgreSQL needs a driver: pip install 'psycopg[binary]'") from error
+    return psycopg.connect(url, autocommit=True, application_name=f"hourwheel outbox {socket.gethostname()}")
+
+
+def _mysql(url: str) -> Any:
+    try:
+        import pymysql
+    except ImportError as error:
+        raise OutboxError("MySQL needs a driver: pip install pymysql") from error
+    parts = urlsplit(url)
+    return pymysql.connect(
+        host=parts.hostname or "localhost",
+        port=parts.port or 3306,
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        database=unquote(parts.path[1:]),
+        connect_timeout=_BUSY_SECONDS,
+        client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # else an update that changes nothing counts as none
+    )

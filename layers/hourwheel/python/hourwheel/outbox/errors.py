@@ -1,0 +1,41 @@
+"""Defines the errors of the outbox, and tells those of databases apart.
+
+OutboxError
+├── OutboxMissing     the database has no tables of the outbox, or those of another version: make them
+└── OutboxUnreachable the database does not answer: the relay tries again
+"""
+
+from hourwheel.errors import HourwheelError
+
+_ADVICE = (
+    "run `hourwheel outbox create --database URL`, or your migration: `manage.py migrate hourwheel` in Django,"
+    " docs/outbox.md shows the one for Alembic"
+)
+_NO_TABLE = {"42P01", 1146}  # PostgreSQL, MySQL
+_NO_COLUMN = {"42703", 1054}
+
+
+class OutboxError(HourwheelError):
+    """The root of the outbox's errors."""
+
+
+class OutboxMissing(OutboxError):
+    """Says that the database has no outbox, or one of another version, and what to run."""
+
+
+class OutboxUnreachable(OutboxError):
+    """Says that the database of the outbox does not answer."""
+
+
+def missing(error: BaseException) -> OutboxMissing | None:
+    """Returns what a database error says about the tables of the outbox; None for an error of another kind."""
+    cause: BaseException | None = error
+    while cause is not None:
+        code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or next(iter(cause.args), None)
+        text = str(cause)
+        if code in _NO_TABLE or "no such table: hourwheel_outbox" in text:
+            return OutboxMissing(f"the database has no outbox: {_ADVICE}")
+        if code in _NO_COLUMN or ("hourwheel_outbox" in text and "has no column" in text) or "no such column" in text:
+            return OutboxMissing(f"the outbox of the database is of another version: {_ADVICE}")
+        cause = cause.__cause__ or getattr(cause, "orig", None)
+    return None

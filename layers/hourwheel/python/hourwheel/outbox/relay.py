@@ -1,0 +1,241 @@
+"""Runs the workers of a relay, in threads of the program that starts it."""
+
+import logging
+import os
+import socket
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from hourwheel.client.api import DEFAULT_URL, Api
+from hourwheel.client.backoff import pause_seconds
+from hourwheel.client.signing import Sign
+from hourwheel.outbox.databases import Database, RelayConnection, database_of
+from hourwheel.outbox.errors import OutboxMissing
+from hourwheel.outbox.shards import Shards
+from hourwheel.outbox.wakeups import Wakeup
+from hourwheel.outbox.worker import MOST_ROWS, Stopping, Worker
+from hourwheel.ports import Clock, Ids
+from hourwheel.system import SystemClock, SystemIds
+
+logger = logging.getLogger("hourwheel.outbox")
+
+_FIRST_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.25  # where nobody announces rows, this is how late they may be
+_LISTENING_POLL_SECONDS = 1.0  # a sweep for what was left: rows whose announcement was missed, leases that ended
+_LISTEN_SECONDS = 0.5  # so that a listener stops soon
+_HOUSEKEEPING_MS = 60_000
+_DAY_MS = 86_400_000
+
+
+class Relay:
+    """Sends the rows of an outbox to a server. Any number of relays may run at once, in any number of processes.
+
+    ``database`` is a URL (``postgresql://…``, ``sqlite:///…``, ``mysql://…``), an ``Engine`` of SQLAlchemy, a
+    connection of Django, or a function that returns a new connection of the DB-API. ``url``, ``token``, ``ca_file``,
+    ``sign`` and ``region`` are those of ``Api``. ``name`` is shown to people only: two relays may have one name.
+
+    A relay has ``workers`` threads, each with one connection to the database and one batch of at most ``batch_rows``
+    rows and about 1 MiB. When a process dies, other relays take over its rows after ``lease_seconds``. Rows that were
+    sent are kept for ``keep_days``.
+
+    Raises:
+        OutboxError: nothing is known of this kind of database, or its driver is missing.
+        ValueError: ``token``, ``sign`` and ``region`` contradict each other.
+
+    Example:
+        >>> relay = Relay("sqlite:///shop.db", url="http://127.0.0.1:7420").start()
+        >>> relay.stop()
+    """
+
+    def __init__(
+        self,
+        database: Any,
+        *,
+        url: str = DEFAULT_URL,
+        token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        sign: Sign | None = None,
+        region: str | None = None,
+        name: str | None = None,
+        workers: int = 2,
+        batch_rows: int = MOST_ROWS,
+        lease_seconds: float = 15.0,
+        keep_days: float = 0.0,
+        poll_seconds: float | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        if not 1 <= batch_rows <= 1_000 or workers < 1 or lease_seconds <= 0 or keep_days < 0:
+            raise ValueError("batch_rows is 1 to 1,000, workers 1 or more, lease_seconds above 0, keep_days 0 or more")
+        self._database: Database = database_of(database)
+        self._api = Api(url, token=token, ca_file=ca_file, sign=sign, region=region)
+        self.name = (name or f"{socket.gethostname()}:{os.getpid()}")[:200]
+        self._workers = workers
+        self._batch_rows = batch_rows
+        self._lease_ms = int(lease_seconds * 1_000)
+        self._keep_ms = int(keep_days * _DAY_MS)
+        self._poll_seconds = poll_seconds
+        self._clock: Clock = clock or SystemClock()
+        self._ids: Ids = ids or SystemIds()
+        self._wakeup = Wakeup()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._listening = False
+        self._housekeeping_ms = 0
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Starts the threads of the relay, which end with the program.
+
+        Raises:
+            OutboxMissing: the database has no outbox, or one of another version.
+            OutboxUnreachable: the database does not answer.
+
+        Example:
+            >>> with Relay("sqlite:///shop.db") as relay:
+            ...     relay.name != ""
+            True
+        """
+        self._database.check()
+        bodies = [self._work] * self._workers + [self._listen]
+        self._threads = [threading.Thread(target=body, name="hourwheel-outbox", daemon=True) for body in bodies]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def run(self) -> None:
+        """Runs the relay until ``stop`` is called, on this thread and others.
+
+        Raises:
+            OutboxMissing, OutboxUnreachable: as ``start``.
+
+        Example:
+            >>> threading.Timer(1, relay.stop).start()
+            >>> relay.run()
+        """
+        self.start()
+        self._stopping.wait()
+        self._join()
+
+    def run_once(self) -> int:
+        """Sends the rows that are in the outbox now, and returns their number: for cron, and for tests.
+
+        Raises:
+            OutboxMissing, OutboxUnreachable: as ``start``.
+
+        Example:
+            >>> Relay("sqlite:///shop.db").run_once()
+            0
+        """
+        self._database.check()
+        connection = self._database.open()
+        try:
+            worker = self._worker(connection)
+            total = 0
+            while settled := worker.turn():
+                total += settled
+            return total
+        except Stopping:
+            return 0
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """Stops after the batches under way, and closes the connections. A batch whose request waits for a server that
+        is away stays recorded, and the next relay sends it.
+
+        Raises nothing.
+
+        Example:
+            >>> Relay("sqlite:///shop.db").stop()
+        """
+        self._stopping.set()
+        self._wakeup.set()
+        self._join()
+        self._api.close()
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _worker(self, connection: RelayConnection) -> Worker:
+        shards = Shards(
+            connection=connection,
+            ids=self._ids,
+            token=self._ids.token().hex(),
+            relay=self.name,
+            lease_ms=self._lease_ms,
+            keep_ms=self._keep_ms,
+        )
+        shards.create()
+        return Worker(shards, self._api, self._clock, self._ids, self._stopping, self._batch_rows)
+
+    def _work(self) -> None:
+        attempt = 0
+        while not self._stopping.is_set():
+            try:
+                connection = self._database.open()
+                try:
+                    worker = self._worker(connection)
+                    attempt = 0
+                    self._turns(worker)
+                finally:
+                    connection.close()
+            except Stopping:
+                return
+            except Exception as error:  # a driver's error, of any driver: the database is away, or was
+                if attempt == 0 or isinstance(error, OutboxMissing):
+                    logger.warning("the database of the outbox does not answer, the relay tries again: %s", error)
+                self._stopping.wait(pause_seconds(attempt, self._ids))
+                attempt += 1
+
+    def _turns(self, worker: Worker) -> None:
+        poll_seconds = _FIRST_POLL_SECONDS
+        while not self._stopping.is_set():
+            seen = self._wakeup.count
+            if worker.turn():
+                poll_seconds = _FIRST_POLL_SECONDS
+                continue
+            self._housekeep(worker)
+            longest = self._poll_seconds or (_LISTENING_POLL_SECONDS if self._listening else _POLL_SECONDS)
+            if self._wakeup.wait(seen, min(poll_seconds, longest)):
+                poll_seconds = _FIRST_POLL_SECONDS
+            else:
+                poll_seconds *= 2
+
+    def _housekeep(self, worker: Worker) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._housekeeping_ms:
+            self._housekeeping_ms = now_ms + _HOUSEKEEPING_MS
+            worker.shards.remove_sent(now_ms)
+
+    def _listen(self) -> None:
+        attempt = 0
+        while not self._stopping.is_set():
+            try:
+                connection = self._database.open()
+                try:
+                    if not connection.listen():
+                        return
+                    self._listening = True
+                    attempt = 0
+                    self._wakeup.set()
+                    while not self._stopping.is_set():
+                        if connection.announced(_LISTEN_SECONDS):
+                            self._wakeup.set()
+                finally:
+                    self._listening = False
+                    connection.close()
+            except Exception as error:  # as above; workers poll meanwhile
+                logger.debug("the relay does not hear of new rows: %s", error)
+                self._stopping.wait(pause_seconds(attempt, self._ids))
+                attempt += 1

@@ -1,0 +1,180 @@
+"""Sends the rows of an outbox, one shard at a time.
+
+A turn of a worker: lease a shard, and name its first rows in the shard (a *recorded batch*); send them, one request for
+each subject, under the sender and the sequence of the shard; remove them and name the next ones. The batch is recorded
+before it is sent and its number is used for no other rows, so whoever takes over sends the same requests again, and the
+server stores each of them once (docs/decisions/0033).
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hourwheel.client.backoff import pause_seconds
+from hourwheel.client.errors import AnswerError, BadRequest, Conflict, NotFound, ServerUnavailable, TooLarge
+from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, Selection, Shards
+from hourwheel.ports import Clock, Ids
+
+logger = logging.getLogger("hourwheel.outbox")
+
+MOST_ROWS = 500
+_BATCHES = 8  # of one shard in a row: then the shard that was left alone for longest has its turn
+_REST_MS = 5_000  # for a subject that takes no messages, such as a read-only one
+_CULPRIT = re.compile(r"messages\[(\d+)\]")
+_DAMAGED = "the message of the row cannot be read"
+_UNDECIDED = {"sequence-passed", "sequence-undecided", "idempotency-key-reused"}
+
+
+class Queue(Protocol):
+    """The call of the ``Api`` that a relay makes."""
+
+    def produce(
+        self,
+        subject: str,
+        messages: Sequence[Message],
+        *,
+        idempotency_key: str | None = None,
+        sequence: int | None = None,
+        retry_seconds: float | None = None,
+    ) -> list[SendResult]: ...
+
+
+class Stopping(Exception):
+    """Says that the worker stops before it knows what became of a batch: another worker, or a later one, goes on."""
+
+
+@dataclass
+class _Decided:
+    """What is known about the rows of a batch."""
+
+    sent: list[int] = field(default_factory=list)
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    undecided: bool = False
+
+    def outcome(self) -> BatchOutcome:
+        return BatchOutcome(sent=self.sent, refused=self.refused, undecided=self.undecided)
+
+
+@dataclass
+class Worker:
+    """Sends rows on one thread, with a connection of its own. ``stopping`` ends its pauses."""
+
+    shards: Shards
+    queue: Queue
+    clock: Clock
+    ids: Ids
+    stopping: threading.Event
+    most_rows: int = MOST_ROWS
+    _rows: int = field(init=False)
+    _rest_until_ms: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rows = self.most_rows
+
+    def turn(self) -> int:
+        """Sends up to ``_BATCHES`` batches of one shard. Returns the number of rows that are out of the way: 0 if there
+        was nothing to do. Raises ``Stopping``, and the errors of the database."""
+        now_ms = self.clock.now_ms()
+        resting = self._resting(now_ms)
+        if not self.shards.is_waiting(now_ms, resting):
+            return 0
+        batch = self.shards.claim(now_ms, self._selection())
+        settled = 0
+        try:
+            for turn in range(_BATCHES, 0, -1):
+                if batch is None or not batch.rows:
+                    break
+                outcome = self._send(batch).outcome()
+                settled += len(outcome.sent) + len(outcome.refused)
+                following = None if turn == 1 or self.stopping.is_set() else self._selection()
+                batch = self.shards.finish(batch, outcome, self.clock.now_ms(), following)
+        except LeaseLost:
+            logger.warning("another relay has taken over a shard of the outbox: this one was paused or out of reach")
+        return settled
+
+    def _selection(self) -> Selection:
+        return Selection(rows=self._rows, resting=self._resting(self.clock.now_ms()))
+
+    def _resting(self, now_ms: int) -> set[str]:
+        self._rest_until_ms = {subject: until for subject, until in self._rest_until_ms.items() if until > now_ms}
+        return set(self._rest_until_ms)
+
+    def _send(self, batch: RecordedBatch) -> _Decided:
+        decided = _Decided()
+        by_subject: dict[str, list[tuple[OutboxRow, Message]]] = {}
+        for row in batch.rows:
+            if row.message is None:
+                decided.refused.append((row.id, _DAMAGED))
+            else:
+                by_subject.setdefault(row.subject, []).append((row, row.message))
+        for subject, rows in by_subject.items():
+            self._send_subject(batch, subject, rows, decided)
+        return decided
+
+    def _send_subject(
+        self, batch: RecordedBatch, subject: str, rows: Sequence[tuple[OutboxRow, Message]], decided: _Decided
+    ) -> None:
+        """Sends the rows of one subject until the server accepts or refuses them."""
+        ids = [row.id for row, _ in rows]
+        try:
+            self._until_answered(batch, subject, [message for _, message in rows])
+        except AnswerError as error:
+            self._refused(error, subject, ids, decided)
+        else:
+            decided.sent += ids
+            self._rows = min(self._rows * 2, self.most_rows)
+
+    def _until_answered(self, batch: RecordedBatch, subject: str, messages: Sequence[Message]) -> None:
+        """Repeats the request while nobody can know whether it was carried out. Raises ``AnswerError`` when the server
+        has refused it for certain, ``LeaseLost``, and ``Stopping``."""
+        attempt = 0
+        while True:
+            try:
+                self.queue.produce(
+                    subject, messages, idempotency_key=batch.sender, sequence=batch.sequence, retry_seconds=0
+                )
+                return
+            except AnswerError as error:
+                if isinstance(error, BadRequest | Conflict | NotFound | TooLarge):
+                    raise
+                # The server is away or out of order, or the token is wrong: an earlier try may have been stored.
+                if attempt in {0, 5}:
+                    logger.warning("the server does not take rows of the outbox, which wait: %s", error)
+                pause = error.retry_after_seconds if isinstance(error, ServerUnavailable) else 0.0
+            self._pause(pause_seconds(attempt, self.ids, at_least_seconds=pause))
+            attempt += 1
+            self.shards.renew(batch.shard, self.clock.now_ms())
+
+    def _pause(self, seconds: float) -> None:
+        if self.stopping.wait(seconds):
+            raise Stopping
+
+    def _refused(self, error: AnswerError, subject: str, ids: Sequence[int], decided: _Decided) -> None:
+        """Decides about rows of a request that was refused: nothing of it was stored, unless its number is in doubt."""
+        reason = f"{error.status} {error.slug}: {error}"
+        if error.slug == "subject-deleted":
+            # The request came before the subject was deleted: its messages were stored, and went with the subject.
+            decided.sent += ids
+        elif error.slug in _UNDECIDED:
+            # Not by a relay that was overtaken, which changes nothing: the database or the server was set back.
+            decided.undecided = True
+            self._set_aside(ids, f"{reason} (the message may have been sent: look before you retry it)", decided)
+        elif isinstance(error, BadRequest | TooLarge) and error.slug != "name-invalid":
+            culprit = _CULPRIT.match(error.problem.field or "")
+            if culprit is not None and int(culprit[1]) < len(ids):
+                self._set_aside([ids[int(culprit[1])]], reason, decided)
+            elif len(ids) == 1:
+                self._set_aside(ids, reason, decided)
+            else:
+                self._rows = max(1, len(ids) // 2)  # the rows wait: a smaller batch finds the culprit
+        else:
+            logger.warning("the subject %s takes no messages for now, its rows wait: %s", subject, error)
+            self._rest_until_ms[subject] = self.clock.now_ms() + _REST_MS
+
+    def _set_aside(self, ids: Sequence[int], reason: str, decided: _Decided) -> None:
+        decided.refused += [(each, reason) for each in ids]
+        logger.error("the server refused rows %s of the outbox, which are set aside: %s", list(ids), reason)

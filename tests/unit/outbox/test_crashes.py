@@ -1,0 +1,127 @@
+"""A relay may be killed at any step: each committed row is sent exactly once, in order for each key."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from hourwheel import outbox
+from hourwheel.outbox.worker import Worker
+from tests.unit.outbox.world import Application, Death
+
+DAYS = 86_400
+
+
+def filled(folder: Path) -> Application:
+    """Ten rows of two keys and of none, of two subjects, and one that was rolled back."""
+    application = Application(folder)
+    for number in range(4):
+        application.send(f"a{number}", key="a")
+        application.send(f"b{number}", key="b")
+    application.send("x0", "x1", subject="others")
+    outbox.send(application.connection, "orders", "never", key="a")
+    application.connection.rollback()
+    return application
+
+
+def complete(application: Application) -> None:
+    bodies = application.bodies()
+    assert [body for body in bodies if body.startswith("a")] == ["a0", "a1", "a2", "a3"]
+    assert [body for body in bodies if body.startswith("b")] == ["b0", "b1", "b2", "b3"]
+    assert len(bodies) == 8
+    assert sorted(application.bodies("others")) == ["x0", "x1"]
+    assert [application.rows(state) for state in (0, 1, 2)] == [[], [], []]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("away", [30, 20 * DAYS], ids=["for seconds", "for weeks"])
+def test_a_relay_that_is_killed_at_any_step_neither_loses_nor_doubles_a_row(
+    tmp_path: Path, after: bool, away: int
+) -> None:
+    for deadly in itertools.count(1):
+        folder = tmp_path / str(deadly)
+        folder.mkdir()
+        application = filled(folder)
+        for subject in ("orders", "others"):
+            application.bench.cell.put_subject(subject, retention_seconds=30 * DAYS)
+        application.steps.deadly, application.steps.after = deadly, after
+        try:
+            application.drain(most_rows=2)
+        except Death:
+            application.clock.pass_time(away)
+            application.drain(most_rows=2)
+            complete(application)
+            application.connection.close()
+        else:
+            break
+    assert deadly > 50
+
+
+@pytest.mark.parametrize("deadly", range(1, 60, 3))
+def test_a_relay_that_wakes_up_after_another_has_taken_over_changes_nothing(tmp_path: Path, deadly: int) -> None:
+    """The first relay pauses before a step for longer than its lease; a second one sends all; the first goes on."""
+    application = filled(tmp_path)
+    first = application.worker(most_rows=2)
+    paused = _paused_before(first, deadly, application)
+    while first.turn():
+        pass
+    assert paused
+    complete(application)
+
+
+def _paused_before(worker: Worker, deadly: int, application: Application) -> list[bool]:
+    """Has another relay send all rows just before the given request of the worker's queue, or between transactions."""
+    produce, paused = worker.queue.produce, list[bool]()
+
+    class Paused:
+        count = 0
+
+        def produce(self, *args: object, **how: object) -> object:
+            self.count += 1
+            if self.count == 1 + deadly // 12 and not paused:
+                paused.append(True)
+                application.clock.pass_time(60 + deadly * 1_000)
+                application.drain(most_rows=3)
+            return produce(*args, **how)  # type: ignore[arg-type] # whatever the worker passes
+
+    worker.queue = Paused()  # type: ignore[assignment] # passes everything on
+    return paused
+
+
+def test_a_server_whose_answers_are_lost_for_an_hour_stores_each_row_once(tmp_path: Path) -> None:
+    application = filled(tmp_path)
+    answers = itertools.count()
+
+    def lost() -> bool:
+        application.clock.pass_time(120)
+        return next(answers) % 30 != 29
+
+    application.queue.lost = lost
+    application.drain(most_rows=3)
+    complete(application)
+
+
+def test_a_database_that_goes_away_in_the_middle_of_a_commit_is_asked_again(tmp_path: Path) -> None:
+    """Whether the commit was carried out or not: the worker reads in the shard what is under way."""
+    for after in (False, True):
+        folder = tmp_path / str(after)
+        folder.mkdir()
+        application = filled(folder)
+        worker = application.worker(most_rows=2)
+        commits = 0
+        for deadly in range(1, 40):
+            application.steps.count, application.steps.deadly, application.steps.after = 0, deadly, after
+            try:
+                while worker.turn():
+                    pass
+                break
+            except Death:
+                commits += 1
+                worker = application.worker(most_rows=2)
+                application.clock.pass_time(16)
+        application.steps.deadly = -1
+        application.drain()
+        complete(application)
+        assert commits > 5
