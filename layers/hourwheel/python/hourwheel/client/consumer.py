@@ -40,8 +40,9 @@ class Consumer:
     A loop acknowledges a message when it asks for the next one, or when it leaves the ``with`` block without an
     exception, by ``break`` too. An exception that leaves the block retries the message.
 
-    Delivery is at least once. The consumer pulls up to ``max_messages`` (1 to 1,000), waits ``wait_seconds`` (0 to 20)
-    for them, and settles results with the next pull, or ``settle_linger_seconds`` after the first result. It extends
+    Delivery is at least once. The consumer pulls up to ``max_messages`` (1 to 1,000), and where its handlers take more
+    than that in 50 ms, up to eight times as many. It waits ``wait_seconds`` (0 to 20) for them, and settles results
+    with the next pull, or ``settle_linger_seconds`` after the first result. It extends
     leases (of ``lease_seconds``) until their messages are settled. Where a lease is lost nevertheless, ``message.lost``
     is true, the result is dropped, and ``lost_messages`` counts the message.
 

@@ -230,6 +230,7 @@ class Lease:
 
 
 _lease_of = operator.attrgetter("_lease")
+_index_of = operator.attrgetter("_index")
 
 
 def same_key(delivery: Delivery, other: Delivery) -> bool:
@@ -274,14 +275,12 @@ class LeaseTracker:
         for lease, group in itertools.groupby(deliveries, _lease_of):
             if lease.lost:
                 continue
-            acked, undecided = lease.unsent[DeliveryOutcome.ACK], lease.undecided
-            before = len(acked)
-            for delivery in group:
-                if delivery._index in undecided:
-                    undecided.remove(delivery._index)
-                    acked.append(delivery._index)
-            if lease.unsent_since is None and len(acked) > before:
-                lease.unsent_since = since
+            fresh = lease.undecided.intersection(map(_index_of, group))
+            if fresh:
+                lease.undecided -= fresh
+                lease.unsent[DeliveryOutcome.ACK].extend(fresh)  # a settlement sorts them
+                if lease.unsent_since is None:
+                    lease.unsent_since = since
 
     def complete(self) -> list[Settlement]:
         """Returns the settlements of pulls whose messages are all decided, to send them with the next pull."""

@@ -19,6 +19,7 @@ from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
+from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.fields import Delay
@@ -63,6 +64,10 @@ class Prefetcher:
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._local = LocalQueue()
         self._queue = self._local.deliveries
+        self._size = PullSize(options.max_messages)
+        self._max_messages = options.max_messages  # of the pull under way
+        self._handled = 0  # messages that were decided so far
+        self._low_water = options.low_water
         self._unordered = False  # whether the last pull said that the group keeps no order of keys
         self._acked: deque[Delivery] = deque()  # acknowledged, and not recorded in ``_leases`` yet
         self._recorded_at = 0.0
@@ -141,7 +146,7 @@ class Prefetcher:
                 delivery = queue.popleft()
             except IndexError:  # another thread was faster
                 return None
-            if self._hungry_puller and len(queue) <= self._options.low_water:
+            if self._hungry_puller and len(queue) <= self._low_water:
                 with self._hungry:
                     self._hungry.notify()
             if not delivery._lease.lost:
@@ -151,7 +156,7 @@ class Prefetcher:
     def _take(self) -> Delivery | None:
         """Removes the first message that may be handled now."""
         taken = self._local.take()
-        if len(self._queue) <= self._options.low_water:
+        if len(self._queue) <= self._low_water:
             self._hungry.notify()
         return taken
 
@@ -198,6 +203,7 @@ class Prefetcher:
         with self._due:
             now = time.monotonic()
             self._record_acks(now)  # the first decision about a message counts
+            self._handled += 1
             if self._leases.decide(delivery, outcome, now, delay):
                 self._due.notify()
             if delivery.ordered_key is not None:
@@ -214,6 +220,7 @@ class Prefetcher:
         would cost more."""
         if self._acked:
             acked = [self._acked.popleft() for _ in range(len(self._acked))]
+            self._handled += len(acked)
             self._leases.acknowledged(acked, now if self._idle_settler else self._recorded_at)
         self._recorded_at = now
 
@@ -250,13 +257,16 @@ class Prefetcher:
     def _begin_pull(self) -> list[Settlement] | None:
         with self._hungry:
             self._hungry_puller = True
-            self._hungry.wait_for(lambda: self._stopping or len(self._queue) <= self._options.low_water)
+            self._hungry.wait_for(lambda: self._stopping or len(self._queue) <= self._low_water)
             self._hungry_puller = False
             if self._stopping:
                 return None
-            self._record_acks(time.monotonic())
+            now = time.monotonic()
+            self._record_acks(now)
             self._pulling = True
             self._busy_pull = self._leases.in_hand
+            self._max_messages = self._size.next(self._handled, now)
+            self._low_water = max(self._options.low_water, self._max_messages // 2)
             return self._leases.complete()
 
     def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | PackedPulled:
@@ -267,7 +277,7 @@ class Prefetcher:
                 options.subject,
                 options.group,
                 options.consumer_id,
-                max_messages=options.max_messages,
+                max_messages=self._max_messages,
                 wait_seconds=wait_seconds,
                 lease_seconds=options.lease_seconds,
                 settle=settlements,

@@ -41,6 +41,11 @@ class Look:
     rows: dict[str, int] = field(default_factory=dict)
     due_ms: int | None = None
 
+    def copied(self, settled: list[Settled], *, limited: bool) -> "Look":
+        """Returns the look with lists of its own. Not ``replace``, which visits every field: each pull does this."""
+        claims, nothing = [*self.claims], [*self.nothing]
+        return Look(self.subject, self.group, settled, claims, nothing, limited, self.limit, self.rows, self.due_ms)
+
 
 @dataclass
 class Claimer:
@@ -84,6 +89,8 @@ class Claimer:
         return replace(look, limit=allowance.limit) if within._full(look) else look
 
     def _by_cell(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
+        if self.context.cells is None:
+            return self._settle_and_claim(look, opened, list(logs.values()))
         cells = names_by_cell([*settled_logs(opened, look.subject, look.group), *logs])
         if len(cells) <= 1 and (opened or not logs or cell_of(cells[0][0]) == HOME):
             return self._settle_and_claim(look, opened, list(logs.values()))
@@ -115,12 +122,14 @@ class Claimer:
             settled = look.settled
             if opened:
                 settled = self.settlements.apply(context, look.subject, look.group, opened)
-            after = replace(look, settled=settled, claims=[*look.claims], nothing=[*look.nothing])
+            after = look.copied(settled, limited=True)
             if not self._is_current(look, context):
-                return replace(after, limited=True)
+                return after
             limited = self._claim(after, [log.on(context) for log in logs])
-            return replace(after, limited=look.limited or limited)
+            return after if limited or look.limited else after.copied(settled, limited=False)
 
+        if self.context.cells is None:
+            return self.context.atomically(work)
         names = [*settled_logs(opened, look.subject, look.group), *(log.source.name for log in logs)]
         return self.context.atomically(work, names)
 

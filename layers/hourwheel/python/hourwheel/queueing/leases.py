@@ -113,11 +113,12 @@ class Leases:
 
     def expire_throttled(self, log: PullLog, subject: Subject) -> int:
         """Ends leases that are over, at most once a second for each log and process, and returns their number."""
-        watch = self._watch(log)
-        now_ms = self.record_pull(log, subject)
-        if 0 <= now_ms - watch.looked_ms < _THROTTLE_MS:
-            return 0
-        return self.expire(log, subject, pages=1, most=_THROTTLED_ROWS)
+        return 0 if self.rests(log, subject) else self.expire(log, subject, pages=1, most=_THROTTLED_ROWS)
+
+    def rests(self, log: PullLog, subject: Subject) -> bool:
+        """Records that a consumer pulls from the log now. Returns whether this process has looked for ended leases
+        there less than a second ago."""
+        return 0 <= self.record_pull(log, subject) - self._watch(log).looked_ms < _THROTTLE_MS
 
     def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
         """Returns the logs pulled in this process that may have open leases: one was seen, or the last pull is less

@@ -158,7 +158,9 @@ class PullLog:
         """Returns this pull log with the store of another context, such as a transaction's."""
         # Not ``replace``, which visits every field: each pull does this for each of its logs.
         source = context.log(self.source.name)
-        return PullLog(context, self.group, source, self.queue, self.origin, self.mapping, self.blobs)
+        log = PullLog(context, self.group, source, self.queue, self.origin, self.mapping, self.blobs)
+        log.__dict__["partition"] = self.partition
+        return log
 
     @cached_property
     def partition(self) -> str:

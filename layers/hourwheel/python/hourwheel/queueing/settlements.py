@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from hourwheel.context import Context
@@ -20,6 +21,8 @@ from hourwheel.registry.broadcast import consumer_group, group_of_receipt
 from hourwheel.registry.registry import Registry
 
 _STALE = Settled("stale")
+
+_KEPT_NAMES = 4_096  # of about 100 bytes each
 
 
 class DecidedSettlement(NamedTuple):
@@ -81,9 +84,8 @@ class Settlements:
         self, context: Context, subject: Subject, group: Group, opened: Sequence[DecidedSettlement]
     ) -> list[Settled]:
         """Carries out settlements like ``apply``, in one transaction where all their logs are in one cell."""
-        return context.atomically(
-            lambda context: self.apply(context, subject, group, opened), settled_logs(opened, subject, group)
-        )
+        logs = () if context.cells is None else settled_logs(opened, subject, group)
+        return context.atomically(lambda context: self.apply(context, subject, group, opened), logs)
 
     def apply(
         self, context: Context, subject: Subject, group: Group, opened: Sequence[DecidedSettlement]
@@ -115,7 +117,12 @@ def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:
     """Returns the name of the log from which the messages of a receipt were pulled."""
     if receipt.queue is None:
         return group.retry_log
-    return receipt.source or str(LogName.of_queue(subject.name, subject.generation, receipt.queue))
+    return receipt.source or _queue_log(subject.name, subject.generation, receipt.queue)
+
+
+@lru_cache(_KEPT_NAMES)
+def _queue_log(subject: str, generation: int, queue: int) -> str:
+    return str(LogName.of_queue(subject, generation, queue))
 
 
 def settled_logs(opened: Sequence[DecidedSettlement], subject: Subject, group: Group) -> list[str]:

@@ -97,6 +97,8 @@ class SourceLogs:
         """Ends the leases that are over in these logs, and returns their number."""
         ended = 0
         for log in logs:
+            if self.leases.rests(log, subject):
+                continue
             # These leases are other consumers': a failure to end them must not fail this pull.
             with suppress(Unavailable, Broken), self._contained(f"ending leases of {log.partition}"):
                 ended += self.leases.expire_throttled(log, subject)
