@@ -15,6 +15,7 @@ from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import NotFound, Unavailable
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import Rejection
 from hourwheel.ports import Blobs, Key, Record, Table
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.archiving import dying_at
@@ -125,13 +126,13 @@ def test_what_was_leased_is_delivered_again(bench: Bench, archive: MemoryBlobs) 
 
 def test_retries_and_dead_letters_are_there_with_their_attempts(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("acked", "again", "dead")
-    bench.settle(bench.pull()[0], retry=[1], dead=[2])
+    bench.settle(bench.pull()[0], retry=[1], dead=[Rejection(index=2, detail="too late")])
     archived(bench, archive)
     anew, _ = rebuilt(bench, archive)
     (message,) = anew.take()
     assert (message.body, message.attempt, message.offset) == ("again", 2, 1)
     (letter,) = anew.cell.dead("orders", "billing", after=None, limit=10).messages
-    assert (letter.body, letter.reason, letter.offset) == ("dead", "rejected", 2)
+    assert (letter.body, letter.reason, letter.detail, letter.offset) == ("dead", "rejected", "too late", 2)
     assert anew.cell.redrive("orders", "billing", lambda *_: True) == 1
     assert anew.bodies() == ["dead"]
 

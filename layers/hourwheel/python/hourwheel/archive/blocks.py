@@ -64,6 +64,7 @@ class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
     due_at: list[str | None] | None = None
     died_at: list[str | None] | None = None
     reason: list[str | None] | None = None
+    detail: list[str | None] | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Self:
