@@ -184,11 +184,12 @@ def _pass_unmatched(actor: Actor) -> None:
 
 
 def _fill_ends(actor: Actor) -> None:
-    """Sweeps twice, which fills the rows that were given out at the end of a log and never stored."""
+    """Sweeps twice, which fills the rows that were given out at the end of a log and never stored. A sweep that
+    finishes a change of the route leaves the queues to the next one."""
     groups = living_groups(actor.history.audit)
     if all(_all_stored(actor, group, log) for group in groups for log in logs_of(actor.history.audit, group)):
         return
-    for _ in range(2):
+    for _ in range(3 if actor.world.plan.cells else 2):
         actor.process.sleep(_SWEEP_MS / 1_000)
         actor.ask("sweep", actor.cell.sweep)
 

@@ -226,7 +226,7 @@ class History:
         return held
 
     def _unread(self, verb: Verb, history: PullHistory, row: int) -> bool:
-        """Returns whether the messages of a claim are in objects of a cell that did not answer."""
+        """Returns whether messages of a claim are in objects of a cell of which one did not answer."""
         rows = self.audit.rows(history.source)
         large = any(rows[row_no].row.large_batch is not None for row_no, _ in history.pulls[row].positions)
         return large and cell_of(history.source) in verb.unread

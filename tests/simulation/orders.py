@@ -207,7 +207,8 @@ class OrderedHistory(PullHistory):
 
     def _remember(self, verb: Verb, row: int, value: OrderedRow) -> None:
         messages = value.messages()
-        self.pulls[row] = PullFact(value, [(parked.row_no, parked.in_row) for _, parked in messages])
+        positions = [(parked.row_no, parked.in_row) for _, parked in messages]
+        self.pulls[row] = PullFact(value, positions, self.audit.world.calls)
         self.attempts[row] = [parked.attempt for _, parked in messages]
         self.open.add(row)
         self.audit.rules.check_in_flight(self, row, verb)

@@ -494,10 +494,13 @@ class SimulatedBlobs(Connection):
         self._cell = cell
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
-        if self.world.now_ms < self.world.outages.get(self._cell, 0):
+        try:
+            if self.world.now_ms < self.world.outages.get(self._cell, 0):
+                raise Throttled(f"simulated: the objects of cell {self._cell} are out of reach")
+            return super().call(name, about, effect)
+        except Unavailable:
             self.process.verb.unread.add(self._cell)
-            raise Throttled(f"simulated: the objects of cell {self._cell} are out of reach")
-        return super().call(name, about, effect)
+            raise
 
     def put(self, key: str, data: bytes) -> None:
         self.call("blob put", key, lambda: self._blobs.put(key, data))

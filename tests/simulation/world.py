@@ -52,7 +52,7 @@ class Verb:
     unanswered: set[tuple[str, int]] = field(default_factory=set)
     """The rows of pull logs that the verb has put without an answer: it may not know that a claim is its own."""
     unread: set[str] = field(default_factory=set)
-    """The cells whose objects did not answer the verb."""
+    """The cells of which an object did not answer the verb; the home cell is the empty text."""
     seen: dict[str, set[int]] = field(default_factory=dict)
     """The rows of schedule logs that the verb has read, or has settled itself."""
 
