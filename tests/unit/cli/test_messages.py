@@ -111,6 +111,32 @@ def test_consume_prints_and_acknowledges(shell: Shell) -> None:
     assert shell.server.broker.group("orders", "billing").acked == ["a", "b", "c"]
 
 
+def test_consume_may_retry_or_reject_what_it_prints(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a", "b", "c")
+    assert shell.ok("consume", "orders", "billing", "--max", "1", "--then", "reject") == "a\n"
+    assert shell.ok("consume", "orders", "billing", "--max", "1", "--then", "retry", "--delay", "10m") == "b\n"
+    assert shell.ok("consume", "orders", "billing", "--max", "1", "--then", "retry") == "c\n"
+    calls = [*shell.server.calls("settle"), *shell.server.calls("pull")]
+    entries = [entry for call in calls for entry in call.body.get("settle", [])]
+    assert [entry.get("dead") for entry in entries] == [[0], None, None]
+    assert [entry.get("retry") for entry in entries] == [None, [{"index": 0, "delay": "10m"}], [0]]
+    assert shell.server.broker.group("orders", "billing").acked == []
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--delay", "10m"), "only retries have a delay: add --then retry"),
+        (("--then", "retry", "--delay", "soon"), "soon"),
+        (("--then", "drop"), "'drop' is not one of"),
+    ],
+)
+def test_consume_refuses_outcomes_that_make_no_sense(shell: Shell, options: tuple[str, ...], told: str) -> None:
+    result = shell("consume", "orders", "billing", *options)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
 def test_consume_as_json(shell: Shell) -> None:
     shell.ok("produce", "orders", "a", "--key", "k")
     [message] = shell.json("consume", "orders", "billing", "--once")

@@ -1,5 +1,6 @@
 """``hourwheel cell …``"""
 
+import threading
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -8,7 +9,7 @@ import typer
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.queues import DryRunOption, write_step
 from hourwheel.cli.settings import YesOption, confirm, connect, settings_of
-from hourwheel.client import CellDescription, DrainResult
+from hourwheel.client import Api, CellDescription, DrainResult
 
 app = typer.Typer(no_args_is_help=True, help="Add, show, drain and remove cells.")
 
@@ -84,13 +85,39 @@ def set_state(
 
 
 @app.command()
-def drain(ctx: typer.Context, cell: CellArgument, dry_run: DryRunOption = False) -> None:
+def drain(
+    ctx: typer.Context,
+    cell: CellArgument,
+    dry_run: DryRunOption = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the cell holds nothing: until its last messages have expired.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --wait.")] = 10.0,
+) -> None:
     """Move every queue of a cell to other cells, and show the remaining contents.
 
     Example: hourwheel cell drain old --dry-run
     """
+    if dry_run and wait:
+        raise typer.BadParameter("a dry run changes nothing to wait for", param_hint="--wait")
     with connect(ctx) as api:
         result = api.drain_cell(cell, dry_run=dry_run)
+        _tell(ctx, result)
+        if wait:
+            _wait_for_empty(ctx, api, result, interval)
+
+
+def _wait_for_empty(ctx: typer.Context, api: Api, result: DrainResult, interval: float) -> None:
+    """Looks at the cell until it holds nothing, and shows what is left whenever that has changed."""
+    pause = threading.Event()  # never set: only Ctrl-C ends this sooner
+    while result.left:
+        pause.wait(interval)
+        before, result = result, api.drain_cell(result.cell, dry_run=True)
+        if result.left != before.left:
+            _tell(ctx, result)
+
+
+def _tell(ctx: typer.Context, result: DrainResult) -> None:
     if settings_of(ctx).json:
         write_json(result)
     else:

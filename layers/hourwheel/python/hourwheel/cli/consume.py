@@ -3,13 +3,17 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, NamedTuple
 
 import typer
 
 from hourwheel.cli.output import write_body, write_error, write_json
-from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
+from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, seconds, settings_of
 from hourwheel.client import Api, Pull, Received, Settlement
+from hourwheel.client.due import checked_retry_delay
+from hourwheel.model.fields import Delay
+from hourwheel.model.pulls import RetryLater
 from hourwheel.system import SystemIds
 
 _MOST = 100  # messages of a pull: a reader at a terminal needs no more at a time
@@ -24,6 +28,14 @@ _LIMITS = {
 """What ``limited_by`` of an answer means to somebody at a terminal."""
 
 
+class Outcome(StrEnum):
+    """What becomes of the printed messages."""
+
+    ACK = "ack"
+    RETRY = "retry"
+    REJECT = "reject"
+
+
 def consume(
     ctx: typer.Context,
     subject: SubjectArgument,
@@ -35,30 +47,69 @@ def consume(
     consumer: Annotated[
         str | None, typer.Option(help="The name of the consumer; in a broadcast group each name gets every message.")
     ] = None,
+    then: Annotated[
+        Outcome, typer.Option(help="Acknowledge the printed messages, retry them, or make them dead letters.")
+    ] = Outcome.ACK,
+    delay: Annotated[
+        str | None,
+        typer.Option(help="With --then retry: retry after this time, such as 10m, not by the group's policy."),
+    ] = None,
 ) -> None:
-    """Print messages, one on each line, and acknowledge the printed ones.
+    """Print messages, one on each line, and acknowledge the printed ones, or what --then says.
 
     Example: hourwheel consume orders billing --once --max 10
     """
     write = write_json if settings_of(ctx).json else _write_body
+    settle = _Settle(then, _checked(delay, then))
     with connect(ctx) as api:
         try:
-            _run(
-                _Session(api, subject, group, consumer or f"cli-{SystemIds().token().hex()[:12]}"), write, most, follow
-            )
+            name = consumer or f"cli-{SystemIds().token().hex()[:12]}"
+            _run(_Session(api, subject, group, name, settle), write, most, follow)
         except BrokenPipeError:
             # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, now to nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _checked(delay: str | None, then: Outcome) -> Delay | None:
+    """Returns the delay of retries. Raises ``typer.BadParameter`` for a text that is none, or without retries."""
+    if delay is None:
+        return None
+    if then is not Outcome.RETRY:
+        raise typer.BadParameter("only retries have a delay: add --then retry", param_hint="--delay")
+    try:
+        return checked_retry_delay(seconds(delay) or 0)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--delay") from error
+
+
+class _Settle(NamedTuple):
+    """Settles pulls of which some messages were printed."""
+
+    outcome: Outcome
+    delay: Delay | None
+
+    def settlement(self, pull: Pull, printed: int) -> Settlement:
+        """Returns the settlement of a pull: what becomes of the ``printed`` first messages. Releases the others."""
+        indexes = list(range(printed))
+        settlement = Settlement(receipt=pull.receipt, release=list(range(printed, len(pull.messages))) or None)
+        if self.outcome is Outcome.REJECT:
+            settlement.dead = indexes or None
+        elif self.outcome is Outcome.RETRY:
+            delay = self.delay
+            retries = [index if delay is None else RetryLater(index=index, delay=delay) for index in indexes]
+            settlement.retry = retries or None
+        return settlement
+
+
 class _Session:
     """Pulls as one consumer. Each pull also sends the settlements of the pull before."""
 
-    def __init__(self, api: Api, subject: str, group: str, consumer: str) -> None:
+    def __init__(self, api: Api, subject: str, group: str, consumer: str, settle: _Settle) -> None:
         self._api = api
         self._subject = subject
         self._group = group
         self._consumer = consumer
+        self._settle = settle
         self._settlements: list[Settlement] = []
         self._limited_by: str | None = None
 
@@ -82,7 +133,7 @@ class _Session:
         self._limited_by = limited_by
 
     def print(self, pulls: Sequence[Pull], write: Callable[[Received], None]) -> None:
-        """Prints messages, and prepares settlements that acknowledge the printed ones and release the others."""
+        """Prints messages, and prepares the settlements, which release what was not printed."""
         printed = dict.fromkeys((pull.receipt for pull in pulls), 0)
         try:
             for pull in pulls:
@@ -90,7 +141,7 @@ class _Session:
                     write(message)
                     printed[pull.receipt] += 1
         finally:
-            self._settlements = [_settlement(pull, printed[pull.receipt]) for pull in pulls]
+            self._settlements = [self._settle.settlement(pull, printed[pull.receipt]) for pull in pulls]
 
     def finish(self) -> None:
         if self._settlements:
@@ -109,11 +160,6 @@ def _run(session: _Session, write: Callable[[Received], None], most: int | None,
                 left -= sum(len(pull.messages) for pull in pulls)
     finally:
         session.finish()
-
-
-def _settlement(pull: Pull, printed: int) -> Settlement:
-    rest = list(range(printed, len(pull.messages)))
-    return Settlement(receipt=pull.receipt, release=rest or None)
 
 
 def _write_body(message: Received) -> None:
