@@ -34,18 +34,19 @@ from hourwheel.buckets.buckets import Bucket, register
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.errors import Conflict, Corrupt, NotFound
-from hourwheel.log_names import LogKind, LogName, is_schedule, pull_log, source_of
+from hourwheel.log_names import HOME, LogKind, LogName, is_schedule, pull_log, source_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import filler
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Blobs, Key, Table
+from hourwheel.ports import Blobs, Cells, Key, Table
 from hourwheel.queueing.order_state import OrderState
 from hourwheel.queueing.orders import snapshot_record
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
+from hourwheel.registry.cells import KINDS, CellRecord, cell_record
 from hourwheel.registry.registry import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
@@ -156,6 +157,9 @@ class _Rebuild:
         number that is taken."""
         # Hand-overs of deleted groups have no target any more.
         self.summary.pulled = [handover for handover in self.summary.pulled if handover.source in self.members]
+        # A storage without the mark of this deployment is not opened.
+        for cell in self.cells:
+            self._opener(cell).claim(cell)
         self._count()
         for manifest in manifests(self.archive, self.current.value.restored, below=self.summary.end_manifest):
             self._restore(manifest)
@@ -167,6 +171,7 @@ class _Rebuild:
         self._write_checkpoints()
         self._open_buckets()
         self._write_watermark()
+        self._register_cells()
         subjects, groups = self._name()
         return self._finished(replayed=replayed, lost=lost, subjects=subjects, groups=groups)
 
@@ -185,6 +190,12 @@ class _Rebuild:
         """The pull logs of all groups, by partition."""
         alive = [(subject, group) for subject, groups in self.summary.alive for group in groups]
         return {log.partition: log for subject, group in alive for log in pull_logs(self.context, subject, group)}
+
+    @cached_property
+    def cells(self) -> list[str]:
+        """The cells in which queues have parts that can be read, without the home cell."""
+        routes = [route for subject, _ in self.summary.alive for route in subject.all_routes()]
+        return sorted({mapping.cell for route in routes for mapping in route.readable} - {HOME})
 
     @cached_property
     def buckets(self) -> set[str]:
@@ -351,6 +362,23 @@ class _Rebuild:
         )
         if outcome.current is None or outcome.current.value != head:
             raise Conflict("store-in-use", "the archive has been written to: nothing may run until all is rebuilt")
+
+    def _opener(self, cell: str) -> Cells:
+        """Returns what opens the cell. Raises ``NotFound`` where it was not given to this process."""
+        cells = self.context.cells
+        if cells is None or cells.location(cell) is None:
+            detail = f"the archive has queues in cell {cell}: name its storage too, with --cell {cell}=DIRECTORY"
+            raise NotFound("cell-unknown", detail)
+        return cells
+
+    def _register_cells(self) -> None:
+        """Registers the cells again, in the state normal: their records are not archived."""
+        for cell in self.cells:
+            opener, record = self._opener(cell), cell_record(self.context, cell)
+            if record.load() is None:
+                kinds, created_ms = opener.kinds(cell) or KINDS, self.context.clock.now_ms()
+                location = opener.location(cell) or ""
+                record.swap(None, CellRecord(name=cell, kinds=kinds, location=location, created_ms=created_ms))
 
     def _name(self) -> tuple[int, int]:
         """Writes the records of subjects and groups, deleted ones included, which keep their generations. Returns how
