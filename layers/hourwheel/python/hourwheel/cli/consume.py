@@ -93,7 +93,7 @@ class _Settle(NamedTuple):
         indexes = list(range(printed))
         settlement = Settlement(receipt=pull.receipt, release=list(range(printed, len(pull.messages))) or None)
         if self.outcome is Outcome.REJECT:
-            settlement.dead = indexes or None
+            settlement.dead = [*indexes] or None
         elif self.outcome is Outcome.RETRY:
             delay = self.delay
             retries = [index if delay is None else RetryLater(index=index, delay=delay) for index in indexes]

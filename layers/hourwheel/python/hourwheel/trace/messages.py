@@ -144,7 +144,7 @@ class Trace:
     def _add_delayed(self, traces: list[MessageTrace], message_id: str, span: SearchSpan) -> BucketRow | None:
         """Adds the traces of the delayed messages with this id that are not among the traces yet. Returns the row with
         which the search goes on, if it had to end."""
-        known = {(trace.queue, trace.offset) for trace in traces}
+        traced = {(trace.queue, trace.offset) for trace in traces}
         start = span.start if isinstance(span.start, BucketRow) else None
         most_rows = max(1, _ROWS - self._read)
         search = ScheduleSearch(
@@ -158,7 +158,7 @@ class Trace:
             with suppress(NotFound):  # the bucket is removed just now
                 scheduled = ScheduledMessages(self.context).look(target)
                 # Of a message that was moved, each bucket has a row.
-                if scheduled.position == target and (scheduled.queue, scheduled.offset) not in known:
+                if scheduled.position == target and (scheduled.queue, scheduled.offset) not in traced:
                     traces.append(self.by_scheduled(scheduled, self.scheduled_id(target)))
         return None
 
