@@ -1,13 +1,17 @@
 """Each command explains itself: a sentence, its arguments and options, and an example, which runs."""
 
 import shlex
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from hourwheel import outbox
 from hourwheel.cli.app import app
 from hourwheel.client import Api, Message, PushTarget, Settlement
 from tests.docs.test_commands import parse
@@ -47,7 +51,10 @@ def test_each_argument_and_option_is_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in LONG])
-def test_the_example_runs(name: str, api: Api, url: str) -> None:
+def test_the_example_runs(name: str, api: Api, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(sqlite3.connect("shop.db")) as shop:
+        outbox.create_table(shop)
     line = example(name).replace("SCHEDULED_ID", prepare(api)).replace("$API_ARN", ARN)
     done = CliRunner().invoke(app, shlex.split(line)[1:], env={"HOURWHEEL_URL": url})
     assert (done.exit_code, done.exception) == (0, None), done.output

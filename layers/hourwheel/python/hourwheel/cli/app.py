@@ -15,6 +15,7 @@ from hourwheel.cli import (
     groups,
     lag,
     messages,
+    outbox,
     pipeline,
     policy,
     produce,
@@ -156,5 +157,6 @@ app.add_typer(messages.app, name="message")
 app.add_typer(dead.app, name="dead")
 app.add_typer(scheduled.app, name="scheduled")
 app.command()(lag.lag)
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(policy.app, name="policy")
 app.add_typer(pipeline.app, name="pipeline")

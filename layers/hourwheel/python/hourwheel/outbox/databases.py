@@ -34,6 +34,11 @@ class RelayConnection:
         else:
             raw.autocommit = True
 
+    @property
+    def raw(self) -> Any:
+        """The connection of the driver, which commits each statement."""
+        return self._raw
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Runs the block in a transaction. Commits at its end, and rolls back after an error."""

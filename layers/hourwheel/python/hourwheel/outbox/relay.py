@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 import threading
 from types import TracebackType
@@ -112,7 +113,8 @@ class Relay:
         return self
 
     def run(self) -> None:
-        """Runs the relay until ``stop`` is called, on this thread and others.
+        """Runs the relay until ``stop`` is called, or until the program gets SIGINT or SIGTERM. Call it on the main
+        thread for the signals.
 
         Raises:
             OutboxMissing, OutboxUnreachable: as ``start``.
@@ -121,9 +123,15 @@ class Relay:
             >>> threading.Timer(1, relay.stop).start()
             >>> relay.run()
         """
-        self.start()
-        self._stopping.wait()
-        self._join()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            self.start()
+            self._stopping.wait()
+        except KeyboardInterrupt:
+            logger.info("the relay stops")
+        finally:
+            self.stop()
 
     def run_once(self) -> int:
         """Sends the rows that are in the outbox now, and returns their number: for cron, and for tests.

@@ -75,8 +75,12 @@ def _of_sqlalchemy(session: Any) -> BoundSession | None:
     if isinstance(session, scoped_session):
         session = session()
     if isinstance(session, Connection):
-        # A listener of a connection runs just before its commit: the relay looks twice.
-        return _on_connection(session, wake)
+
+        def at_commit() -> None:
+            if not event.contains(session, "commit", _wake_at_commit):
+                event.listen(session, "commit", _wake_at_commit)
+
+        return _on_connection(session, at_commit)
     if not isinstance(session, Session):
         return None
 
@@ -86,6 +90,11 @@ def _of_sqlalchemy(session: Any) -> BoundSession | None:
             event.listen(session, "after_commit", lambda _: wake())
 
     return _on_connection(session.connection(), after_commit)
+
+
+def _wake_at_commit(_: Any) -> None:
+    """Runs just before the commit of a connection: a relay that is woken looks more than once."""
+    wake()
 
 
 def _on_connection(connection: Any, after_commit: Callable[[], None]) -> BoundSession:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+_LONG_BLOB = (1 << 32) - 1  # MySQL has blobs of several sizes; other databases have one
+
 
 def table(metadata: Any) -> Any:
     """Adds the two tables of the outbox to a ``MetaData`` of SQLAlchemy, and returns that of the rows. Alembic's
@@ -15,9 +17,8 @@ def table(metadata: Any) -> Any:
         'hourwheel_outbox'
     """
     from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, SmallInteger, String, Table, Text
-    from sqlalchemy.dialects.mysql import LONGBLOB
 
-    blob = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+    blob = LargeBinary(_LONG_BLOB)
     number = BigInteger().with_variant(Integer(), "sqlite")  # only an INTEGER gets its number from SQLite
     Table(
         "hourwheel_outbox_shard",

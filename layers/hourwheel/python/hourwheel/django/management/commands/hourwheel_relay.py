@@ -1,0 +1,34 @@
+"""``manage.py hourwheel_relay``"""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from hourwheel.client import DEFAULT_URL
+from hourwheel.django.settings import relay_settings
+from hourwheel.outbox import OutboxError, Relay
+
+
+class Command(BaseCommand):
+    help = "Send the rows of the outbox to Hourwheel, until it is stopped. Any number of relays may run."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="The database of the outbox.")
+        parser.add_argument("--url", default=None, help=f"The server: else HOURWHEEL['URL'], else {DEFAULT_URL}.")
+        parser.add_argument("--workers", type=int, default=2, help="Threads, each with one connection.")
+        parser.add_argument("--keep-days", type=float, default=0.0, help="Keep rows that were sent for this long.")
+        parser.add_argument("--once", action="store_true", help="Send the rows that wait now, and end.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        how = relay_settings() | ({"url": options["url"]} if options["url"] else {})
+        try:
+            relay = Relay(
+                connections[options["database"]], workers=options["workers"], keep_days=options["keep_days"], **how
+            )
+            if options["once"]:
+                self.stdout.write(f"sent {relay.run_once()}")
+            else:
+                relay.run()
+        except (OutboxError, ValueError, TypeError) as error:
+            raise CommandError(str(error)) from error

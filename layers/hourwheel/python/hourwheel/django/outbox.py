@@ -1,0 +1,24 @@
+"""Sends messages in the transaction of Django's ORM."""
+
+from typing import Any
+
+from django.db import connections, router
+
+from hourwheel import outbox
+
+
+def send(subject: str, body: str | bytes, *, using: str | None = None, **fields: Any) -> None:
+    """Sends a message when the current transaction is committed, and never if it is rolled back. ``using`` names the
+    database; left out, it is the one to which the router sends ``OutboxRow``. The other arguments, and what it raises,
+    are those of ``hourwheel.outbox.send``.
+
+    Example:
+        >>> with transaction.atomic():
+        ...     order = Order.objects.create(item="book")
+        ...     outbox.send("orders", json.dumps({"order": order.pk}), key=f"order-{order.pk}")
+    """
+    if using is None:
+        from hourwheel.django.models import OutboxRow
+
+        using = router.db_for_write(OutboxRow)
+    outbox.send(connections[using], subject, body, **fields)
