@@ -217,3 +217,19 @@ def test_a_new_owner_does_not_keep_transfers_once_for_each_row_that_names_them(b
     tracemalloc.stop()
     assert most < 6 << 20, "300,000 positions take 12 MB as numbers alone"
     assert wheel.waiting == 0, "each message is known to be handed over"
+
+
+def test_a_message_that_waited_for_its_cell_comes_before_one_that_is_due_at_its_next_try(
+    bench: Bench, away: Outage
+) -> None:
+    delays = [f"{20_000 + 100 * number}ms" for number in range(100)]
+    for delay in delays:
+        bench.send_later(delay, delay=delay, subject="away")
+    away.down = ALL
+
+    def answer_again() -> None:
+        bench.clock.sleep(22)
+        away.down = frozenset()
+
+    bench.turn(60, beside=answer_again)
+    assert taken(bench, "away") == delays

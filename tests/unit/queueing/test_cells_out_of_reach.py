@@ -128,3 +128,23 @@ def test_an_ordered_claim_is_handed_out_though_its_snapshot_cannot_be_saved(monk
     send(bench, "one", 0)
     away.down = (Table.META, "parked")
     assert [(message.body, message.attempt) for message in bench.take()] == [("one", 1)]
+
+
+@HOMES
+@pytest.mark.parametrize("verb", ["put", "scan", "counters"])
+def test_an_ordered_group_waits_for_the_earlier_part_in_a_cell_that_does_not_answer(
+    home: Callable[[], Store], verb: str
+) -> None:
+    away = Outage()
+    bench = moved(home(), CellStorage(away, MemoryBlobs()), ordered=True)
+    send(bench, "first", 0)
+    bench.cell.routes.move("orders", 0, "home")
+    send(bench, "second", 0)
+    away.down = frozenset({verb})
+    assert bench.bodies() == []
+    away.down = frozenset()
+    bench.clock.pass_time(6)
+    (pull,) = bench.pull()
+    assert [message.body for message in pull.messages] == ["first"]
+    bench.settle(pull)
+    assert bench.bodies() == ["second"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
-from hourwheel.delay.timing import pack
+from hourwheel.delay.timing import pack, unpack
 from hourwheel.errors import CellUnavailable
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import HOME, cell_of
@@ -34,6 +34,8 @@ class UnavailableCells:
     open: list[Transfer] = field(default_factory=list)
     """The transfers whose rows are not put, in the order in which they were reserved."""
     _held: list[tuple[int, int]] = field(default_factory=list)
+    _retried: dict[int, int] = field(default_factory=dict)
+    """The messages that wait for their next try: of each row the set of their indexes, as bits."""
     _retry_ms: dict[str, int] = field(default_factory=dict)
 
     def waits(self, log: str) -> bool:
@@ -63,7 +65,26 @@ class UnavailableCells:
     def take_held(self) -> list[tuple[int, int]]:
         """Returns the positions that were held since the last call, each with the time of its next try."""
         held, self._held = self._held, []
+        for _, packed in held:
+            row_no, index = unpack(packed)
+            self._retried[row_no] = self._retried.get(row_no, 0) | 1 << index
         return held
+
+    def in_order(self, due: list[int]) -> list[int]:
+        """Returns the positions that are taken from the wheel at one time, those first that have waited for a cell:
+        they were due before the others."""
+        if not self._retried:
+            return due
+        retried, others = list[int](), list[int]()
+        for packed in due:
+            row_no, index = unpack(packed)
+            (retried if self._retried.get(row_no, 0) >> index & 1 else others).append(packed)
+        for packed in retried:
+            row_no, index = unpack(packed)
+            self._retried[row_no] &= ~(1 << index)
+            if not self._retried[row_no]:
+                del self._retried[row_no]
+        return retried + others
 
     def failed(self, log: str, error: CellUnavailable) -> None:
         """Notes that the log's cell did not answer. Logs it once for each outage."""

@@ -165,7 +165,7 @@ class Wheel:
         self._ownership.pass_to(now_ms)
         if self._cells.open:
             self._dispatcher.put_open()
-        due = self._wheel.take(now_ms)
+        due = self._cells.in_order(self._wheel.take(now_ms))
         self._taken, self._taken_ms = len(due), now_ms
         for _ in self._dispatcher.dispatch(due):
             for retry_ms, packed in self._cells.take_held():
