@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hourwheel import outbox
-from hourwheel.outbox.worker import Worker
-from tests.unit.outbox.world import Application, Death
+from hourwheel.client import SendResult
+from tests.unit.outbox.world import Application, Death, Queue
 
 DAYS = 86_400
 
@@ -59,35 +61,52 @@ def test_a_relay_that_is_killed_at_any_step_neither_loses_nor_doubles_a_row(
     assert deadly > 50
 
 
-@pytest.mark.parametrize("deadly", range(1, 60, 3))
-def test_a_relay_that_wakes_up_after_another_has_taken_over_changes_nothing(tmp_path: Path, deadly: int) -> None:
-    """The first relay pauses before a step for longer than its lease; a second one sends all; the first goes on."""
-    application = filled(tmp_path)
-    first = application.worker(most_rows=2)
-    paused = _paused_before(first, deadly, application)
-    while first.turn():
-        pass
-    assert paused
-    complete(application)
+class PausedQueue:
+    """Before the first request, the worker is paused, and other things happen."""
+
+    def __init__(self, queue: Queue, meanwhile: Callable[[], None]) -> None:
+        self._queue = queue
+        self._meanwhile = [meanwhile]
+
+    def produce(self, *args: Any, **how: Any) -> list[SendResult]:
+        if self._meanwhile:
+            self._meanwhile.pop()()
+        return self._queue.produce(*args, **how)
 
 
-def _paused_before(worker: Worker, deadly: int, application: Application) -> list[bool]:
-    """Has another relay send all rows just before the given request of the worker's queue, or between transactions."""
-    produce, paused = worker.queue.produce, list[bool]()
+@pytest.mark.parametrize("away", [30, 20 * DAYS], ids=["for seconds", "for weeks"])
+def test_a_relay_that_was_overtaken_while_it_paused_changes_nothing(tmp_path: Path, away: int) -> None:
+    """The relay wakes up while the rows of the one that has overtaken it are in any state: that one was killed, too."""
+    for deadly in itertools.count(1):
+        folder = tmp_path / str(deadly)
+        folder.mkdir()
+        application = filled(folder)
+        for subject in ("orders", "others"):
+            application.bench.cell.put_subject(subject, retention_seconds=60 * DAYS)
+        paused = application.worker(most_rows=2)
+        killed = list[bool]()
 
-    class Paused:
-        count = 0
+        def overtaken(
+            application: Application = application, deadly: int = deadly, killed: list[bool] = killed
+        ) -> None:
+            application.clock.pass_time(away)
+            application.steps.count, application.steps.deadly, application.steps.after = 0, deadly, True
+            try:
+                application.drain(most_rows=2)
+            except Death:
+                killed.append(True)
+            application.steps.deadly = -1
 
-        def produce(self, *args: object, **how: object) -> object:
-            self.count += 1
-            if self.count == 1 + deadly // 12 and not paused:
-                paused.append(True)
-                application.clock.pass_time(60 + deadly * 1_000)
-                application.drain(most_rows=3)
-            return produce(*args, **how)  # type: ignore[arg-type] # whatever the worker passes
-
-    worker.queue = Paused()  # type: ignore[assignment] # passes everything on
-    return paused
+        paused.queue = PausedQueue(application.queue, overtaken)
+        while paused.turn():
+            pass
+        application.clock.pass_time(away)
+        application.drain()
+        complete(application)
+        application.connection.close()
+        if not killed:
+            break
+    assert deadly > 40
 
 
 def test_a_server_whose_answers_are_lost_for_an_hour_stores_each_row_once(tmp_path: Path) -> None:

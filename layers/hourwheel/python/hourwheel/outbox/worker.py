@@ -92,6 +92,8 @@ class Worker:
                 settled += len(outcome.sent) + len(outcome.refused)
                 following = None if turn == 1 or self.stopping.is_set() else self._selection()
                 batch = self.shards.finish(batch, outcome, self.clock.now_ms(), following)
+                for row, reason in outcome.refused:
+                    logger.error("row %d of the outbox is set aside: %s", row, reason)
         except LeaseLost:
             logger.warning("another relay has taken over a shard of the outbox: this one was paused or out of reach")
         return settled
@@ -162,19 +164,16 @@ class Worker:
         elif error.slug in _UNDECIDED:
             # Not by a relay that was overtaken, which changes nothing: the database or the server was set back.
             decided.undecided = True
-            self._set_aside(ids, f"{reason} (the message may have been sent: look before you retry it)", decided)
+            reason += " (the message may have been sent: look before you retry it)"
+            decided.refused += [(each, reason) for each in ids]
         elif isinstance(error, BadRequest | TooLarge) and error.slug != "name-invalid":
             culprit = _CULPRIT.match(error.problem.field or "")
             if culprit is not None and int(culprit[1]) < len(ids):
-                self._set_aside([ids[int(culprit[1])]], reason, decided)
+                decided.refused.append((ids[int(culprit[1])], reason))
             elif len(ids) == 1:
-                self._set_aside(ids, reason, decided)
+                decided.refused.append((ids[0], reason))
             else:
                 self._rows = max(1, len(ids) // 2)  # the rows wait: a smaller batch finds the culprit
         else:
             logger.warning("the subject %s takes no messages for now, its rows wait: %s", subject, error)
             self._rest_until_ms[subject] = self.clock.now_ms() + _REST_MS
-
-    def _set_aside(self, ids: Sequence[int], reason: str, decided: _Decided) -> None:
-        decided.refused += [(each, reason) for each in ids]
-        logger.error("the server refused rows %s of the outbox, which are set aside: %s", list(ids), reason)
