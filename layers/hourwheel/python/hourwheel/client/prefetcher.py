@@ -74,11 +74,13 @@ class Prefetcher:
         self._settler_until = 0.0  # when the settler looks again by itself
         self._idle_settler = False  # whether nothing lingers, as far as the settler knows
         self._hungry_puller = False  # whether the puller waits for room
-        # Reentrant: a signal handler may call ``stop`` while its thread is in here.
-        lock = threading.RLock()
-        self._ready = threading.Condition(lock)  # a message waits to be handled
-        self._hungry = threading.Condition(lock)  # the local queue has room for a pull
-        self._due = threading.Condition(lock)  # a settlement waits to be sent
+        # Reentrant: a signal handler may call ``stop`` while its thread is in here. A block enters the lock itself, not
+        # a condition: ``Condition.__enter__`` is written in Python, and a KeyboardInterrupt between its acquisition and
+        # the block would leave the lock held for ever.
+        self._lock = threading.RLock()
+        self._ready = threading.Condition(self._lock)  # a message waits to be handled
+        self._hungry = threading.Condition(self._lock)  # the local queue has room for a pull
+        self._due = threading.Condition(self._lock)  # a settlement waits to be sent
         self._pulling = False
         self._busy_pull = False
         self._stopping = False
@@ -101,7 +103,7 @@ class Prefetcher:
         """Waits for a message and returns it, or returns None once the prefetcher is stopped and drained."""
         if self._unordered and not self._stopping and (delivery := self._next_at_once()) is not None:
             return delivery
-        with self._ready:
+        with self._lock:
             while True:
                 left_seconds = self._drain_until - time.monotonic() if self._stopping else None
                 if left_seconds is not None and left_seconds <= 0:
@@ -120,7 +122,7 @@ class Prefetcher:
         if first is None:
             return []
         batch = [first]
-        with self._ready:
+        with self._lock:
             while (
                 len(batch) < self._options.max_messages
                 and (delivery := self._next_at_once() if self._unordered else self._take()) is not None
@@ -147,7 +149,7 @@ class Prefetcher:
             except IndexError:  # another thread was faster
                 return None
             if self._hungry_puller and len(queue) <= self._low_water:
-                with self._hungry:
+                with self._lock:
                     self._hungry.notify()
             if not delivery._lease.lost:
                 return delivery
@@ -162,7 +164,7 @@ class Prefetcher:
 
     def stop(self, *, drain_seconds: float) -> None:
         """Ends pulling, also from a signal handler. ``next`` returns pulled messages for ``drain_seconds`` more."""
-        with self._ready:
+        with self._lock:
             until = time.monotonic() + drain_seconds
             self._drain_until = min(self._drain_until, until) if self._stopping else until
             self._stopping = True
@@ -170,7 +172,7 @@ class Prefetcher:
                 condition.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        with self._ready:
+        with self._lock:
             self.failure = self.failure or error
         self.stop(drain_seconds=0)
 
@@ -184,7 +186,7 @@ class Prefetcher:
         self._puller.join(max(left_seconds, _BUSY_END_SECONDS) if self._busy_pull else left_seconds)
         self._pulls.close()  # cuts a pull that still waits; the messages of its answer come again when their lease ends
         self._puller.join()
-        with self._due:
+        with self._lock:
             self._record_acks(time.monotonic())
             while self._queue:
                 self._decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
@@ -200,7 +202,7 @@ class Prefetcher:
             if self._idle_settler:
                 self._wake_settler()
             return
-        with self._due:
+        with self._lock:
             now = time.monotonic()
             self._record_acks(now)  # the first decision about a message counts
             self._handled += 1
@@ -210,7 +212,7 @@ class Prefetcher:
                 self._free(delivery, outcome)
 
     def _wake_settler(self) -> None:
-        with self._due:
+        with self._lock:
             if self._idle_settler:
                 self._idle_settler = False
                 self._due.notify()
@@ -251,11 +253,11 @@ class Prefetcher:
             except BaseException as error:
                 self.fail(error)
             self._end_pull(settlements, pulled)
-            with self._hungry:
+            with self._lock:
                 self._hungry.wait_for(lambda: self._stopping, backoff.seconds())
 
     def _begin_pull(self) -> list[Settlement] | None:
-        with self._hungry:
+        with self._lock:
             self._hungry_puller = True
             self._hungry.wait_for(lambda: self._stopping or len(self._queue) <= self._low_water)
             self._hungry_puller = False
@@ -288,7 +290,7 @@ class Prefetcher:
             return Pulled(pulls=[], settled=self._settle(settlements))
 
     def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | PackedPulled | None) -> None:
-        with self._ready:
+        with self._lock:
             now = time.monotonic()
             self._pulling = False
             if pulled is None:
@@ -318,7 +320,7 @@ class Prefetcher:
             except BaseException as error:
                 self.fail(error)
                 results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost
-            with self._due:
+            with self._lock:
                 if results is None:
                     self._leases.unanswered(settlements)
                 else:
@@ -327,7 +329,7 @@ class Prefetcher:
                 self._pause(failures)
 
     def _next_settlements(self) -> list[Settlement] | None:
-        with self._due:
+        with self._lock:
             while True:
                 now = time.monotonic()
                 self._record_acks(now)
@@ -368,5 +370,5 @@ class Prefetcher:
 
     def _pause(self, failures: int) -> None:
         """Pauses before settlements are retried, for 1 s at most: meanwhile leases run out."""
-        with self._due:
+        with self._lock:
             self._due.wait_for(lambda: False, min(pause_seconds(failures, self._options.ids), 1.0))

@@ -113,9 +113,11 @@ class Producer:
         self._accumulator = Accumulator(
             batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
         )
-        lock = threading.Lock()
-        self._due = threading.Condition(lock)  # senders wait here
-        self._completion = threading.Condition(lock)  # ``send`` at the bound, and ``flush``
+        # A block enters the lock itself, not a condition: ``Condition.__enter__`` is written in Python, and a
+        # KeyboardInterrupt between its acquisition and the block would leave the lock held for ever.
+        self._lock = threading.Lock()
+        self._due = threading.Condition(self._lock)  # senders wait here
+        self._completion = threading.Condition(self._lock)  # ``send`` at the bound, and ``flush``
         self._senders: list[threading.Thread] = []
         self._idle_senders = 0
         self._closed = False
@@ -175,7 +177,7 @@ class Producer:
         future = SendFuture(functools.partial(self._hurry, chosen), on_done)
         now = time.monotonic()
         pending = Pending(message, _size_bytes(message), future, now, now + self._timeout_seconds)
-        with self._due:
+        with self._lock:
             if self._closed or not self._room_for(pending):
                 self._wait_for_room(pending)
             if self._accumulator.add(chosen, pending):
@@ -228,7 +230,7 @@ class Producer:
             (True, True)
         """
         self._refuse_sender()
-        with self._due:
+        with self._lock:
             counts = self._accumulator.flush()
             for _ in counts:
                 self._wake_sender()
@@ -252,14 +254,14 @@ class Producer:
             1
         """
         self._refuse_sender()
-        with self._due:
+        with self._lock:
             if self._ended:
                 return
             self._closed = True
             self._completion.notify_all()
             outstanding = self._accumulator.outstanding()
         self.flush(self._close_seconds if timeout_seconds is None else timeout_seconds)
-        with self._due:
+        with self._lock:
             self._ended = True
             waiting = list(self._accumulator.abandon())
             self._due.notify_all()
@@ -305,7 +307,7 @@ class Producer:
 
     def _hurry(self, subject: str) -> None:
         """Ends the linger of the messages of a subject: somebody waits for one of them."""
-        with self._due:
+        with self._lock:
             if self._accumulator.hurry(subject):
                 self._wake_sender()
 
@@ -320,12 +322,12 @@ class Producer:
     def _run_sender(self) -> None:
         while (batch := self._next_batch()) is not None:
             OutgoingRequest(self._context, batch.buffer.subject, begin(batch.batch)).run()
-            with self._due:
+            with self._lock:
                 self._accumulator.completed(batch)
                 self._completion.notify_all()
 
     def _next_batch(self) -> InFlightBatch | None:
-        with self._due:
+        with self._lock:
             while True:
                 now = time.monotonic()
                 batch = self._accumulator.take(now)

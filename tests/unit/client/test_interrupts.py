@@ -1,0 +1,58 @@
+"""Ctrl-C at any moment of a call leaves the client usable by its other threads: nothing waits for a lock for ever."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import pytest
+
+from hourwheel.client import Consumer, Producer
+from tests.unit.client.fake import FakeServer
+
+INTERRUPTS = 200
+AFTER_SECONDS = 0.0003
+FAR_SECONDS = 30.0
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """The alarm interrupts the main thread as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def interrupt_again_and_again(call: Callable[[], object], other: Callable[[], object]) -> None:
+    """Interrupts ``call`` at moments of chance; after each, ``other`` has to end in another thread."""
+    for _ in range(INTERRUPTS):
+        signal.setitimer(signal.ITIMER_REAL, AFTER_SECONDS)
+        with pytest.raises(KeyboardInterrupt):
+            for_ever(call)
+        thread = threading.Thread(target=other, daemon=True)
+        thread.start()
+        thread.join(FAR_SECONDS)
+        assert not thread.is_alive()
+
+
+def for_ever(call: Callable[[], object]) -> None:
+    while True:
+        call()
+
+
+def test_an_interrupted_flush_holds_up_no_sender(server: FakeServer, interrupts: None) -> None:
+    producer = Producer(server.url, subject="orders")
+    interrupt_again_and_again(lambda: producer.flush(0), lambda: producer.send("paid").result(FAR_SECONDS))
+    producer.close()
+    assert server.bodies("orders") == ["paid"] * INTERRUPTS
+
+
+def test_an_interrupted_loop_does_not_hold_up_the_end_of_its_consumer(server: FakeServer, interrupts: None) -> None:
+    with Consumer(server.url, "orders", "billing") as messages:
+        messages.stop()
+        loop = iter(messages)
+        interrupt_again_and_again(lambda: next(loop, None), messages.stop)
