@@ -39,6 +39,7 @@ _NAVIGATION = """
 :hidden:
 :caption: Use
 docs/client
+docs/testing
 docs/api
 docs/push
 docs/pipeline

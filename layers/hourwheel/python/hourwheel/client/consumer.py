@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from hourwheel.client.api import Api
 from hourwheel.client.errors import Reject, Retry
+from hourwheel.client.in_process import MessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.records.packed import UNDECODABLE
@@ -94,7 +95,10 @@ class Consumer:
         self._loops: list[_Loop] = []
         self._used = False
         self._entered = False
-        self._prefetcher = Prefetcher(
+        server = server_at(url)
+        self._inline = server is not None
+        """Whether handlers run on the thread that calls ``run``, until no message is left."""
+        self._prefetcher: MessageSource = (Prefetcher if server is None else server.source)(
             PrefetchOptions(
                 connect=functools.partial(Api, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids),
                 subject=subject,
@@ -108,6 +112,8 @@ class Consumer:
                 ids=ids,
             )
         )
+        if server is not None:
+            server.joined(lambda: self._work)
 
     @property
     def lost_messages(self) -> int:
@@ -188,9 +194,12 @@ class Consumer:
         ]
         with self._stopped_by_signals():
             self._begin()
-            for worker in workers:
-                worker.start()
             try:
+                if self._inline:
+                    workers = []
+                    self._work()
+                for worker in workers:
+                    worker.start()
                 for worker in workers:
                     while worker.is_alive():
                         worker.join(_WAKE_SECONDS)
@@ -307,7 +316,7 @@ class Consumer:
 class _Loop(Iterator[Delivery]):
     """Iterates over the messages of a consumer. Each of several threads may have a loop of its own."""
 
-    def __init__(self, prefetcher: Prefetcher) -> None:
+    def __init__(self, prefetcher: MessageSource) -> None:
         self._prefetcher = prefetcher
         self._current: Delivery | None = None
 

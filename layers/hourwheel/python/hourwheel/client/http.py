@@ -12,6 +12,7 @@ from hourwheel.client.codec import Call, CallCodec, HttpRequest, PackedAnswer, T
 from hourwheel.client.connections import Connections
 from hourwheel.client.endpoint import Endpoint, closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
+from hourwheel.client.in_process import Exchange, server_at
 from hourwheel.client.signing import Sign, signer_of
 from hourwheel.ports import Ids
 
@@ -45,7 +46,10 @@ class Http:
         ids: Ids,
     ) -> None:
         endpoint, self._codec = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
-        self._connections = Connections(endpoint, timeout_seconds=timeout_seconds)
+        server = server_at(url)
+        self._connections: Exchange = (
+            Connections(endpoint, timeout_seconds=timeout_seconds) if server is None else server.connect()
+        )
         self._retry_seconds = retry_seconds
         self._ids = ids
         self._closing = threading.Event()

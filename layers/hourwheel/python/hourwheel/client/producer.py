@@ -20,6 +20,7 @@ from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.group_sends import GroupSends
+from hourwheel.client.in_process import server_at
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.signing import Sign
@@ -83,6 +84,9 @@ class Producer:
         max_pending_bytes: int = 64 << 20,
         ids: Ids | None = None,
     ) -> None:
+        self._url = url
+        self._inline = server_at(url) is not None
+        """Whether ``send`` waits for the result, so that tests see the same order in each run."""
         self._subject = subject
         self._batch_messages = batch_messages
         self._batch_bytes = batch_bytes
@@ -182,6 +186,8 @@ class Producer:
                 self._wait_for_room(pending)
             if self._accumulator.add(chosen, pending):
                 self._wake_sender()
+        if self._inline and threading.current_thread() not in self._senders:
+            self.flush()
         return future
 
     def send_batch(
@@ -364,6 +370,11 @@ def _utf8(text: str) -> int:
 
 _logger = logging.getLogger("hourwheel.client")
 _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+
+
+def open_producers(url: str) -> list[Producer]:
+    """Returns the producers of this process for this URL that are not closed."""
+    return [producer for producer in list(_producers) if producer._url == url and not producer._closed]
 
 
 def _close_all() -> None:

@@ -1,0 +1,68 @@
+"""Finds servers of tests that run within this process, by their URL: ``hourwheel.testing`` registers them.
+
+Producers, consumers and ``Api`` then take the same steps as with any other server, but for sockets and threads.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from hourwheel.client.endpoint import Reply
+from hourwheel.client.lease_tracker import Delivery
+
+if TYPE_CHECKING:
+    from hourwheel.client.prefetcher import PrefetchOptions
+
+
+class Exchange(Protocol):
+    """Exchanges requests and answers with one server."""
+
+    def exchange(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
+    ) -> Reply: ...
+
+    def close(self) -> None: ...
+
+
+class MessageSource(Protocol):
+    """Pulls messages for one run of a consumer, and settles them."""
+
+    failure: BaseException | None
+
+    @property
+    def lost_messages(self) -> int: ...
+    def start(self) -> None: ...
+    def next(self) -> Delivery | None: ...
+    def next_batch(self) -> list[Delivery]: ...
+    def acknowledge(self, deliveries: list[Delivery]) -> None: ...
+    def stop(self, *, drain_seconds: float) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    def finish(self) -> None: ...
+
+
+class InProcessServer(Protocol):
+    def connect(self) -> Exchange: ...
+
+    def source(self, options: "PrefetchOptions") -> MessageSource:
+        """Returns a source for a consumer, whose ``next`` returns None once no message is left."""
+        ...
+
+    def joined(self, work: Callable[[], Callable[[], None] | None]) -> None:
+        """Says that a consumer was made. ``work`` returns what handles its messages; None: it has no handler yet."""
+        ...
+
+
+_SERVERS: dict[str, InProcessServer] = {}
+
+
+def server_at(url: str) -> InProcessServer | None:
+    return _SERVERS.get(url.rstrip("/")) if _SERVERS else None
+
+
+def register(url: str, server: InProcessServer) -> None:
+    """Makes a server known. Raises ``ValueError`` where another one has the URL."""
+    if _SERVERS.setdefault(url.rstrip("/"), server) is not server:
+        raise ValueError(f"another queue in memory has the URL {url}: close it first")
+
+
+def unregister(url: str) -> None:
+    _SERVERS.pop(url.rstrip("/"), None)

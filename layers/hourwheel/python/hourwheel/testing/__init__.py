@@ -1,0 +1,20 @@
+"""Tests applications without a server: a queue in memory, with a clock that the test moves.
+
+``Queue`` is the queue. The fixture ``hourwheel_queue`` of pytest gives each test a new one.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hourwheel.testing.queue import Queue, Sent
+
+__all__ = ["Queue", "Sent"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when they are asked for: pytest loads the plugin of this package in each run.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hourwheel.testing import queue
+
+    return getattr(queue, name)

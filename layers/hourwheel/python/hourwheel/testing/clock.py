@@ -1,0 +1,60 @@
+"""The time and the chance of a queue in memory: a clock that tests move, timers on it, and ids that count."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+
+class SimulatedClock:
+    """Stands still until a test moves it. A call that sleeps moves it too, and lets others act meanwhile."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.ms = now_ms
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def sleep(self, seconds: float) -> None:
+        self.ms += max(1, round(seconds * 1_000))
+        self.meanwhile()
+
+
+class SimulatedTimers:
+    """Implements ``Timers`` and ``WheelWakeups``: lists the times at which the wheels of buckets have to turn."""
+
+    def __init__(self) -> None:
+        self._times: list[tuple[int, str]] = []
+
+    def at(self, when_ms: int, bucket: str) -> None:
+        if (when_ms, bucket) not in self._times:
+            heapq.heappush(self._times, (when_ms, bucket))
+
+    def announce(self, bucket: str, due_ms: int) -> None:
+        self.at(due_ms, bucket)
+
+    def next_ms(self) -> int | None:
+        return self._times[0][0] if self._times else None
+
+    def due(self, now_ms: int) -> list[str]:
+        """Removes the times that have come, and returns their buckets, each once."""
+        buckets: dict[str, None] = {}
+        while self._times and self._times[0][0] <= now_ms:
+            buckets[heapq.heappop(self._times)[1]] = None
+        return list(buckets)
+
+
+class CountedIds:
+    """Draws no random numbers, so that each run of a test sees the same."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def token(self) -> bytes:
+        return next(self._numbers).to_bytes(16, "big")
+
+    def unique(self, now_ms: int) -> str:
+        return f"{now_ms:012x}{next(self._numbers):016x}"
+
+    def jitter(self) -> float:
+        return 0.0

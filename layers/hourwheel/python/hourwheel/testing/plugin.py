@@ -1,0 +1,18 @@
+"""The plugin of pytest: the fixture ``hourwheel_queue``. Imports the queue only for tests that use it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from hourwheel.testing import Queue
+
+
+@pytest.fixture
+def hourwheel_queue() -> "Iterator[Queue]":
+    """A queue in memory with a clock that the test moves: see ``hourwheel.testing.Queue``."""
+    from hourwheel.testing import Queue
+
+    with Queue() as queue:
+        yield queue

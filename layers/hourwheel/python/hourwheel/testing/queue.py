@@ -1,0 +1,385 @@
+"""A queue in memory for the tests of applications, with a clock that the test moves."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from hourwheel.client import Api, Consumer, DeadLetter, Producer
+from hourwheel.client.encoding import encoded_body
+from hourwheel.client.in_process import register, unregister
+from hourwheel.client.producer import open_producers
+from hourwheel.system import SystemClock
+from hourwheel.testing.server import Accepted, MemoryServer
+
+_NUMBERS = count(1)
+_log = logging.getLogger("hourwheel.consumer")
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that the queue accepted. ``due_at`` is the time at which a delayed message is due.
+
+    Example:
+        >>> with Queue() as queue:
+        ...     queue.producer("orders").send("paid", key="customer-42").result().offset
+        ...     queue.sent("orders")[0].key
+        0
+        'customer-42'
+    """
+
+    body: str | bytes
+    key: str | None
+    tags: list[str]
+    headers: dict[str, str]
+    id: str
+    sent_at: datetime
+    due_at: datetime | None
+
+    def json(self) -> Any:
+        """Returns the body, decoded from JSON.
+
+        Raises:
+            ValueError: the body is no JSON.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     result = queue.producer("orders").send({"order": 7}).result()
+            ...     queue.sent("orders")[0].json()
+            {'order': 7}
+        """
+        return msgspec.json.decode(self.body)
+
+
+class Queue:
+    """A queue in memory with a clock that the test moves: no server, no socket, no waiting.
+
+    ``Producer``, ``Consumer`` and ``Api`` work on it by its ``url``, as with any server, also those that the tested
+    code makes itself. Their handlers run in ``run`` and ``advance``, on the thread that calls these, one message after
+    the other. A ``Consumer.run`` or a loop of the tested code ends when no message is left.
+
+    ``now`` is the time at which the clock begins (default: the time of this machine). ``url`` is any URL, such as the
+    one that the tested code has in its settings. The ``with`` block, or ``close``, frees the URL.
+
+    Raises:
+        ValueError: another queue has the URL, or ``now`` has no time zone.
+
+    Example:
+        >>> with Queue() as queue:
+        ...     consumer = queue.consumer("trials", "mails")
+        ...     @consumer.handler
+        ...     def remind(message):
+        ...         print(message.body)
+        ...     future = queue.producer("trials").send("your trial ends", delay="30d")
+        ...     queue.advance(days=29)
+        ...     queue.advance(days=1)
+        0
+        your trial ends
+        1
+    """
+
+    def __init__(self, *, now: datetime | None = None, url: str | None = None) -> None:
+        if now is not None and now.tzinfo is None:
+            raise ValueError("now needs a time zone: datetime(…, tzinfo=UTC)")
+        now_ms = SystemClock().now_ms() if now is None else round(now.timestamp() * 1_000)
+        self._url = url or f"http://queue-{next(_NUMBERS)}.test.invalid"
+        self._server = MemoryServer(now_ms)
+        register(self._url, self._server)
+        self._api = Api(self._url, ids=self._server.cell.context.ids, clock=self._server.clock)
+        self._errors = _HandlerErrors()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the producers, and frees the URL.
+
+        Raises:
+            NotSent: the queue refused messages that nobody waited for.
+
+        Example:
+            >>> queue = Queue()
+            >>> queue.close()
+        """
+        try:
+            for each in open_producers(self._url):
+                each.close()
+        finally:
+            unregister(self._url)
+
+    @property
+    def url(self) -> str:
+        """The URL for ``Producer``, ``Consumer`` and ``Api``."""
+        return self._url
+
+    @property
+    def api(self) -> Api:
+        """Every call of the HTTP API: creates groups, pauses them, redrives dead letters, and so on."""
+        return self._api
+
+    @property
+    def now(self) -> datetime:
+        """The time of the queue, in UTC."""
+        return _moment(self._server.clock.ms)
+
+    @property
+    def errors(self) -> list[Exception]:
+        """The errors that handlers raised in ``run`` and ``advance``, other than ``Retry`` and ``Reject``."""
+        return list(self._errors.raised)
+
+    def producer(self, subject: str | None = None, **options: Any) -> Producer:
+        """Returns a ``Producer`` on this queue, with these options.
+
+        Raises:
+            TypeError: there is no such option.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     queue.producer("orders").send("paid").result().offset
+            0
+        """
+        return Producer(self._url, subject=subject, **options)
+
+    def consumer(self, subject: str, group: str, **options: Any) -> Consumer:
+        """Returns a ``Consumer`` on this queue, with these options. Creates the group, which gets all messages that are
+        sent from now on, and those that are kept.
+
+        Raises:
+            TypeError: there is no such option.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     consumer = queue.consumer("orders", "billing")
+            ...     future = queue.producer("orders").send("paid")
+            ...     with consumer as messages:
+            ...         [message.body for message in messages]
+            ['paid']
+        """
+        made = Consumer(self._url, subject, group, **options)
+        self._api.put_group(subject, group)
+        return made
+
+    def run(self, *, at_most: int = 10_000) -> int:
+        """Runs the handlers until no message is left for any. Returns the number of messages that were handled, each
+        attempt counted. A message that is retried after a while waits for ``advance``.
+
+        Raises:
+            AssertionError: a handler raised one: the test fails where its handler does.
+            RuntimeError: there were more than ``at_most`` messages.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     consumer = queue.consumer("orders", "billing")
+            ...     @consumer.handler
+            ...     def bill(message):
+            ...         print(message.body)
+            ...     future = queue.producer("orders").send("paid")
+            ...     queue.run()
+            paid
+            1
+        """
+        with self._errors.collected():
+            return self._server.handle(at_most, self._flush)
+
+    def advance(self, delta: timedelta | None = None, **duration: float) -> int:
+        """Moves the clock by ``delta``, or by ``days=``, ``hours=``, ``minutes=``, ``seconds=``. Stops at each time at
+        which a delayed message or a retry is due, and runs the handlers there. Returns the number of messages that were
+        handled.
+
+        Raises:
+            ValueError: the clock would go back.
+            AssertionError: a handler raised one.
+            RuntimeError: there were more than 10,000 messages at one time.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     consumer = queue.consumer("orders", "billing")
+            ...     @consumer.handler
+            ...     def bill(message):
+            ...         print(queue.now - began)
+            ...     began = queue.now
+            ...     future = queue.producer("orders").send("remind", delay="90d")
+            ...     queue.advance(days=100)
+            90 days, 0:00:00
+            1
+        """
+        delta = timedelta(**duration) if delta is None else delta
+        if delta < timedelta(0):
+            raise ValueError("the clock of a queue does not go back")
+        clock, timers = self._server.clock, self._server.timers
+        self._flush()
+        until_ms = clock.ms + round(delta / timedelta(milliseconds=1))
+        handled = self.run()
+        while (next_ms := timers.next_ms()) is not None and next_ms <= until_ms:
+            clock.ms = max(clock.ms, next_ms)
+            handled += self.run()
+        clock.ms = max(clock.ms, until_ms)
+        self._server.cell.sweep()
+        return handled + self.run()
+
+    def sent(self, subject: str) -> list[Sent]:
+        """Returns the messages that the queue accepted for a subject, in order, delayed ones included.
+
+        Raises nothing.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     results = queue.producer("orders").send_batch(["one", "two"])
+            ...     [message.body for message in queue.sent("orders")]
+            ['one', 'two']
+        """
+        return [_sent(each) for each in self._accepted(subject)]
+
+    def scheduled(self, subject: str) -> list[Sent]:
+        """Returns the delayed messages that wait for their time, the next one first.
+
+        Raises nothing.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     future = queue.producer("orders").send("remind", delay="2h")
+            ...     [message.due_at - queue.now for message in queue.scheduled("orders")]
+            [datetime.timedelta(seconds=7200)]
+        """
+        waiting = [
+            msgspec.structs.replace(_sent(each), due_at=scheduled.deliver_at)
+            for each in self._accepted(subject)
+            if each.result.scheduled_id is not None
+            and (scheduled := self._api.get_scheduled(each.result.scheduled_id)).state in ("waiting", "moved")
+        ]
+        return sorted(waiting, key=lambda message: message.due_at or message.sent_at)
+
+    def dead(self, subject: str, group: str) -> list[DeadLetter]:
+        """Returns the dead letters of a group.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     consumer = queue.consumer("orders", "billing")
+            ...     @consumer.handler
+            ...     def bill(order: dict):
+            ...         print(order)
+            ...     future = queue.producer("orders").send("paid")
+            ...     handled = queue.run()
+            ...     queue.dead("orders", "billing")[0].detail
+            'the body does not fit dict: the body is not JSON in UTF-8 (byte 0)'
+        """
+        self._flush()
+        letters: list[DeadLetter] = []
+        after: str | None = None
+        while True:
+            page = self._api.list_dead(subject, group, after=after)
+            letters += page.messages
+            after = page.next
+            if after is None:
+                return letters
+
+    def assert_sent(self, subject: str, body: Any = None, **fields: Any) -> Sent:
+        """Returns the first message of the subject with this ``body`` and these ``fields`` of ``Sent``. A body that is
+        an object is compared as JSON.
+
+        Raises:
+            AssertionError: no such message was sent; the error lists those that were.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     future = queue.producer("orders").send({"order": 7}, key="customer-42")
+            ...     queue.assert_sent("orders", {"order": 7}, key="customer-42").body
+            '{"order":7}'
+        """
+        messages = self.sent(subject)
+        for message in messages:
+            if (body is None or _same(message, body)) and all(
+                getattr(message, name) == value for name, value in fields.items()
+            ):
+                return message
+        asked = ", ".join(f"{name}={value!r}" for name, value in {"body": body, **fields}.items() if value is not None)
+        others = "".join(f"\n  {message}" for message in messages) or " nothing"
+        raise AssertionError(f"no message {asked} was sent to {subject}, but:{others}")
+
+    def assert_nothing_sent(self, subject: str) -> None:
+        """Checks that no message was sent to the subject.
+
+        Raises:
+            AssertionError: messages were sent; the error lists them.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     queue.assert_nothing_sent("orders")
+        """
+        messages = self.sent(subject)
+        if messages:
+            raise AssertionError(f"sent to {subject}:" + "".join(f"\n  {message}" for message in messages))
+
+    def _accepted(self, subject: str) -> list[Accepted]:
+        self._flush()
+        return [each for each in self._server.cell.accepted if each.subject == subject]
+
+    def _flush(self) -> None:
+        for each in open_producers(self._url):
+            each.flush()
+
+
+class _HandlerErrors(logging.Handler):
+    """Collects the errors that consumers log, as handlers raised them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raised: list[Exception] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception):
+            self.raised.append(error)
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Collects the errors of a block, and raises the first ``AssertionError`` among them at its end."""
+        before = len(self.raised)
+        _log.addHandler(self)
+        try:
+            yield
+        finally:
+            _log.removeHandler(self)
+        failed = next((error for error in self.raised[before:] if isinstance(error, AssertionError)), None)
+        if failed is not None:
+            raise failed
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1_000, UTC)
+
+
+def _sent(accepted: Accepted) -> Sent:
+    message, result = accepted.message, accepted.result
+    body = message.body if message.body is not None else message.body_base64
+    return Sent(
+        body=body or "",
+        key=message.key,
+        tags=message.tags or [],
+        headers=message.headers or {},
+        id=result.id,
+        sent_at=_moment(accepted.at_ms),
+        due_at=None if result.scheduled is None else datetime.fromisoformat(result.scheduled),
+    )
+
+
+def _same(message: Sent, body: Any) -> bool:
+    encoded = encoded_body(body)
+    if encoded is body:
+        return bool(message.body == body)
+    try:
+        return bool(message.json() == msgspec.json.decode(encoded))
+    except ValueError:
+        return False

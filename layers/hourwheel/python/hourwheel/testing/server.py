@@ -1,0 +1,221 @@
+"""Serves the HTTP API within the process: the functions of the server on a cell in memory, without sockets."""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+from aws_lambda_powertools import Logger
+from greenlet import getcurrent, greenlet
+
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.adapters.metrics import CountingMeter
+from hourwheel.api.ack import ack
+from hourwheel.api.boundary import Boundary, log_line
+from hourwheel.api.events import Function
+from hourwheel.api.meta import meta
+from hourwheel.api.problems import problem
+from hourwheel.api.produce import produce
+from hourwheel.api.pull import pull
+from hourwheel.cell import Cell
+from hourwheel.client.endpoint import Reply
+from hourwheel.client.in_process import MessageSource
+from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.context import Context, Settings
+from hourwheel.delay.wheel import WheelEnd
+from hourwheel.embedded.router import Match, Router, make_event
+from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
+from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.queueing.stored_batches import StoredBatch
+from hourwheel.testing.clock import CountedIds, SimulatedClock, SimulatedTimers
+from hourwheel.testing.source import SteppedSource
+
+_FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
+_BUSY_SECONDS = 1.0  # a wheel whose bucket another one has is tried again
+
+
+def _pause(seconds: float) -> bool:
+    """Lets a wheel wait: returns to the caller of ``turn_wheels``, which comes back when the time is over."""
+    hub = getcurrent().parent
+    assert hub is not None
+    return seconds <= 0 or bool(hub.switch(seconds))
+
+
+class NoWaiting:
+    """Implements ``Wakeups``: a pull answers at once."""
+
+    def announce(self, subject: str, group: str | None = None) -> None:
+        pass
+
+    def mark(self, subject: str) -> int:
+        return 0
+
+    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+        return False
+
+
+class Accepted(NamedTuple):
+    """A message that the cell accepted, with its result."""
+
+    subject: str
+    message: NewMessage
+    result: SendResult
+    at_ms: int
+
+
+class RecordingCell(Cell):
+    """Records each message that is accepted, in order."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.accepted: list[Accepted] = []
+
+    def store_batch(
+        self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
+    ) -> StoredBatch:
+        stored = super().store_batch(subject, messages, idempotency)
+        self._record([subject] * len(messages), messages, stored)
+        return stored
+
+    def store_many(
+        self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
+    ) -> StoredBatch:
+        stored = super().store_many(messages, idempotency)
+        self._record([message.subject for message in messages], messages, stored)
+        return stored
+
+    def _record(self, subjects: list[str], messages: Sequence[NewMessage], stored: StoredBatch) -> None:
+        now_ms = self.context.clock.now_ms()
+        results = self.placed(stored)
+        self.accepted += [
+            Accepted(subject, message, result, now_ms)
+            for subject, message, result in zip(subjects, messages, results, strict=True)
+        ]
+
+
+class MemoryServer:
+    """Answers requests, turns wheels when their time has come, and runs the handlers of consumers."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.clock = SimulatedClock(now_ms)
+        self.timers = SimulatedTimers()
+        self.clock.meanwhile = self.turn_wheels
+        self.cell = RecordingCell(
+            Context(
+                store=MemoryStore(),
+                blobs=MemoryBlobs(),
+                clock=self.clock,
+                ids=CountedIds(),
+                wakeups=NoWaiting(),
+                meter=CountingMeter(),
+                timers=self.timers,
+                wheel_wakeups=self.timers,
+                settings=Settings(tick_ms=0, registry_seconds=0),
+            )
+        )
+        self.cell.prepare()
+        logger = Logger(service="hourwheel", level="WARNING", json_serializer=log_line)
+        self._boundary = Boundary(self.cell, logger)
+        self._router = Router()
+        self._requests = count(1)
+        self._works: list[Callable[[], Callable[[], None] | None]] = []
+        self.sources: list[SteppedSource] = []
+        self._left: int | None = None
+        self._wheels: dict[str, greenlet] = {}
+        self._thread = threading.get_ident()
+
+    def connect(self) -> "MemoryServer":
+        return self
+
+    def close(self) -> None:
+        """Does nothing: what one client closes, others use."""
+
+    def source(self, options: PrefetchOptions) -> MessageSource:
+        made = SteppedSource(options, self.clock, self._count)
+        self.sources.append(made)
+        return made
+
+    def joined(self, work: Callable[[], Callable[[], None] | None]) -> None:
+        self._works.append(work)
+
+    def exchange(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
+    ) -> Reply:
+        path, _, query = target.partition("?")
+        request_id = f"in-process-{next(self._requests)}"
+        match = self._router.find(method, path)
+        if isinstance(match, Match):
+            event = make_event(
+                match,
+                path=path,
+                query=query,
+                headers=[(name.encode(), text.encode()) for name, text in headers.items()],
+                body=body or b"",
+                request_id=request_id,
+                source="127.0.0.1",
+            )
+            answer = self._boundary.answer(_FUNCTIONS[match.route.function], event, None)
+        else:
+            answer = problem(404, "route-unknown", f"there is no {method} at {path}", instance=request_id)
+        fields, text = answer["headers"], answer["body"]
+        data = text if isinstance(text, bytes) else text.encode()
+        return Reply(
+            answer["statusCode"],
+            fields.get("retry-after"),
+            None,
+            fields.get("content-encoding"),
+            fields.get("content-type"),
+            data,
+        )
+
+    def handle(self, at_most: int, flush: Callable[[], object]) -> int:
+        """Runs the handlers of all consumers, in the order in which these were made, until no message is left for any.
+        Returns the number of messages. Raises ``RuntimeError`` after ``at_most``. Calls ``flush`` before each round."""
+        self._left = at_most
+        try:
+            while self._round(flush):
+                pass
+            return at_most - self._left
+        finally:
+            self._left = None
+
+    def _round(self, flush: Callable[[], object]) -> bool:
+        """Returns whether any message was handled."""
+        flush()
+        self.turn_wheels()
+        before = self._handed
+        for work, source in zip(self._works, list(self.sources), strict=False):
+            if (run := work()) is not None:
+                run()
+            if source.failure is not None:
+                raise source.failure
+        return self._handed > before
+
+    @property
+    def _handed(self) -> int:
+        return sum(source.handed for source in self.sources)
+
+    def turn_wheels(self) -> None:
+        """Turns the wheels whose time has come, each until it waits. Only on the thread of the test, as a wheel that
+        waits stays on its thread."""
+        if threading.get_ident() != self._thread:
+            return
+        for bucket in self.timers.due(self.clock.ms):
+            wheel = self._wheels.get(bucket)
+            if wheel is None:
+                wheel = self._wheels[bucket] = greenlet(partial(self.cell.turn_wheel, bucket, "testing", _pause))
+            wheel.parent = getcurrent()
+            waits = wheel.switch() if not wheel else wheel.switch(True)
+            if wheel.dead:
+                del self._wheels[bucket]
+                waits = _BUSY_SECONDS if waits is WheelEnd.BUSY else None
+            if waits is not None:
+                self.timers.at(self.clock.ms + max(1, round(waits * 1_000)), bucket)
+
+    def _count(self) -> None:
+        if self._left is None:
+            return
+        if self._left <= 0:
+            raise RuntimeError("the handlers do not come to an end: does one send to its own subject without a delay?")
+        self._left -= 1

@@ -1,0 +1,105 @@
+"""Hands messages to a consumer one after the other, on the thread that asks for them."""
+
+from collections.abc import Callable, Sequence
+
+from hourwheel.client.calls.pull import pull_encoded
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.local_queue import LocalQueue
+from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.model.fields import Delay
+from hourwheel.ports import Clock
+
+
+class SteppedSource:
+    """Pulls when it has no message left, and settles before it hands out the next one: no thread and no waiting.
+
+    ``next`` returns None once the queue has no message for the group now. ``handed`` counts the messages.
+    """
+
+    def __init__(self, options: PrefetchOptions, clock: Clock, before_next: Callable[[], object]) -> None:
+        self._options = options
+        self._clock = clock
+        self._before_next = before_next
+        self._api = options.connect()
+        self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=0)
+        self._queue = LocalQueue()
+        self._stopping = False
+        self.failure: BaseException | None = None
+        self.handed = 0
+
+    @property
+    def lost_messages(self) -> int:
+        return self._leases.lost_messages
+
+    def start(self) -> None:
+        pass
+
+    def next(self) -> Delivery | None:
+        self._settle()
+        if self._stopping:
+            return None
+        delivery = self._queue.take() or (self._queue.take() if self._pull() else None)
+        if delivery is not None:
+            self.handed += 1
+            self._before_next()
+        return delivery
+
+    def next_batch(self) -> list[Delivery]:
+        first = self.next()
+        batch = [] if first is None else [first]
+        while batch and len(batch) < self._options.max_messages and (delivery := self._queue.take()) is not None:
+            batch.append(delivery)
+            self.handed += 1
+        return batch
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.ack()
+
+    def stop(self, *, drain_seconds: float) -> None:
+        self._stopping = True
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self._stopping = True
+
+    def finish(self) -> None:
+        """Settles, and releases what nobody has begun."""
+        while self._queue.deliveries:
+            self._decide(self._queue.deliveries.popleft(), DeliveryOutcome.RELEASE)
+        self._settle()
+
+    def _decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
+        now = self._now()
+        self._leases.decide(delivery, outcome, now, delay)
+        if delivery.ordered_key is not None:
+            for other in self._queue.free(delivery, outcome):
+                self._leases.decide(other, DeliveryOutcome.RELEASE, now)
+
+    def _pull(self) -> bool:
+        """Returns whether there were messages."""
+        options = self._options
+        pulled = pull_encoded(
+            self._api,
+            options.subject,
+            options.group,
+            options.consumer_id,
+            max_messages=options.max_messages,
+            wait_seconds=0,
+            lease_seconds=options.lease_seconds,
+            settle=(),
+        )
+        for pull in pulled.pulls:
+            self._queue.deliveries.extend(self._leases.open(pull, self._now(), self._decide))
+        return bool(pulled.pulls)
+
+    def _settle(self) -> None:
+        options, now = self._options, self._now()
+        if not self._leases.lingering:
+            return
+        settlements = self._leases.due(now, ending=True)
+        results = self._api.settle(options.subject, options.group, settlements, retry_seconds=0)
+        self._leases.answered(settlements, results, now)
+
+    def _now(self) -> float:
+        return self._clock.now_ms() / 1_000
