@@ -15,21 +15,24 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-simulation test-pipeline test-judging test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-judging test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo
 
-# The parts run to their end, three at a time, as two cores would often wait with two; all that they need is installed
+# The parts run to their end, four at a time, as each often waits for its servers; all that they need is installed
 # before. Each can be run alone. The longest parts begin first.
 test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready node_modules/.package-lock.json
-	@$(MAKE) -j3 --keep-going --no-print-directory MADE=1 test-queue test-simulation test-pipeline test-judging test-cloud test-apps test-site
+	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-judging test-simulation test-unit test-cloud test-pipeline test-apps test-site
 
 test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests $(addprefix --ignore=tests/,apps pipeline simulation site $(CLOUD))
+	$(RUN) -m pytest tests $(addprefix --ignore=tests/,apps pipeline simulation site unit $(CLOUD))
 
 # From here on the parts show their output at the end, in one piece.
+test-unit: $(VENV)/infra-ready
+	@$(call quietly,tests/unit)
+
 test-simulation: $(VENV)/ready
 	@$(call quietly,tests/simulation)
 
