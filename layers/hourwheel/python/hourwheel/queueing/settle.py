@@ -5,6 +5,7 @@ Retries and dead letters are handed over: the update that settles them also writ
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -18,7 +19,7 @@ from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.logs.entries import DueTimes
-from hourwheel.model.fields import DEAD_RETENTION_MS, DETAILS_BYTES, MAX_LEASE_SECONDS
+from hourwheel.model.fields import BATCH_MESSAGES, DEAD_RETENTION_MS, DETAILS_BYTES, MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.ordered_rows import OrderedRow
@@ -58,6 +59,9 @@ class Decision:
 def decide(settlement: Settlement, size: int) -> Decision:
     """Returns what a settlement does with a pull of ``size`` messages. Raises ``Rejected`` when the settlement names an
     index beyond the pull, names one twice, or both extends the lease and settles messages."""
+    if settlement.ack is settlement.retry is settlement.release is settlement.dead is None:
+        # Nearly every settlement acknowledges a whole pull.
+        return Decision(named=_all_of(size), mark=_ALL_ACKED, extend_seconds=settlement.extend_seconds)
     retried = None if settlement.retry is None else [_index(entry) for entry in settlement.retry]
     dead = None if settlement.dead is None else [_index(entry) for entry in settlement.dead]
     lists = {"ack": settlement.ack, "retry": retried, "release": settlement.release, "dead": dead}
@@ -72,18 +76,28 @@ def decide(settlement: Settlement, size: int) -> Decision:
                 raise Rejected("field-invalid", f"index {index} is named twice: settle a message one way", field=name)
             seen.add(index)
     return Decision(
-        named=frozenset(range(size) if settlement.ack is None else seen),
+        named=_all_of(size) if settlement.ack is None else frozenset(seen),
         retried=frozenset(retried or ()),
         delays_ms=_delays_ms(settlement),
         released=frozenset(settlement.release or ()),
         dead=frozenset(dead or ()),
         details=_details(settlement),
-        mark=blake2b(
-            msgspec.msgpack.encode((settlement.ack, settlement.retry, settlement.release, settlement.dead)),
-            digest_size=8,
-        ).digest(),
+        mark=_digest(settlement.ack, settlement.retry, settlement.release, settlement.dead),
         extend_seconds=settlement.extend_seconds,
     )
+
+
+@lru_cache(BATCH_MESSAGES)
+def _all_of(size: int) -> frozenset[int]:
+    return frozenset(range(size))
+
+
+def _digest(*lists: object) -> bytes:
+    return blake2b(msgspec.msgpack.encode(lists), digest_size=8).digest()
+
+
+_ALL_ACKED = _digest(None, None, None, None)
+"""Of a settlement that acknowledges all messages of a pull."""
 
 
 def _index(entry: int | RetryLater | Rejection) -> int:
