@@ -25,8 +25,10 @@ from hourwheel.ports import (
     Cells,
     CellStorage,
     Clock,
+    EarlyWakeups,
     Ids,
     Meter,
+    NoEarlyWakeups,
     NoPushes,
     NoStream,
     NoWheelWakeups,
@@ -107,6 +109,7 @@ class Context:
     clock: Clock
     ids: Ids
     wakeups: Wakeups
+    early_wakeups: EarlyWakeups = field(default_factory=NoEarlyWakeups)
     meter: Meter
     timers: Timers
     wheel_wakeups: WheelWakeups = field(default_factory=NoWheelWakeups)

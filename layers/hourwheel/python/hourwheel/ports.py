@@ -300,6 +300,30 @@ class Wakeups(Protocol):
         ...
 
 
+class EarlyWakeups(Protocol):
+    """Wakes pulls while the transaction still runs that stores their messages, so that their claims join it."""
+
+    def announce_early(self, subject: str) -> None:
+        """Announces, inside of a transaction, that it stores messages for all groups of the subject. Only a hint:
+        ``Wakeups.announce`` follows once they are stored."""
+        ...
+
+    def is_early(self, subject: str) -> bool:
+        """Returns whether the caller was woken early: a transaction that it begins now sees messages of the subject
+        that reads do not show yet."""
+        ...
+
+
+class NoEarlyWakeups:
+    """Implements ``EarlyWakeups`` where pulls and transactions do not share a thread."""
+
+    def announce_early(self, subject: str) -> None:
+        pass
+
+    def is_early(self, subject: str) -> bool:
+        return False
+
+
 class Timers(Protocol):
     """Starts the wheels of buckets."""
 

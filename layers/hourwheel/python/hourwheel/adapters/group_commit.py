@@ -109,9 +109,10 @@ class GroupCommit:
             self._invite(ticket)
         return ticket
 
-    def lead(self) -> None:
+    def lead(self, before_commit: Callable[[], object] | None = None) -> None:
         """Runs the queued work in the thread of a caller that was invited, and has another thread commit it. Only the
-        sync takes long, and it needs no interpreter. Does nothing if the invitation was withdrawn."""
+        sync takes long, and it needs no interpreter. Does nothing if the invitation was withdrawn. The work that
+        ``before_commit`` queues joins the transaction."""
         with self._mutex:
             if not self._invited:
                 return
@@ -122,6 +123,11 @@ class GroupCommit:
             if all(ticket.notify for ticket in group):
                 self._writer.try_begin()
                 self._run(group)
+                if before_commit is not None:
+                    before_commit()
+                    late = self._take_unattended()
+                    group += late
+                    self._run(late)
                 ready = True
         except Exception:
             # Another process is writing, or a piece of work raised: the committing thread runs the group again.
@@ -151,6 +157,14 @@ class GroupCommit:
         with self._mutex:
             group, self._waiting = self._waiting, []
         return group
+
+    def _take_unattended(self) -> list[Ticket]:
+        """Removes the queued work of callers that do not wait in threads."""
+        with self._mutex:
+            late = [ticket for ticket in self._waiting if ticket.notify is not None]
+            if late:
+                self._waiting = [ticket for ticket in self._waiting if ticket.notify is None]
+        return late
 
     def _hand_on(self, group: list[Ticket]) -> None:
         """Tells the owners of the group that their work is done, and the first caller that queued meanwhile to

@@ -68,9 +68,9 @@ class SqliteStore(SqliteWrites):
         """Queues the work of a caller that cannot wait: see ``GroupCommit.submit``."""
         return self._commits.submit(work, notify=notify, invite=invite, owner=owner)
 
-    def lead(self) -> None:
+    def lead(self, before_commit: Callable[[], object] | None = None) -> None:
         """Runs the queued work for a caller that was invited: see ``GroupCommit.lead``."""
-        self._commits.lead()
+        self._commits.lead(before_commit)
 
     def uninvite(self) -> None:
         """Withdraws invitations when the event loop of the invited callers has ended: see ``GroupCommit.uninvite``."""

@@ -23,12 +23,28 @@ from hourwheel.ports import Blobs, Store
 T = TypeVar("T")
 
 
+class Resume:
+    """Has a paused greenlet go on. Called from any thread; ``now`` is called on the loop's thread, outside of
+    greenlets, and returns once the greenlet has paused again or ended. Only the first call counts."""
+
+    __slots__ = ("_loop", "now")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], None]) -> None:
+        self._loop = loop
+        self.now = now
+
+    def __call__(self) -> None:
+        self._loop.call_soon_threadsafe(self.now)
+
+
 class GreenletRunner:
     """Runs greenlets on one event loop, to which ``attach`` binds it before the first ``run``."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self.before_commit: Callable[[], object] = lambda: None
+        """Called on the loop's thread while a transaction runs: the transactions that it begins join that one."""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Binds the runner to the loop. Called on the loop's thread."""
@@ -74,7 +90,7 @@ class GreenletRunner:
         greenlet(body).switch()
         return await done
 
-    def pause(self, begin: Callable[[Callable[[], object]], None], seconds: float | None = None) -> None:
+    def pause(self, begin: Callable[[Resume], None], seconds: float | None = None) -> None:
         """Pauses the current greenlet, and lets others run. Passes a callback to ``begin``; the greenlet goes on once
         any thread has called it, or after ``seconds``."""
         loop = self._loop
@@ -94,7 +110,7 @@ class GreenletRunner:
         if seconds is not None:
             timer = loop.call_later(seconds, resume)
         try:
-            begin(partial(loop.call_soon_threadsafe, resume))
+            begin(Resume(loop, resume))
         except BaseException:
             over = True
             if timer is not None:
@@ -150,7 +166,10 @@ class GreenletStore(SqliteWrites):
 
     def _invite(self) -> None:
         # Runs after the callbacks that are ready: other requests that have arrived join the group.
-        self._greenlets.soon(self._store.lead)
+        self._greenlets.soon(self._lead)
+
+    def _lead(self) -> None:
+        self._store.lead(self._greenlets.before_commit)
 
 
 def _go_on(tickets: deque[Ticket]) -> None:

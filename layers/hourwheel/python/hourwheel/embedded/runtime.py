@@ -108,6 +108,7 @@ class Runtime:
             clock=clock,
             ids=ids,
             wakeups=self.wakeups,
+            early_wakeups=self.wakeups,
             meter=self.meter,
             timers=self._wheels,
             wheel_wakeups=self._wheels,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from hourwheel.embedded.greenlets import GreenletRunner
+from hourwheel.embedded.greenlets import GreenletRunner, Resume
 
 _MARKS = 4_096
 """Subjects share the marks. A change of another subject may end a wait early, which is harmless."""
@@ -27,7 +27,7 @@ class Waiter:
         self.signal = threading.Lock()
         self.signal.acquire()
         self.announced = False
-        self.resume: Callable[[], object] | None = None
+        self.resume: Resume | None = None
 
 
 class EmbeddedWakeups:
@@ -45,6 +45,10 @@ class EmbeddedWakeups:
         self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
         self._count = 0
         self._closed = False
+        self._early: list[str] = []
+        self._waking_early = ""
+        if greenlets is not None:
+            greenlets.before_commit = self._wake_early
         self._caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
         self._listen: Callable[[str, str | None], object] = lambda subject, group: None
 
@@ -77,6 +81,39 @@ class EmbeddedWakeups:
                 return
             for name in [group] if group is not None else list(groups):
                 self._wake_one(subject, name)
+
+    def announce_early(self, subject: str) -> None:
+        if subject in self._waiting and self._greenlets is not None and self._greenlets.on_loop:
+            self._early.append(subject)
+
+    def is_early(self, subject: str) -> bool:
+        return self._waking_early == subject
+
+    def _wake_early(self) -> None:
+        """Wakes a waiter of each group of the subjects whose messages the transaction stores. Each begins a claim, and
+        pauses, before this returns."""
+        if not self._early:
+            return
+        subjects, self._early = dict.fromkeys(self._early), []
+        for subject in subjects:
+            with self._lock:
+                paused = [self._next_paused(queue) for queue in self._waiting.get(subject, {}).values()]
+            self._waking_early = subject
+            try:
+                for resume in filter(None, paused):
+                    resume.now()
+            finally:
+                self._waking_early = ""
+
+    @staticmethod
+    def _next_paused(queue: "deque[Waiter]") -> Resume | None:
+        """Removes the first waiter, if it is a greenlet that has paused, and returns what makes it go on."""
+        if not queue or queue[0].resume is None or not queue[0].signal.locked():
+            return None
+        waiter = queue.popleft()
+        waiter.announced = True
+        waiter.signal.release()
+        return waiter.resume
 
     def announce_all(self) -> None:
         """Wakes one waiter of every group, because messages may have arrived anywhere."""
@@ -134,7 +171,7 @@ class EmbeddedWakeups:
             waiter.signal.acquire(timeout=seconds)
             return
 
-        def begin(resume: Callable[[], object]) -> None:
+        def begin(resume: Resume) -> None:
             with self._lock:
                 waiter.resume = resume
                 # Announced before the greenlet paused: ``resume`` was not set yet.

@@ -172,6 +172,14 @@ def _announce(context: Context, parts: Sequence[BatchPart], reservations: Sequen
             ensure_wheel_by(context, Bucket.of_log(reservation.log), min(part.dues))
 
 
+def _announce_early(context: Context, parts: Sequence[BatchPart]) -> None:
+    """Wakes pulls whose claims may join the transaction that runs, if one does."""
+    if context.later is not None:
+        for part in parts:
+            if part.bucket is None:
+                context.early_wakeups.announce_early(part.subject.name)
+
+
 @dataclass(frozen=True)
 class _Batch:
     """A batch that is being stored."""
@@ -200,10 +208,12 @@ class _Batch:
             # Every part is reserved before any part is stored: a sealed log shows while nothing is stored yet.
             reservations = _reserve(context, parts, rows)
             try:
-                return [
+                appended = [
                     self._append(context, part, row, reservation)
                     for part, row, reservation in zip(parts, rows, reservations, strict=True)
                 ]
+                _announce_early(context, parts)
+                return appended
             except Sealed:
                 if len(parts) == 1:
                     raise
@@ -230,7 +240,13 @@ class _Batch:
             prefix=inputs.batch if any(message.id is None for message in part.messages) else "",
         )
         row = with_tags(row, log, part.messages)
-        reservation = self.context.atomically(lambda context: context.log(log).append(row), (log,))
+
+        def append(context: Context) -> Reservation:
+            appended = context.log(log).append(row)
+            _announce_early(context, [part])
+            return appended
+
+        reservation = self.context.atomically(append, (log,))
         self.context.meter.record("Accepted", row.count)
         return self._stored(inputs.batch, [part], [reservation])
 
@@ -272,7 +288,9 @@ class _Batch:
                 for row, reservation in zip(rows, reserved, strict=True):
                     context.log(reservation.log).abandon(reservation, row)
                 return remembered
-            return self._put_parts(context, record, remembered, parts, rows)
+            stored = self._put_parts(context, record, remembered, parts, rows)
+            _announce_early(context, parts)
+            return stored
 
         outcome = self.context.atomically(first, [HOME, *(part.log for part in parts)])
         if isinstance(outcome, tuple):

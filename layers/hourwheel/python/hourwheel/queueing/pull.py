@@ -191,6 +191,9 @@ class Puller:
         if self._source_logs.end_leases(subject, leased) or any(decision.moves for _, decision in opened):
             # The totals were read before these retries were stored.
             moved[group.retry_log] = logs[0]
+        if self.context.early_wakeups.is_early(self.subject) and not (group.ordered or subject.routes):
+            # The totals do not count the messages of the transaction that this claim will join.
+            moved |= {log.source.name: log for log in logs if log.queue is not None}
         look = Look(subject, group)
         if opened or moved:
             claimer = Claimer(

@@ -1,0 +1,176 @@
+"""A pull that waits claims a message in the transaction that stores it, and neither is answered before the sync."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.sqlite_writer import SqliteWriter
+from hourwheel.adapters.synced_mark import last_transaction
+from hourwheel.embedded.directory import database
+from hourwheel.embedded.options import ServeOptions
+from hourwheel.embedded.runtime import Runtime
+from hourwheel.model.messages import NewMessage, SendResult
+from hourwheel.model.pulls import PullRequest, PullResult
+from hourwheel.queueing.idempotency import IdempotencyKey
+
+
+class Server:
+    """A runtime whose calls run in greenlets, as those of the server do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runtime = Runtime(ServeOptions(data=folder))
+
+    @property
+    def transactions(self) -> int:
+        return last_transaction(database(self.folder)).number
+
+    def run(self, steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def attached() -> None:
+            self.runtime.greenlets.attach(asyncio.get_running_loop())
+            await asyncio.wait_for(steps(), 60)
+            self.runtime.wakeups.close()
+
+        asyncio.run(attached())
+
+    async def waits(self, pulls: int) -> None:
+        while self.runtime.wakeups.waiting != pulls:
+            await asyncio.sleep(0)
+
+    def pull(self, group: str = "billing", seconds: float = 20) -> "asyncio.Task[PullResult]":
+        request = PullRequest(consumer="c", wait_seconds=seconds)
+        work = self.runtime.greenlets.run(lambda: self.runtime.cell.pull("orders", group, request))
+        return asyncio.ensure_future(work)
+
+    def send(self, body: str = "paid", key: str | None = "key") -> "asyncio.Task[list[SendResult]]":
+        idempotency = None if key is None else IdempotencyKey(f"{key}-{body}", b"digest")
+
+        def work() -> list[SendResult]:
+            return self.runtime.cell.produce("orders", [NewMessage(body=body)], idempotency)
+
+        return asyncio.ensure_future(self.runtime.greenlets.run(work))
+
+
+def bodies(result: PullResult) -> list[str | None]:
+    return [message.body for pulled in result.pulls for message in pulled.messages]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    opened = Server(tmp_path / "data")
+    with closing(opened.runtime):
+        yield opened
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+def test_a_waiting_pull_shares_the_transaction_of_the_send(server: Server, key: str | None) -> None:
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        pull = server.pull()
+        await server.waits(1)
+        before = server.transactions
+        (sent,) = await server.send(key=key)
+        assert bodies(await pull) == ["paid"]
+        assert sent.offset == 0
+        assert server.transactions == before + 1
+
+    server.run(steps)
+
+
+def test_neither_the_send_nor_the_pull_is_answered_before_the_sync(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    commit = SqliteWriter.commit
+
+    def held(writer: SqliteWriter) -> None:
+        entered.set()
+        assert go_on.wait(60)
+        commit(writer)
+
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        pull = server.pull()
+        await server.waits(1)
+        monkeypatch.setattr(SqliteWriter, "commit", held)
+        sent = server.send()
+        await asyncio.get_running_loop().run_in_executor(None, entered.wait)
+        assert not sent.done()
+        assert not pull.done()
+        go_on.set()
+        await sent
+        assert bodies(await pull) == ["paid"]
+
+    server.run(steps)
+
+
+def test_a_commit_that_fails_gives_the_message_to_the_pull_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, fails = SqliteWriter.commit, [True]
+
+    def failing(writer: SqliteWriter) -> None:
+        if fails and fails.pop():
+            raise sqlite3.OperationalError("disk I/O error")
+        commit(writer)
+
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        pull = server.pull()
+        await server.waits(1)
+        monkeypatch.setattr(SqliteWriter, "commit", failing)
+        (sent,) = await server.send()
+        assert sent.offset == 0
+        assert bodies(await pull) == ["paid"]
+        assert bodies(await server.pull(seconds=0)) == []
+
+    server.run(steps)
+
+
+def test_of_two_pulls_of_a_group_one_gets_the_message_and_the_other_goes_on_waiting(server: Server) -> None:
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        pulls = [server.pull(), server.pull()]
+        await server.waits(2)
+        await server.send("first")
+        done, left = await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
+        assert [bodies(pull.result()) for pull in done] == [["first"]]
+        await server.waits(1)
+        await server.send("second")
+        assert [bodies(await pull) for pull in left] == [["second"]]
+
+    server.run(steps)
+
+
+def test_each_group_gets_the_message(server: Server) -> None:
+    async def steps() -> None:
+        names = ("billing", "audit", "mail")
+        for name in names:
+            await server.pull(name, seconds=0)
+        pulls = [server.pull(name) for name in names]
+        await server.waits(3)
+        before = server.transactions
+        await server.send()
+        assert [bodies(await pull) for pull in pulls] == [["paid"]] * 3
+        assert server.transactions == before + 1
+
+    server.run(steps)
+
+
+def test_a_pull_of_an_ordered_group_gets_the_message_after_the_send(server: Server) -> None:
+    async def steps() -> None:
+        cell, run = server.runtime.cell, server.runtime.greenlets.run
+        await run(lambda: cell.put_subject("orders"))
+        await run(lambda: cell.put_group("orders", "billing", ordered=True))
+        pull = server.pull()
+        await server.waits(1)
+        await server.send()
+        assert bodies(await pull) == ["paid"]
+
+    server.run(steps)
