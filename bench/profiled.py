@@ -4,6 +4,7 @@
 prints JSON (``messages``, ``seconds``, ``cpu_seconds``), and ends once standard input closes.
 """
 
+import asyncio
 import json
 import sys
 import threading
@@ -13,7 +14,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from bench.measures import bodies, counted, fill
-from hourwheel.client import Api, Consumer, Delivery, Producer, Settlement
+from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, Delivery, Producer, Settlement
 
 Counts: TypeAlias = tuple[int, float]
 """Messages, and the seconds that they took."""
@@ -28,6 +29,26 @@ def produce(batch: int, callers: int, url: str, subject: str, seconds: float) ->
     producer, messages = Producer(url, subject=subject), bodies(batch)
     producer.send_batch(messages)
     return lambda: counted(callers, seconds, lambda _: len(producer.send_batch(messages)))
+
+
+def produce_in_tasks(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
+    """As ``produce``, with a task for each caller in place of a thread."""
+    messages = bodies(batch)
+
+    async def call(producer: AsyncProducer, until: float) -> int:
+        count = 0
+        while time.perf_counter() < until:
+            count += len(await producer.send_batch(messages))
+        return count
+
+    async def main() -> Counts:
+        async with AsyncProducer(url, subject=subject) as producer:
+            await producer.send_batch(messages)
+            began = time.perf_counter()
+            counts = await asyncio.gather(*(call(producer, began + seconds) for _ in range(callers)))
+            return sum(counts), time.perf_counter() - began
+
+    return lambda: asyncio.run(main())
 
 
 def pull_and_settle(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
@@ -93,12 +114,37 @@ def consume(batch: int, callers: int, url: str, subject: str, seconds: float) ->
     return work
 
 
+def consume_in_tasks(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
+    """``AsyncConsumer`` with a handler that does nothing."""
+    fill(url, subject, _FILLED[batch], batch)
+
+    async def main() -> Counts:
+        consumer = AsyncConsumer(url, subject, "consumers", max_messages=max(batch, 100), wait_seconds=1)
+        count, last = 0, 0.0
+
+        @consumer.handler
+        async def handle(message: Delivery) -> None:
+            nonlocal count, last
+            count += 1
+            if count % 50 == 0:
+                last = time.perf_counter()
+
+        began = time.perf_counter()
+        asyncio.get_running_loop().call_later(seconds, consumer.stop)
+        await consumer.run()
+        return count, last - began
+
+    return lambda: asyncio.run(main())
+
+
 CASES: dict[str, Callable[[str, str, float], Work]] = {
     name: lambda url, subject, seconds, prepare=prepare, batch=batch, callers=callers: prepare(
         batch, callers, url, subject, seconds
     )
     for name, prepare, batch, callers in (
         ("produce-1", produce, 1, 16),
+        ("produce-1-of-100", produce, 1, 100),
+        ("async-produce-1-of-100", produce_in_tasks, 1, 100),
         ("produce-100", produce, 100, 8),
         ("produce-1000", produce, 1_000, 4),
         ("pull-settle-100", pull_and_settle, 100, 8),
@@ -106,6 +152,7 @@ CASES: dict[str, Callable[[str, str, float], Work]] = {
         ("settle-100", settle, 100, 8),
         ("consumer-1", consume, 1, 1),
         ("consumer-100", consume, 100, 1),
+        ("async-consumer-100", consume_in_tasks, 100, 1),
     )
 }
 

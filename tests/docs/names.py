@@ -50,5 +50,6 @@ def members(label: str, thing: Any) -> Iterator[Public]:
     families = [each for each in getattr(thing, "__mro__", ()) if each.__module__.startswith(CALLS)]
     for name, member in (item for each in [thing, *families] if inspect.isclass(each) for item in vars(each).items()):
         inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        if not name.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
+        copied = hasattr(inner, "__wrapped__")  # a coroutine of a call, documented where the call is
+        if not name.startswith("_") and not copied and (inspect.isfunction(inner) or isinstance(inner, property)):
             yield Public(f"{label}.{name}", inner)

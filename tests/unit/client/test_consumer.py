@@ -176,8 +176,8 @@ def test_results_do_not_wait_for_a_slow_neighbour(server: FakeServer) -> None:
 
 
 def test_a_result_is_settled_while_a_pull_waits(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetcher, "_BUSY_WAIT_SECONDS", LONG_SECONDS)
-    monkeypatch.setattr(prefetcher, "_BUSY_END_SECONDS", 0.0)
+    monkeypatch.setattr(prefetcher, "BUSY_WAIT_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(prefetcher, "BUSY_END_SECONDS", 0.0)
     fill(server, "a")
     go_on = threading.Event()
     with Running(consumer(server, wait_seconds=LONG_SECONDS), lambda message: go_on.wait(LONG_SECONDS)):

@@ -1,11 +1,14 @@
 """Sends and receives messages, and administers subjects and groups, over the HTTP API.
 
 ``Producer`` sends messages in batches. ``Consumer`` hands them to a handler or a loop. ``Api`` makes every call of the
-HTTP API. ``hourwheel.client.webhooks`` checks the deliveries of groups that push over HTTPS.
+HTTP API. ``AsyncProducer``, ``AsyncConsumer`` and ``AsyncApi`` do so in the tasks of asyncio.
+``hourwheel.client.webhooks`` checks the deliveries of groups that push over HTTPS.
 
 The examples of this package assume ``api = Api()``, a subject ``orders`` that holds one message with the body ``paid``,
 and a group ``billing``.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from hourwheel.client.api import DEFAULT_URL, Api
 from hourwheel.client.consumer import Consumer
@@ -60,6 +63,11 @@ from hourwheel.route_records import (
     SubjectRoute,
 )
 
+if TYPE_CHECKING:
+    from hourwheel.client.aio.api import AsyncApi
+    from hourwheel.client.aio.consumer import AsyncConsumer
+    from hourwheel.client.aio.producer import AsyncProducer
+
 __all__ = [
     "CellContent",
     "CellDescription",
@@ -74,6 +82,9 @@ __all__ = [
     "AddressedMessage",
     "AnswerError",
     "Api",
+    "AsyncApi",
+    "AsyncConsumer",
+    "AsyncProducer",
     "BadRequest",
     "ClientError",
     "Closed",
@@ -130,3 +141,15 @@ __all__ = [
     "TracePage",
     "Unauthorized",
 ]
+
+_ASYNC = {"AsyncApi": "api", "AsyncConsumer": "consumer", "AsyncProducer": "producer"}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the classes for asyncio when they are first asked for: a program of threads does not pay for asyncio."""
+    if name not in _ASYNC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    kind = globals()[name] = getattr(import_module(f"hourwheel.client.aio.{_ASYNC[name]}"), name)
+    return kind

@@ -9,18 +9,16 @@ import os
 from types import TracebackType
 from typing import Self
 
-from hourwheel.client.calls.call import answers
 from hourwheel.client.calls.cells import CellCalls
 from hourwheel.client.calls.dead import DeadLetterCalls
 from hourwheel.client.calls.groups import GroupCalls
+from hourwheel.client.calls.health import HealthCalls
 from hourwheel.client.calls.messages import MessageCalls
 from hourwheel.client.calls.produce import ProduceCalls
 from hourwheel.client.calls.pull import PullCalls
 from hourwheel.client.calls.scheduled import ScheduledCalls
 from hourwheel.client.calls.subjects import SubjectCalls
-from hourwheel.client.codec import path
 from hourwheel.client.http import Http
-from hourwheel.client.records.health import Health
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
@@ -32,7 +30,17 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 DEFAULT_RETRY_SECONDS = 30.0
 
 
-class Api(ProduceCalls, ScheduledCalls, PullCalls, SubjectCalls, GroupCalls, DeadLetterCalls, MessageCalls, CellCalls):
+class Api(
+    ProduceCalls,
+    ScheduledCalls,
+    PullCalls,
+    SubjectCalls,
+    GroupCalls,
+    DeadLetterCalls,
+    MessageCalls,
+    CellCalls,
+    HealthCalls,
+):
     """Makes every call of the HTTP API, one method each. Thread-safe; keeps its connections alive.
 
     Repeats a call for ``retry_seconds`` while the server is unavailable, where repeating is safe. It is safe for every
@@ -102,16 +110,3 @@ class Api(ProduceCalls, ScheduledCalls, PullCalls, SubjectCalls, GroupCalls, Dea
             >>> Api().close()
         """
         self._http.close()
-
-    def health(self) -> Health:
-        """Checks that the server answers, and returns its version. Needs no token.
-
-        Raises:
-            ServerUnavailable: no server answers.
-
-        Example:
-            >>> api.health().status
-            'ok'
-        """
-        health: Health = self._http.call("GET", path("health"), answers(Health))
-        return health

@@ -91,7 +91,7 @@ class Connections:
                     raise closed()
                 connection = self._idle.pop() if self._idle else self._new()
                 self._busy.add(connection)
-            if connection.sock is None or not _readable(connection.sock):
+            if connection.sock is None or not readable(connection.sock.fileno()):
                 return connection
             self._discard(connection)  # an idle connection is readable only once the server has closed it
 
@@ -117,12 +117,13 @@ class Connections:
         connection.close()
 
 
-def _readable(sock: socket.socket) -> bool:
+def readable(descriptor: int) -> bool:
+    """Returns whether there are bytes or an end to be read."""
     if hasattr(select, "poll"):
         poll = select.poll()
-        poll.register(sock, select.POLLIN)
+        poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))
-    return bool(select.select([sock], [], [], 0)[0])
+    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

@@ -2,27 +2,21 @@
 
 import contextlib
 import functools
-import logging
 import os
-import re
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 from hourwheel.client.api import Api
-from hourwheel.client.errors import Reject, Retry
+from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
 from hourwheel.client.in_process import MessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
-from hourwheel.client.records.packed import UNDECODABLE
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
-
-_log = logging.getLogger("hourwheel.consumer")
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -103,7 +97,7 @@ class Consumer:
                 connect=functools.partial(Api, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids),
                 subject=subject,
                 group=group,
-                consumer_id=consumer_id or _default_id(ids),
+                consumer_id=consumer_id or default_consumer_id(ids),
                 max_messages=max_messages,
                 wait_seconds=wait_seconds,
                 lease_seconds=lease_seconds,
@@ -166,7 +160,7 @@ class Consumer:
         """
         from hourwheel.client.decoding import batch_handler_of
 
-        self._work = functools.partial(self._handle_batches, batch_handler_of(function, _give_up))
+        self._work = functools.partial(self._handle_batches, batch_handler_of(function, give_up))
         return function
 
     def run(self) -> None:
@@ -271,24 +265,7 @@ class Consumer:
                 self._prefetcher.acknowledge(messages)
 
     def _failed(self, messages: list[Delivery], error: BaseException) -> None:
-        """Decides about messages whose handler raised an error. What the handler decided before stays."""
-        named = _named(messages)
-        if isinstance(error, Reject):
-            _log.info("%s rejected: %s", named, error)
-            for message in messages:
-                message.dead(detail=str(error))
-            return
-        delay = None
-        if isinstance(error, Retry):
-            delay = error.delay
-            _log.info("%s will be retried after %s: %s", named, error.delay, error)
-        elif isinstance(error, Exception):
-            _log.exception(
-                "handler failed: %s given back, to be retried unless this was the last attempt", named, exc_info=error
-            )
-        for message in messages:
-            message.retry(delay=delay)
-        if not isinstance(error, Exception):
+        if decide_failed(messages, error):
             self._prefetcher.fail(error)  # such as SystemExit: it ends the consumer, and is raised by ``run``
 
     @contextlib.contextmanager
@@ -336,24 +313,3 @@ class _Loop(Iterator[Delivery]):
             else:
                 self._current.ack()
             self._current = None
-
-
-def _give_up(message: Delivery, error: Reject) -> None:
-    _log.info("%s rejected: %s", _named([message]), error)
-    message.dead(detail=str(error))
-
-
-def _named(messages: list[Delivery]) -> str:
-    """Names the messages in a line of the log, also those that cannot be decoded."""
-    if len(messages) > 1:
-        return f"{len(messages)} messages"
-    try:
-        return f"message {messages[0].id}"
-    except UNDECODABLE:
-        return "a message that this client cannot decode"
-
-
-def _default_id(ids: Ids) -> str:
-    """Returns ``host-process-random``, cut to the alphabet and length of names."""
-    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:60]
-    return f"{host}-{os.getpid()}-{ids.token().hex()[:8]}"

@@ -28,14 +28,14 @@ from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")
 
-_UNKNOWN_RECEIPT = "receipt-invalid"
-_LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that does not answer
+UNKNOWN_RECEIPT = "receipt-invalid"
+LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that does not answer
 
 # A pull waits at the server for long only while the consumer has no message. Else a stop would release messages while
 # the pull still waits, and the pull would lease them again for nobody. With messages in hand the pull is therefore
 # short, and the stop lets it end first.
-_BUSY_WAIT_SECONDS = 1.0
-_BUSY_END_SECONDS = 3.0
+BUSY_WAIT_SECONDS = 1.0
+BUSY_END_SECONDS = 3.0
 
 
 class PrefetchOptions(NamedTuple):
@@ -183,7 +183,7 @@ class Prefetcher:
         that are not settled by then come again when their leases end.
         """
         left_seconds = max(0.0, self._drain_until - time.monotonic())
-        self._puller.join(max(left_seconds, _BUSY_END_SECONDS) if self._busy_pull else left_seconds)
+        self._puller.join(max(left_seconds, BUSY_END_SECONDS) if self._busy_pull else left_seconds)
         self._pulls.close()  # cuts a pull that still waits; the messages of its answer come again when their lease ends
         self._puller.join()
         with self._lock:
@@ -191,7 +191,7 @@ class Prefetcher:
             while self._queue:
                 self._decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
             self._ending = True
-            self._end_at = time.monotonic() + _LAST_SETTLEMENTS_SECONDS
+            self._end_at = time.monotonic() + LAST_SETTLEMENTS_SECONDS
             self._due.notify_all()
         self._settler.join()
         self._settles.close()
@@ -239,7 +239,7 @@ class Prefetcher:
             pulled: Pulled | PackedPulled | None = None
             wait_seconds = self._options.wait_seconds
             if self._busy_pull:
-                wait_seconds = min(wait_seconds, _BUSY_WAIT_SECONDS)
+                wait_seconds = min(wait_seconds, BUSY_WAIT_SECONDS)
             began = time.monotonic()
             try:
                 pulled = self._pull(settlements, wait_seconds)
@@ -285,7 +285,7 @@ class Prefetcher:
                 settle=settlements,
             )
         except BadRequest as error:
-            if not settlements or error.slug != _UNKNOWN_RECEIPT:
+            if not settlements or error.slug != UNKNOWN_RECEIPT:
                 raise
             return Pulled(pulls=[], settled=self._settle(settlements))
 
@@ -356,7 +356,7 @@ class Prefetcher:
         try:
             return self._settles.settle(options.subject, options.group, settlements, retry_seconds=0)
         except BadRequest as error:
-            if error.slug != _UNKNOWN_RECEIPT:
+            if error.slug != UNKNOWN_RECEIPT:
                 raise
             if len(settlements) == 1:
                 return [Settled("stale")]

@@ -9,7 +9,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from hourwheel.client.in_process import server_at
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.signing import Sign
+from hourwheel.client.sizes import batch_bytes, message_bytes
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
 
@@ -180,7 +180,7 @@ class Producer:
         chosen = self._subject_of(subject)
         future = SendFuture(functools.partial(self._hurry, chosen), on_done)
         now = time.monotonic()
-        pending = Pending(message, _size_bytes(message), future, now, now + self._timeout_seconds)
+        pending = Pending(message, message_bytes(message), future, now, now + self._timeout_seconds)
         with self._lock:
             if self._closed or not self._room_for(pending):
                 self._wait_for_room(pending)
@@ -219,8 +219,7 @@ class Producer:
             raise Closed("the producer was closed")
         size_bytes = self._batch_bytes  # alone
         if len(batch) < self._batch_messages:
-            with suppress(TypeError, AttributeError):  # the server names the field that is not what it must be
-                size_bytes = sum(map(_size_bytes, batch))
+            size_bytes = batch_bytes(batch, else_bytes=size_bytes)
         return self._group_sends.send(self._subject_of(subject), batch, size_bytes, self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
@@ -345,27 +344,6 @@ class Producer:
                 self._idle_senders += 1
                 self._due.wait(None if due_at is None else max(0.0, due_at - now))
                 self._idle_senders -= 1
-
-
-def _size_bytes(message: Message) -> int:
-    """Returns the size that the limits count. Raises ``UnicodeEncodeError`` here, where the culprit is known."""
-    body = message.body
-    size = _utf8(body) if isinstance(body, str) else len(body)
-    if message.key is None and message.tags is None and message.headers is None and message.id is None:
-        return size
-    if message.id is not None:
-        _utf8(message.id)
-    if message.key is not None:
-        size += _utf8(message.key)
-    if message.tags is not None:
-        size += sum(map(_utf8, message.tags))
-    if message.headers is not None:
-        size += sum(_utf8(name) + _utf8(text) for name, text in message.headers.items())
-    return size
-
-
-def _utf8(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 _logger = logging.getLogger("hourwheel.client")

@@ -1,0 +1,190 @@
+"""Keeps HTTP/1.1 connections to one server alive, over the transports of asyncio."""
+
+import asyncio
+import http.client
+import ssl
+from typing import cast
+
+from hourwheel.client.aio.answers import AnswerParser
+from hourwheel.client.connections import MOST_IDLE, readable
+from hourwheel.client.endpoint import Endpoint, Reply, closed
+
+
+class _Connection(asyncio.Protocol):
+    """Carries one exchange at a time."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.reusable = False
+        self._parser: AnswerParser | None = None
+        self._answered: asyncio.Future[Reply] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # that of uvloop is one in all but its type
+
+    async def exchange(self, data: bytes) -> Reply:
+        if self.transport is None or self.transport.is_closing():
+            raise ConnectionResetError("the connection was closed")
+        self.reusable = False
+        self._parser = AnswerParser()
+        self._answered = asyncio.get_running_loop().create_future()
+        self.transport.write(data)
+        try:
+            return await self._answered
+        finally:
+            self._parser = self._answered = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None or self._parser.reply is not None:
+            self.abort()  # nobody asked for these bytes
+            return
+        try:
+            complete = self._parser.feed(data)
+        except http.client.HTTPException as error:
+            self._fail(error)
+            self.abort()
+        else:
+            if complete:
+                self._finish(self._parser)
+
+    def eof_received(self) -> None:
+        parser = self._parser
+        if parser is None or parser.reply is not None:
+            return
+        try:
+            if parser.end():
+                self._finish(parser)
+        except http.client.HTTPException as error:
+            self._fail(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        self._fail(exc or ConnectionResetError("the connection was closed"))
+
+    def abort(self) -> None:
+        self.reusable = False
+        if self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def stale(self) -> bool:
+        """Whether the server has closed the connection, also where the loop has not noticed it yet."""
+        if self.transport is None or not self.reusable or self.transport.is_closing():
+            return True
+        return readable(self.transport.get_extra_info("socket").fileno())
+
+    def _finish(self, parser: AnswerParser) -> None:
+        self.reusable = parser.reusable
+        if self._answered is not None and not self._answered.done():
+            assert parser.reply is not None
+            self._answered.set_result(parser.reply)
+
+    def _fail(self, error: Exception) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(error)
+
+
+class AsyncConnections:
+    """Exchanges requests and answers with one server, for the tasks of one event loop.
+
+    Each exchange has a connection to itself. Idle connections stay open for later exchanges.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, timeout_seconds: float) -> None:
+        self._endpoint = endpoint
+        self._timeout_seconds = timeout_seconds
+        self._closed = False
+        self._idle: list[_Connection] = []
+        self._busy: set[_Connection] = set()
+        self._host = _host_field(endpoint)
+
+    async def exchange(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
+    ) -> Reply:
+        """Sends one request, once, and returns the whole answer. ``extra_seconds`` lengthens the time-out, for pulls.
+
+        Raises ``ServerUnavailable`` without an answer, ``ServerFault`` for a certificate that is not trusted,
+        ``Closed`` after ``close``, and ``ValueError`` for a header that holds a line end. A cancelled exchange ends its
+        connection, so that the server sees that the caller left.
+        """
+        data = self._encoded(method, target, body, headers)
+        if self._closed:
+            raise closed()
+        connection = self._idle_connection()
+        sent = False
+        try:
+            async with asyncio.timeout(self._timeout_seconds + extra_seconds):
+                if connection.transport is None:
+                    await self._connect(connection)
+                sent = True
+                reply = await connection.exchange(data)
+        except ssl.SSLCertVerificationError as error:
+            self._discard(connection)
+            raise self._endpoint.untrusted(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            self._discard(connection)
+            if self._closed:
+                raise closed() from error
+            lost = TimeoutError("timed out") if isinstance(error, TimeoutError) and not error.strerror else error
+            raise self._endpoint.lost(lost, sent=sent) from error
+        except BaseException:
+            self._discard(connection)  # half an answer may be left in it
+            raise
+        self._endpoint.answered = True
+        self._give_back(connection)
+        return reply
+
+    async def close(self) -> None:
+        """Cuts the exchanges under way (they raise ``Closed``) and refuses new ones."""
+        self._closed = True
+        for connection in (*self._idle, *self._busy):
+            connection.abort()
+        self._idle.clear()
+        await asyncio.sleep(0)  # a transport that was aborted closes its socket in the next turn of the loop
+
+    def _encoded(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> bytes:
+        lines = [f"{method} {target} HTTP/1.1", f"host: {self._host}"]
+        lines += [f"{name}: {text}" for name, text in headers.items()]
+        if body is not None or method != "GET":
+            lines.append(f"content-length: {len(body or b'')}")
+        head = "\r\n".join(lines)
+        if head.count("\n") + head.count("\r") != 2 * len(lines) - 2:
+            raise ValueError("a header holds a line end: is there one in the token?")
+        return head.encode("latin-1") + b"\r\n\r\n" + (body or b"")
+
+    def _idle_connection(self) -> _Connection:
+        """Returns a connection that is alive, else one that is not connected yet."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.stale:
+                break
+            connection.abort()
+        else:
+            connection = _Connection()
+        self._busy.add(connection)
+        return connection
+
+    async def _connect(self, connection: _Connection) -> None:
+        endpoint, loop = self._endpoint, asyncio.get_running_loop()
+        port = endpoint.port or (80 if endpoint.security is None else 443)
+        await loop.create_connection(lambda: connection, endpoint.host, port, ssl=endpoint.security)
+        if self._closed:  # ``close`` found no socket to cut
+            raise ConnectionAbortedError
+
+    def _give_back(self, connection: _Connection) -> None:
+        self._busy.discard(connection)
+        if connection.reusable and not self._closed and len(self._idle) < MOST_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+    def _discard(self, connection: _Connection) -> None:
+        self._busy.discard(connection)
+        connection.abort()
+
+
+def _host_field(endpoint: Endpoint) -> str:
+    """Returns the host as a request names it: without the port of the scheme."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    usual = 80 if endpoint.security is None else 443
+    return host if endpoint.port in {None, usual} else f"{host}:{endpoint.port}"

@@ -1,0 +1,274 @@
+"""Receives messages in the tasks of an event loop, for a handler that is awaited with each message or for a loop."""
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from hourwheel.client.aio.api import AsyncApi
+from hourwheel.client.aio.prefetcher import AsyncPrefetcher, AsyncPrefetchOptions
+from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
+from hourwheel.client.lease_tracker import Delivery
+from hourwheel.client.signing import Sign
+from hourwheel.ports import Ids
+from hourwheel.system import SystemIds
+
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[object]])
+
+
+class AsyncConsumer:
+    """Receives messages of a group in the tasks of one event loop, with a handler or as a loop. A consumer is good for
+    one run.
+
+    Awaits the handler in ``concurrency`` tasks. A handler that returns acknowledges the message. An exception retries
+    the message by the group's policy, ``Retry`` retries it after the delay that it names, ``Reject`` makes it a dead
+    letter. A handler that is cancelled because the run is cancelled releases the message: another consumer gets it at
+    once, with the same attempt. With ``concurrency`` above 1 the order of a queue is not kept.
+
+    A loop acknowledges a message when it asks for the next one, or when it leaves the ``async with`` block without an
+    exception, by ``break`` too. An exception that leaves the block retries the message, a cancellation releases it.
+
+    Pulls, settlements, leases, ``stop`` and the other arguments are those of ``Consumer``. No signal stops the run: the
+    program owns its event loop, so it calls ``stop``, or cancels the task.
+
+    Raises:
+        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ClientError: requests are to be signed, and botocore is not installed.
+        AnswerError: the loop raises it where the server refuses the consumer.
+        RuntimeError: the consumer was used before, or a loop stands outside an ``async with`` block.
+
+    Example:
+        >>> async def main():
+        ...     async with AsyncConsumer("http://127.0.0.1:7420", "orders", "billing") as messages:
+        ...         async for message in messages:
+        ...             print(message.body)
+        ...             break
+        >>> asyncio.run(main())
+        paid
+    """
+
+    def __init__(
+        self,
+        url: str,
+        subject: str,
+        group: str,
+        *,
+        token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        sign: Sign | None = None,
+        region: str | None = None,
+        consumer_id: str | None = None,
+        concurrency: int = 1,
+        max_messages: int = 100,
+        wait_seconds: float = 20,
+        lease_seconds: int = 30,
+        settle_linger_seconds: float = 1.0,
+        drain_seconds: float = 5.0,
+        ids: Ids | None = None,
+    ) -> None:
+        ids = ids or SystemIds()
+        self._concurrency = concurrency
+        self._drain_seconds = drain_seconds
+        self._work: Callable[[], Awaitable[None]] | None = None
+        self._loops: list[_AsyncLoop] = []
+        self._used = False
+        self._entered = False
+        self._prefetcher = AsyncPrefetcher(
+            AsyncPrefetchOptions(
+                connect=functools.partial(
+                    AsyncApi, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids
+                ),
+                subject=subject,
+                group=group,
+                consumer_id=consumer_id or default_consumer_id(ids),
+                max_messages=max_messages,
+                wait_seconds=wait_seconds,
+                lease_seconds=lease_seconds,
+                settle_linger_seconds=settle_linger_seconds,
+                ids=ids,
+            )
+        )
+
+    @property
+    def lost_messages(self) -> int:
+        """The number of messages whose lease was lost before they were settled. They are delivered again."""
+        return self._prefetcher.lost_messages
+
+    def handler(self, function: Handler) -> Handler:
+        """Sets the coroutine function that ``run`` awaits with each message, as a decorator. A later call replaces the
+        function. Its annotations say what it gets, as for ``Consumer.handler``.
+
+        Raises:
+            TypeError: no body can be decoded as the annotation says.
+
+        Example:
+            >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing", concurrency=100)
+            >>> @consumer.handler
+            ... async def bill(message):
+            ...     print(message.body)
+        """
+        from hourwheel.client.decoding import handler_of
+
+        handle = cast(Callable[[Delivery], Awaitable[object]], handler_of(function))
+        self._work = functools.partial(self._handle_each, handle)
+        return function
+
+    def batch_handler(self, function: Handler) -> Handler:
+        """Sets the coroutine function that ``run`` awaits with a list of messages, in place of a handler, as
+        ``Consumer.batch_handler`` does.
+
+        Raises:
+            TypeError: no body can be decoded as the annotation says.
+
+        Example:
+            >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing")
+            >>> @consumer.batch_handler
+            ... async def bill(messages):
+            ...     for message in messages:
+            ...         if not message.body:
+            ...             message.dead()
+        """
+        from hourwheel.client.decoding import batch_handler_of
+
+        handle = cast(Callable[[list[Delivery]], Awaitable[object] | None], batch_handler_of(function, give_up))
+        self._work = functools.partial(self._handle_batches, handle)
+        return function
+
+    async def run(self) -> None:
+        """Handles messages until ``stop``, or until its task is cancelled: then the handlers are cancelled too, and
+        their messages released. Returns when all results are settled, after 10 s at the latest.
+
+        Raises:
+            AnswerError: the server refuses the consumer, and no retry can change that.
+            RuntimeError: there is no handler, or the consumer was used before.
+
+        Example:
+            >>> async def main():
+            ...     consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing")
+            ...     @consumer.handler
+            ...     async def bill(message):
+            ...         print(message.body)
+            ...         consumer.stop()
+            ...     await consumer.run()
+            >>> asyncio.run(main())
+            paid
+        """
+        if self._work is None:
+            raise RuntimeError("decorate a coroutine function with @consumer.handler first")
+        self._begin()
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self._concurrency):
+                    workers.create_task(cast(Any, self._work()))
+        finally:
+            self._prefetcher.stop(drain_seconds=0)
+            await self._prefetcher.finish()
+        if self._prefetcher.failure is not None:
+            raise self._prefetcher.failure
+
+    def stop(self) -> None:
+        """Stops the consumer, also from a handler, on the thread of its event loop. Returns at once; ``run`` or the
+        loop ends when all results are settled.
+
+        Raises nothing.
+
+        Example:
+            >>> async def main():
+            ...     async with AsyncConsumer("http://127.0.0.1:7420", "orders", "billing") as messages:
+            ...         async for message in messages:
+            ...             print(message.body)
+            ...             messages.stop()
+            >>> asyncio.run(main())
+            paid
+        """
+        self._prefetcher.stop(drain_seconds=self._drain_seconds)
+
+    async def __aenter__(self) -> Self:
+        self._begin()
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for loop in self._loops:
+            loop.leave(error)
+        self._prefetcher.stop(drain_seconds=0)
+        await self._prefetcher.finish()
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        if not self._entered:
+            raise RuntimeError("loop inside an async with block: async with AsyncConsumer(...) as messages")
+        loop = _AsyncLoop(self._prefetcher)
+        self._loops.append(loop)
+        return loop
+
+    def _begin(self) -> None:
+        if self._used:
+            raise RuntimeError("a consumer is good for one run: make another one")
+        self._used = True
+        self._prefetcher.start()
+
+    async def _handle_each(self, handle: Callable[[Delivery], Awaitable[object]]) -> None:
+        while (message := await self._prefetcher.next()) is not None:
+            try:
+                await handle(message)
+            except BaseException as error:
+                self._failed([message], error)
+            else:
+                message.ack()
+
+    async def _handle_batches(self, handle: Callable[[list[Delivery]], Awaitable[object] | None]) -> None:
+        while messages := await self._prefetcher.next_batch():
+            try:
+                handling = handle(list(messages))
+                if handling is not None:
+                    await handling
+            except BaseException as error:
+                self._failed(messages, error)
+            else:
+                self._prefetcher.acknowledge(messages)
+
+    def _failed(self, messages: Sequence[Delivery], error: BaseException) -> None:
+        """Decides about messages whose handler raised an error. What the handler decided before stays."""
+        if not isinstance(error, asyncio.CancelledError):
+            if decide_failed(messages, error):
+                self._prefetcher.fail(error)
+            return
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            self._prefetcher.release(messages)
+            raise error
+        # The handler awaited a task that somebody else cancelled: that is its failure.
+        decide_failed(messages, RuntimeError("the handler awaited a task that was cancelled"))
+
+
+class _AsyncLoop(AsyncIterator[Delivery]):
+    """Iterates over the messages of a consumer. Each of several tasks may have a loop of its own."""
+
+    def __init__(self, prefetcher: AsyncPrefetcher) -> None:
+        self._prefetcher = prefetcher
+        self._current: Delivery | None = None
+
+    async def __anext__(self) -> Delivery:
+        self.leave(None)
+        self._current = await self._prefetcher.next()
+        if self._current is not None:
+            return self._current
+        if self._prefetcher.failure is not None:
+            raise self._prefetcher.failure
+        raise StopAsyncIteration
+
+    def leave(self, error: BaseException | None) -> None:
+        """Decides about the message in hand, by the error that ends the loop."""
+        if self._current is None:
+            return
+        if error is None:
+            self._current.ack()
+        elif isinstance(error, asyncio.CancelledError):
+            self._prefetcher.release([self._current])
+        else:
+            self._current.retry()
+        self._current = None

@@ -1,0 +1,100 @@
+"""Makes calls from the tasks of an event loop, and retries them while the server is unavailable."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from hourwheel.client.aio.connections import AsyncConnections
+from hourwheel.client.codec import Call, HttpRequest, PackedAnswer, Tries
+from hourwheel.client.endpoint import closed
+from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
+from hourwheel.client.http import begin
+from hourwheel.client.signing import Sign
+from hourwheel.ports import Ids
+
+T = TypeVar("T")
+
+
+class AsyncHttp:
+    """Makes calls to one server, as ``Http`` does. ``call`` returns a coroutine."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        ca_file: str | os.PathLike[str] | None,
+        sign: Sign | None,
+        region: str | None,
+        timeout_seconds: float,
+        retry_seconds: float,
+        ids: Ids,
+    ) -> None:
+        endpoint, self._codec = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
+        self._connections = AsyncConnections(endpoint, timeout_seconds=timeout_seconds)
+        self._retry_seconds = retry_seconds
+        self._ids = ids
+        self._closing = asyncio.Event()
+
+    async def call(
+        self,
+        method: str,
+        target: str,
+        answer: msgspec.json.Decoder[T],
+        *,
+        body: Any = None,
+        safe: bool = True,
+        wait_seconds: float = 0.0,
+        retry_seconds: float | None = None,
+        packed: PackedAnswer[T] | None = None,
+        then: Callable[[T], Any] | None = None,
+        refused: Callable[[AnswerError], Any] | None = None,
+    ) -> Any:
+        """Makes a ``Call`` and returns the typed answer, as ``Http.call`` does."""
+        call = Call(method, target, answer, body, wait_seconds, packed, then, refused)
+        seconds = self._retry_seconds if retry_seconds is None else retry_seconds
+        request = self._codec.request(call)
+        try:
+            return await self._answer(call, request, safe, seconds)
+        except BadRequest as error:
+            request = self._codec.instead(call, request, error)
+        return await self._answer(call, request, safe, seconds)
+
+    async def close(self) -> None:
+        """Closes the connections. Calls under way, also those that wait for a retry, raise ``Closed``."""
+        self._closing.set()
+        await self._connections.close()
+
+    async def _answer(self, call: Call[Any], request: HttpRequest, safe: bool, retry_seconds: float) -> Any:
+        tries = Tries(self._ids, safe=safe, give_up_at=time.monotonic() + retry_seconds)
+        while True:
+            try:
+                return await self._once(call, request)
+            except ServerUnavailable as error:
+                pause = tries.pause_seconds(error, time.monotonic())
+                if pause is None:
+                    raise
+                if await self._closing_within(pause):
+                    raise closed() from error
+
+    async def _closing_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._closing.wait()
+        except TimeoutError:
+            return False
+
+    async def _once(self, call: Call[Any], request: HttpRequest) -> Any:
+        method, target, data, headers = request
+        signed: dict[str, str] = {}
+        if self._codec.signer is not None:
+            # In a thread: the source of the credentials may take seconds to answer.
+            signed = await asyncio.to_thread(self._codec.signature, request)
+        reply = await self._connections.exchange(
+            method, target, data, {**headers, **signed}, extra_seconds=call.wait_seconds
+        )
+        return self._codec.answer(call, request, signed, reply)

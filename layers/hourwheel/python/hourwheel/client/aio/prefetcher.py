@@ -1,0 +1,319 @@
+"""Pulls and settles in two tasks, so that the tasks that handle messages do neither.
+
+One task pulls when the local queue runs low, and sends the settlements of completed pulls with the request. Another one
+sends the settlements that no pull takes along within the linger, and extends the leases of messages that take long.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from hourwheel.client.aio.api import AsyncApi
+from hourwheel.client.aio.pulls import pull_encoded, settle_each
+from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS
+from hourwheel.client.backoff import PullBackoff, pause_seconds
+from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.local_queue import LocalQueue
+from hourwheel.client.prefetcher import BUSY_END_SECONDS, BUSY_WAIT_SECONDS, LAST_SETTLEMENTS_SECONDS
+from hourwheel.client.pull_size import PullSize
+from hourwheel.client.records.messages import Pulled
+from hourwheel.client.records.packed import PackedPulled
+from hourwheel.model.fields import Delay
+from hourwheel.model.pulls import Settled, Settlement
+from hourwheel.ports import Ids
+
+_log = logging.getLogger("hourwheel.consumer")
+
+_AT_ONCE = 16  # messages that are handed out before the other tasks of the loop get a turn
+
+
+class AsyncPrefetchOptions(NamedTuple):
+    connect: Callable[..., AsyncApi]
+    subject: str
+    group: str
+    consumer_id: str
+    max_messages: int
+    wait_seconds: float
+    lease_seconds: int
+    settle_linger_seconds: float
+    ids: Ids
+
+
+class AsyncPrefetcher:
+    """Pulls ahead for one run of a consumer: ``start``, ``next`` from any task, ``stop``, ``finish``."""
+
+    def __init__(self, options: AsyncPrefetchOptions) -> None:
+        self._options = options
+        self._pulls = options.connect()
+        # A request with a time-out as long as the lease could fail too late for another try to extend the leases.
+        settle_timeout = min(DEFAULT_TIMEOUT_SECONDS, max(1.0, options.lease_seconds / 2))
+        self._settles = options.connect(timeout_seconds=settle_timeout)
+        self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
+        self._local = LocalQueue()
+        self._queue = self._local.deliveries
+        self._size = PullSize(options.max_messages)
+        self._max_messages = options.max_messages  # of the pull under way
+        self._handled = 0  # messages that were decided so far
+        self._low_water = options.max_messages - 1  # with the last of a pull in hand, the next one is there
+        self._waiters: deque[asyncio.Future[None]] = deque()  # tasks that wait for a message
+        self._handed_out = 0
+        self._hungry = asyncio.Event()  # the local queue may have room for a pull, or pulling ends
+        self._due = asyncio.Event()  # a settlement may be due
+        self._stop = asyncio.Event()
+        self._pulling = False
+        self._busy_pull = False
+        self._drain_until = 0.0
+        self._ending = False
+        self._end_at = 0.0
+        self.failure: BaseException | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def lost_messages(self) -> int:
+        return self._leases.lost_messages
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run_puller()), loop.create_task(self._run_settler())]
+
+    async def next(self) -> Delivery | None:
+        """Waits for a message and returns it, or returns None once the prefetcher is stopped and drained."""
+        self._handed_out += 1
+        if self._handed_out % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # handlers that wait for nothing would keep the loop to themselves
+        while True:
+            left_seconds = self._drain_until - time.monotonic() if self._stop.is_set() else None
+            if left_seconds is not None and left_seconds <= 0:
+                return None
+            delivery = self._take()
+            if delivery is not None:
+                return delivery
+            if left_seconds is not None and not self._pulling and not self._queue:
+                return None
+            await self._message_within(left_seconds)
+
+    async def next_batch(self) -> list[Delivery]:
+        """Waits for a message, and returns it with those that are there, up to ``max_messages``. Returns no message
+        once the prefetcher is stopped and drained. The messages of an ordered group have different keys."""
+        first = await self.next()
+        batch = [] if first is None else [first]
+        while batch and len(batch) < self._options.max_messages and (delivery := self._take()) is not None:
+            batch.append(delivery)
+        return batch
+
+    def stop(self, *, drain_seconds: float) -> None:
+        """Ends pulling. ``next`` returns pulled messages for ``drain_seconds`` more."""
+        until = time.monotonic() + drain_seconds
+        self._drain_until = min(self._drain_until, until) if self._stop.is_set() else until
+        for event in (self._stop, self._hungry, self._due):
+            event.set()
+        self._wake(len(self._waiters))
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self.stop(drain_seconds=0)
+
+    def decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
+        self._handled += 1
+        if self._leases.decide(delivery, outcome, time.monotonic(), delay):
+            self._due.set()
+        if delivery.ordered_key is not None:
+            for other in self._local.free(delivery, outcome):
+                self._leases.decide(other, DeliveryOutcome.RELEASE, time.monotonic())
+            self._wake(len(self._waiters))
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledges the messages about which nothing was decided."""
+        if deliveries[0].ordered_key is None:
+            self._handled += len(deliveries)
+            self._leases.acknowledged(deliveries, time.monotonic())
+            self._due.set()
+            return
+        for delivery in deliveries:
+            self.decide(delivery, DeliveryOutcome.ACK)
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Gives back the messages about which nothing was decided: they come again at once, with the same attempt."""
+        for delivery in deliveries:
+            self.decide(delivery, DeliveryOutcome.RELEASE)
+
+    async def finish(self) -> None:
+        """Releases the messages that nobody has begun, and waits until all outcomes are settled.
+
+        Called after ``stop``, when no task handles messages any more. Returns after 10 s at the latest: the messages
+        that are not settled by then come again when their leases end.
+        """
+        puller, settler = self._tasks
+        try:
+            left_seconds = max(0.0, self._drain_until - time.monotonic())
+            await asyncio.wait(
+                [puller], timeout=max(left_seconds, BUSY_END_SECONDS) if self._busy_pull else left_seconds
+            )
+            await _ended(puller)  # cuts a pull that still waits; the server then leases nothing for it
+            while self._queue:
+                self.decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
+            self._ending = True
+            self._end_at = time.monotonic() + LAST_SETTLEMENTS_SECONDS
+            self._due.set()
+            await asyncio.wait([settler])
+        finally:
+            await _ended(*self._tasks)
+            await self._pulls.close()
+            await self._settles.close()
+
+    def _take(self) -> Delivery | None:
+        delivery = self._local.take()
+        if len(self._queue) <= self._low_water:
+            self._hungry.set()
+        return delivery
+
+    async def _message_within(self, seconds: float | None) -> None:
+        """Waits until there may be a message, or for this time."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake(1)  # this task was to take a message: another one may
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self, count: int) -> None:
+        for _ in range(min(count, len(self._waiters))):
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # The puller
+
+    async def _run_puller(self) -> None:
+        backoff = PullBackoff(self._options.ids)
+        while (settlements := await self._begin_pull()) is not None:
+            pulled: Pulled | PackedPulled | None = None
+            wait_seconds = self._options.wait_seconds
+            if self._busy_pull:
+                wait_seconds = min(wait_seconds, BUSY_WAIT_SECONDS)
+            began = time.monotonic()
+            try:
+                pulled = await self._pull(settlements, wait_seconds)
+                took_seconds = time.monotonic() - began
+                backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
+            except Closed:
+                pass  # stopping
+            except (ServerUnavailable, ServerFault) as error:
+                backoff.failed(error)
+                _log.warning("pull failed, retrying: %s", error)
+            except Exception as error:
+                self.fail(error)
+            finally:
+                self._end_pull(settlements, pulled)
+            await _set_within(self._stop, backoff.seconds())
+
+    async def _begin_pull(self) -> list[Settlement] | None:
+        while not self._stop.is_set() and len(self._queue) > self._low_water:
+            self._hungry.clear()
+            await self._hungry.wait()
+        if self._stop.is_set():
+            return None
+        self._pulling = True
+        self._busy_pull = self._leases.in_hand
+        self._max_messages = self._size.next(self._handled, time.monotonic())
+        self._low_water = max(self._options.max_messages - 1, self._max_messages // 2)
+        return self._leases.complete()
+
+    async def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | PackedPulled:
+        options = self._options
+        return await pull_encoded(
+            self._pulls,
+            self._settles,
+            options.subject,
+            options.group,
+            options.consumer_id,
+            max_messages=self._max_messages,
+            wait_seconds=wait_seconds,
+            lease_seconds=options.lease_seconds,
+            settle=settlements,
+        )
+
+    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | PackedPulled | None) -> None:
+        self._pulling = False
+        if pulled is None:
+            self._leases.unanswered(settlements)
+        else:
+            now = time.monotonic()
+            self._leases.answered(settlements, pulled.settled, now)
+            for pull in pulled.pulls:
+                self._queue.extend(self._leases.open(pull, now, self.decide))
+        self._wake(len(self._waiters) if self._stop.is_set() else len(self._queue))
+        self._due.set()
+
+    # The settler
+
+    async def _run_settler(self) -> None:
+        failures = 0
+        while (settlements := await self._next_settlements()) is not None:
+            results: list[Settled] | None = None
+            try:
+                results = await settle_each(self._settles, self._options.subject, self._options.group, settlements)
+                failures = 0
+            except (ServerUnavailable, ServerFault) as error:
+                failures += 1
+                _log.warning("settlement failed, retrying: %s", error)
+            except Exception as error:
+                self.fail(error)
+                results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost
+            if results is None:
+                self._leases.unanswered(settlements)
+                # For 1 s at most: meanwhile leases run out.
+                await asyncio.sleep(min(pause_seconds(failures, self._options.ids), 1.0))
+            else:
+                self._leases.answered(settlements, results, time.monotonic())
+
+    async def _next_settlements(self) -> list[Settlement] | None:
+        while True:
+            self._due.clear()
+            now = time.monotonic()
+            if self._ending and (not self._leases.unconfirmed or now >= self._end_at):
+                if self._leases.unconfirmed:
+                    _log.error(
+                        "stopped with %d pulls not settled: their messages are delivered again",
+                        self._leases.unconfirmed,
+                    )
+                return None
+            settlements = self._leases.due(now, ending=self._ending)
+            if settlements:
+                return settlements
+            due_at = self._leases.next_due()
+            await _set_within(self._due, None if due_at is None else max(0.0, due_at - now))
+
+
+async def _set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Waits until the event is set, or for this time."""
+    if seconds == 0:
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> Sequence[asyncio.Task[None]]:
+    for task in tasks:
+        task.cancel()
+    return tasks
+
+
+def _ended(*tasks: asyncio.Task[None]) -> Coroutine[Any, Any, Any]:
+    """Cancels the tasks, and waits for their end."""
+    return asyncio.wait(_cancelled(tasks))

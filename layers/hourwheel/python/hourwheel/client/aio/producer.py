@@ -1,0 +1,278 @@
+"""Sends messages from the tasks of an event loop: tasks that send at one time share requests."""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from hourwheel.client.aio.api import AsyncApi
+from hourwheel.client.aio.shared_sends import AwaitedBatch, SharedSends
+from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
+from hourwheel.client.due import Delay, Moment
+from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
+from hourwheel.client.records.messages import AddressedMessage, Message, SendResult
+from hourwheel.client.signing import Sign
+from hourwheel.client.sizes import batch_bytes
+from hourwheel.ports import Ids
+from hourwheel.system import SystemIds
+
+
+class AsyncProducer:
+    """Sends messages from the tasks of one event loop.
+
+    Tasks that send at one time share requests of at most ``batch_messages`` (up to 1,000) and ``batch_bytes``, without
+    a linger. The messages of a subject keep the order of the calls: one request of them is under way at a time. The
+    batch of a call is stored whole or not at all, and fails without the others.
+
+    A request is retried unchanged, under one idempotency key, until the server accepts or refuses it. A message that is
+    not accepted within ``delivery_timeout_seconds`` fails with ``DeliveryTimeout``. While ``max_pending_messages`` or
+    ``max_pending_bytes`` are not accepted, further calls wait for room.
+
+    A cancelled call takes its messages back while no request holds them. Else they may be stored: a note of the
+    ``CancelledError`` says which, and a line of the log says that they are stored. The messages of other tasks in the
+    request are sent nevertheless.
+
+    The end of the ``async with`` block sends the remaining messages, for at most ``close_timeout_seconds``, and raises
+    ``NotSent`` with the messages that were not accepted; their calls raise ``Closed``. If the block raised another
+    error, that error passes, with the number of these messages as a note.
+
+    ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
+
+    Raises:
+        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ClientError: requests are to be signed, and botocore is not installed.
+
+    Example:
+        >>> async def main():
+        ...     async with AsyncProducer("http://127.0.0.1:7420", subject="orders") as producer:
+        ...         result = await producer.send("paid", key="customer-42")
+        ...         return result.offset
+        >>> asyncio.run(main())
+        1
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        sign: Sign | None = None,
+        region: str | None = None,
+        subject: str | None = None,
+        batch_messages: int = 500,
+        batch_bytes: int = 1 << 20,
+        delivery_timeout_seconds: float = 120.0,
+        close_timeout_seconds: float = 10.0,
+        max_pending_messages: int = 5_000,
+        max_pending_bytes: int = 64 << 20,
+        ids: Ids | None = None,
+    ) -> None:
+        ids = ids or SystemIds()
+        self._subject = subject
+        self._batch_bytes = batch_bytes
+        self._timeout_seconds = delivery_timeout_seconds
+        self._close_seconds = close_timeout_seconds
+        self._max_pending_messages = max_pending_messages
+        self._max_pending_bytes = max_pending_bytes
+        self._api = AsyncApi(
+            url,
+            token=token,
+            ca_file=ca_file,
+            sign=sign,
+            region=region,
+            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),
+            ids=ids,
+        )
+        self._sends = SharedSends(self._api, ids, most_messages=batch_messages, most_bytes=batch_bytes)
+        self._messages = 0
+        self._bytes = 0
+        self._room: deque[asyncio.Future[None]] = deque()  # calls that wait for room, in order
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except NotSent as unsent:
+            if error is None:
+                raise
+            error.add_note(str(unsent))
+
+    async def send(
+        self,
+        body: str | bytes,
+        *,
+        subject: str | None = None,
+        key: str | None = None,
+        tags: list[str] | None = None,
+        headers: dict[str, str] | None = None,
+        message_id: str | None = None,
+        delay: Delay | None = None,
+        deliver_at: Moment | None = None,
+        queue: int | None = None,
+    ) -> SendResult:
+        """Sends a message, and returns its result once the message is durable. See ``Message`` for the limits.
+
+        To send several at once, call it from several tasks (of a ``TaskGroup``), or call ``send_batch``.
+
+        Raises:
+            AnswerError: the server refused the message; it was not stored.
+            DeliveryTimeout: the message was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
+            Closed: the producer was closed.
+            ValueError: no subject is named, or ``delay`` or ``deliver_at`` is not valid.
+
+        Example:
+            >>> async def main():
+            ...     async with AsyncProducer("http://127.0.0.1:7420", subject="orders") as producer:
+            ...         async with asyncio.TaskGroup() as tasks:
+            ...             sent = [tasks.create_task(producer.send(body)) for body in ("one", "two")]
+            ...     return [task.result().offset for task in sent]
+            >>> asyncio.run(main())
+            [1, 2]
+        """
+        message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue)
+        return (await self._send([message], subject))[0]
+
+    async def send_batch(
+        self, messages: Iterable[Message | str | bytes], *, subject: str | None = None
+    ) -> list[SendResult]:
+        """Sends a batch of up to 1,000 messages, and returns their results once all of them are durable.
+
+        The batch is stored whole or not at all.
+
+        Raises:
+            AnswerError: the server refused the batch; nothing was stored.
+            DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
+            Closed: the producer was closed.
+            ValueError: no subject is named.
+
+        Example:
+            >>> async def main():
+            ...     async with AsyncProducer("http://127.0.0.1:7420", subject="orders") as producer:
+            ...         return [each.offset for each in await producer.send_batch(["one", Message("two")])]
+            >>> asyncio.run(main())
+            [1, 2]
+        """
+        batch = [message if isinstance(message, Message) else Message(message) for message in messages]
+        return await self._send(batch, subject)
+
+    async def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Waits until each message so far is accepted or has failed. Returns False after the time-out.
+
+        Raises nothing.
+
+        Example:
+            >>> async def main():
+            ...     async with AsyncProducer("http://127.0.0.1:7420", subject="orders") as producer:
+            ...         return await producer.flush(timeout_seconds=30)
+            >>> asyncio.run(main())
+            True
+        """
+        futures = [batch.future for batch in self._sends.outstanding()]
+        if not futures:
+            return True
+        _, rest = await asyncio.wait(futures, timeout=timeout_seconds)
+        return not rest
+
+    async def close(self, timeout_seconds: float | None = None) -> None:
+        """Refuses new messages, and sends the others for ``timeout_seconds`` (default: ``close_timeout_seconds``).
+        Messages that are not accepted by then fail with ``Closed``. A second call has no effect.
+
+        Raises:
+            NotSent: messages were not accepted; the error holds them.
+
+        Example:
+            >>> async def main():
+            ...     producer = AsyncProducer("http://127.0.0.1:7420", subject="orders")
+            ...     result = await producer.send("paid")
+            ...     await producer.close(timeout_seconds=30)
+            >>> asyncio.run(main())
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._wake_all()
+        outstanding = self._sends.outstanding()
+        try:
+            await self.flush(self._close_seconds if timeout_seconds is None else timeout_seconds)
+        finally:
+            error = Closed("the time to close the producer ran out before the message was accepted")
+            for batch in outstanding:
+                batch.fail(error)
+            await self._sends.abandon()
+            await self._api.close()
+        unsent = list(_unsent(outstanding))
+        if unsent:
+            raise NotSent([message for message, _ in unsent], unsent[0][1]) from unsent[0][1]
+
+    async def _send(self, messages: Sequence[Message], subject: str | None) -> list[SendResult]:
+        chosen = subject or self._subject
+        if chosen is None:
+            raise ValueError("name a subject, here or when the producer is made")
+        size_bytes = batch_bytes(messages, else_bytes=self._batch_bytes)
+        give_up_at = time.monotonic() + self._timeout_seconds
+        if self._closed or self._room or not self._fits(len(messages), size_bytes):
+            await self._wait_for_room(len(messages), size_bytes, give_up_at)
+        self._messages += len(messages)
+        self._bytes += size_bytes
+        try:
+            return list(await self._sends.send(AwaitedBatch(chosen, messages, size_bytes, give_up_at)))
+        finally:
+            self._messages -= len(messages)
+            self._bytes -= size_bytes
+            if self._room:
+                self._wake_next()
+
+    def _fits(self, messages: int, size_bytes: int) -> bool:
+        """Returns whether the batch fits. It always does where nothing is pending."""
+        if not self._messages:
+            return True
+        fits = self._messages + messages <= self._max_pending_messages
+        return fits and self._bytes + size_bytes <= self._max_pending_bytes
+
+    async def _wait_for_room(self, messages: int, size_bytes: int, give_up_at: float) -> None:
+        """Waits until the batch fits, behind the calls that waited before. Raises ``DeliveryTimeout`` or ``Closed``."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.append(turn)
+        try:
+            async with asyncio.timeout(give_up_at - time.monotonic()):
+                while not self._closed and not (self._room[0] is turn and self._fits(messages, size_bytes)):
+                    await turn
+                    self._room[self._room.index(turn)] = turn = asyncio.get_running_loop().create_future()
+        except TimeoutError:
+            raise DeliveryTimeout("no room for the message: the server is too slow, or was unavailable") from None
+        finally:
+            self._room.remove(turn)
+            self._wake_next()  # there may be room for the next one too
+        if self._closed:
+            raise Closed("the producer was closed")
+
+    def _wake_next(self) -> None:
+        if self._room and not self._room[0].done():
+            self._room[0].set_result(None)
+
+    def _wake_all(self) -> None:
+        for turn in self._room:
+            if not turn.done():
+                turn.set_result(None)
+
+
+def _unsent(batches: Sequence[AwaitedBatch]) -> Iterable[tuple[AddressedMessage, BaseException]]:
+    """Yields the messages that were not accepted, each with its error. Those of cancelled calls were taken back."""
+    for batch in batches:
+        if not batch.future.done() or batch.future.cancelled():
+            continue
+        error = batch.future.exception()
+        if error is not None:
+            for message in batch.messages:
+                yield AddressedMessage(**msgspec.structs.asdict(message), subject=batch.subject), error

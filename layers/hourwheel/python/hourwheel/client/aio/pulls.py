@@ -1,0 +1,49 @@
+"""Pulls and settles for a consumer, once each, with receipts that the server may not know."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from hourwheel.client.aio.api import AsyncApi
+from hourwheel.client.calls.pull import pull_encoded as _pull_encoded
+from hourwheel.client.errors import BadRequest
+from hourwheel.client.prefetcher import UNKNOWN_RECEIPT
+from hourwheel.client.records.messages import Pulled
+from hourwheel.client.records.packed import PackedPulled
+from hourwheel.model.pulls import Settled, Settlement
+
+
+async def pull_encoded(
+    pulls: AsyncApi,
+    settles: AsyncApi,
+    subject: str,
+    group: str,
+    consumer: str,
+    *,
+    settle: Sequence[Settlement],
+    **options: Any,
+) -> Pulled | PackedPulled:
+    """Tries a pull once. Leaves the messages encoded where the answer packs them. Settles without pulling where the
+    server does not know one of the receipts."""
+    try:
+        answer: Any = _pull_encoded(pulls.calls, subject, group, consumer, settle=settle, **options)
+        return cast(Pulled | PackedPulled, await answer)
+    except BadRequest as error:
+        if not settle or error.slug != UNKNOWN_RECEIPT:
+            raise
+        return Pulled(pulls=[], settled=await settle_each(settles, subject, group, settle))
+
+
+async def settle_each(api: AsyncApi, subject: str, group: str, settlements: Sequence[Settlement]) -> list[Settled]:
+    """Sends settlements and returns their results.
+
+    One receipt that the server does not know fails the whole request. Then each settlement is sent alone, and the one
+    with that receipt is stale.
+    """
+    try:
+        return await api.settle(subject, group, settlements, retry_seconds=0)
+    except BadRequest as error:
+        if error.slug != UNKNOWN_RECEIPT:
+            raise
+        if len(settlements) == 1:
+            return [Settled("stale")]
+    return [(await settle_each(api, subject, group, [settlement]))[0] for settlement in settlements]

@@ -1,0 +1,57 @@
+"""Decides what becomes of messages whose handler failed. Knows no thread."""
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Sequence
+
+from hourwheel.client.errors import Reject, Retry
+from hourwheel.client.lease_tracker import Delivery
+from hourwheel.client.records.packed import UNDECODABLE
+from hourwheel.ports import Ids
+
+_log = logging.getLogger("hourwheel.consumer")
+
+
+def decide_failed(messages: Sequence[Delivery], error: BaseException) -> bool:
+    """Decides about messages whose handler raised an error. What the handler decided before stays. Returns whether the
+    error ends the consumer, such as ``SystemExit``."""
+    named = _named(messages)
+    if isinstance(error, Reject):
+        _log.info("%s rejected: %s", named, error)
+        for message in messages:
+            message.dead(detail=str(error))
+        return False
+    delay = None
+    if isinstance(error, Retry):
+        delay = error.delay
+        _log.info("%s will be retried after %s: %s", named, error.delay, error)
+    elif isinstance(error, Exception):
+        _log.exception(
+            "handler failed: %s given back, to be retried unless this was the last attempt", named, exc_info=error
+        )
+    for message in messages:
+        message.retry(delay=delay)
+    return not isinstance(error, Exception)
+
+
+def give_up(message: Delivery, error: Reject) -> None:
+    _log.info("%s rejected: %s", _named([message]), error)
+    message.dead(detail=str(error))
+
+
+def _named(messages: Sequence[Delivery]) -> str:
+    """Names the messages in a line of the log, also those that cannot be decoded."""
+    if len(messages) > 1:
+        return f"{len(messages)} messages"
+    try:
+        return f"message {messages[0].id}"
+    except UNDECODABLE:
+        return "a message that this client cannot decode"
+
+
+def default_consumer_id(ids: Ids) -> str:
+    """Returns ``host-process-random``, cut to the alphabet and length of names."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:60]
+    return f"{host}-{os.getpid()}-{ids.token().hex()[:8]}"

@@ -1,0 +1,35 @@
+"""Counts the bytes of messages as the limits do."""
+
+from collections.abc import Sequence
+
+from hourwheel.client.records.messages import Message
+
+
+def batch_bytes(batch: Sequence[Message], *, else_bytes: int) -> int:
+    """Returns the size of the batch, or ``else_bytes`` where a field has a wrong type: the server names that field.
+    Raises ``UnicodeEncodeError``."""
+    try:
+        return sum(map(message_bytes, batch))
+    except (TypeError, AttributeError):
+        return else_bytes
+
+
+def message_bytes(message: Message) -> int:
+    """Returns the size that the limits count. Raises ``UnicodeEncodeError`` here, where the culprit is known."""
+    body = message.body
+    size = _utf8(body) if isinstance(body, str) else len(body)
+    if message.key is None and message.tags is None and message.headers is None and message.id is None:
+        return size
+    if message.id is not None:
+        _utf8(message.id)
+    if message.key is not None:
+        size += _utf8(message.key)
+    if message.tags is not None:
+        size += sum(map(_utf8, message.tags))
+    if message.headers is not None:
+        size += sum(_utf8(name) + _utf8(text) for name, text in message.headers.items())
+    return size
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
