@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -45,9 +44,7 @@ def service(database: str, driver: str, hourwheel: str) -> FastAPI:
             order = Order(item=item)
             session.add(order)
             await session.flush()
-            await outbox.send_async(
-                session, "orders", json.dumps({"order": order.id, "item": item}), key=f"order-{order.id}"
-            )
+            await outbox.send_async(session, "orders", {"order": order.id, "item": item}, key=f"order-{order.id}")
             if not paid:
                 raise HTTPException(402, "the card was declined")
             return {"order": order.id}

@@ -7,7 +7,7 @@ from django.db import connections, router
 from hourwheel import outbox
 
 
-def send(subject: str, body: str | bytes, *, using: str | None = None, **fields: Any) -> None:
+def send(subject: str, body: str | bytes | Any, *, using: str | None = None, **fields: Any) -> None:
     """Sends a message when the current transaction is committed, and never if it is rolled back. ``using`` names the
     database; left out, it is the one to which the router sends ``OutboxRow``. The other arguments, and what it raises,
     are those of ``hourwheel.outbox.send``.
@@ -15,7 +15,7 @@ def send(subject: str, body: str | bytes, *, using: str | None = None, **fields:
     Example:
         >>> with transaction.atomic():
         ...     order = Order.objects.create(item="book")
-        ...     outbox.send("orders", json.dumps({"order": order.pk}), key=f"order-{order.pk}")
+        ...     outbox.send("orders", {"order": order.pk}, key=f"order-{order.pk}")
     """
     if using is None:
         from hourwheel.django.models import OutboxRow

@@ -31,7 +31,7 @@ _clock = SystemClock()
 def send(
     session: Any,
     subject: str,
-    body: str | bytes,
+    body: str | bytes | Any,
     *,
     key: str | None = None,
     tags: list[str] | None = None,
@@ -51,7 +51,8 @@ def send(
     Raises:
         ValueError: the message is over a limit, or one of its fields is not valid. Nothing was written.
         OutboxMissing: the database has no outbox, or one of another version.
-        TypeError: ``session`` is none of these; for an asynchronous one use ``send_async``.
+        TypeError: the body contains a value that JSON has no form for, or ``session`` is none of these; for an
+            asynchronous one use ``send_async``.
 
     Example:
         >>> connection = sqlite3.connect("shop.db")
@@ -67,7 +68,7 @@ def send(
     into.after_commit()
 
 
-async def send_async(session: Any, subject: str, body: str | bytes, **fields: Any) -> None:
+async def send_async(session: Any, subject: str, body: str | bytes | Any, **fields: Any) -> None:
     """Sends a message as ``send`` does, in the transaction of an ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy.
 
     Raises:

@@ -1,6 +1,5 @@
 """``manage.py buy ITEM``: an order and its message, in one transaction."""
 
-import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -18,6 +17,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         with transaction.atomic():
             order = Order.objects.create(item=options["item"])
-            outbox.send("orders", json.dumps({"order": order.pk, "item": order.item}), key=f"order-{order.pk}")
+            outbox.send("orders", {"order": order.pk, "item": order.item}, key=f"order-{order.pk}")
             if not options["paid"]:
                 raise SystemExit("the card was declined")
