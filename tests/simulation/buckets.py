@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hourwheel.buckets.buckets import Bucket, BucketRecord
-from hourwheel.delay.dispatch import AGAIN, DROPPED, DUE, ORPHANED
+from hourwheel.delay.outgoing_batches import AGAIN, DROPPED, DUE, ORPHANED
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.handover.handover import Transfer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hourwheel.buckets.lease import Owner
-from hourwheel.delay.dispatch import AGAIN, DUE, ORPHANED
+from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED
 from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX

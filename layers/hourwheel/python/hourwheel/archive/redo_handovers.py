@@ -11,6 +11,7 @@ from hourwheel.archive.summary import Pick, UnarchivedHandover
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.outgoing_batches import OutgoingBatches
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.delay.unavailable_cells import UnavailableCells
@@ -121,8 +122,9 @@ class HandoverReplayer:
         # The dispatcher needs no lease of the bucket: ``finish`` only repeats puts.
         ownership = Ownership(self.context, bucket, OWNER)
         cells = UnavailableCells(self.context)
-        row_cache = ScheduleRowCache(self.context, bucket)
-        dispatcher = Dispatcher(self.context, make_registry(self.context), bucket, ownership, row_cache, cells)
+        registry = make_registry(self.context)
+        batches = OutgoingBatches(registry, bucket.log, ScheduleRowCache(self.context, bucket))
+        dispatcher = Dispatcher(self.context, registry, ownership, batches, cells)
         try:
             dispatcher.finish([transfer])
         except Fenced:

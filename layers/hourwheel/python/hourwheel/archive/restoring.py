@@ -12,7 +12,7 @@ from hourwheel.archive.reading import dispatch_rows, message_rows
 from hourwheel.archive.redo_handovers import OWNER, occupied, token_of
 from hourwheel.archive.summary import ArchiveSummary, Tally
 from hourwheel.context import Context
-from hourwheel.delay.dispatch import DROPPED
+from hourwheel.delay.outgoing_batches import DROPPED
 from hourwheel.delay.ownership import Dispatched, put_dispatched
 from hourwheel.errors import Corrupt, Filled
 from hourwheel.handover.handover import Transfer

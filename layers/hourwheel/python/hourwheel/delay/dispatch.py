@@ -8,36 +8,24 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import msgspec
 
-from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
+from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
 from hourwheel.delay.ownership import Fenced, Ownership
-from hourwheel.delay.schedule_rows import DecodedRow, ScheduleRowCache
-from hourwheel.delay.timing import unpack
+from hourwheel.delay.timing import unpack_all
 from hourwheel.delay.unavailable_cells import UnavailableCells
-from hourwheel.errors import CellUnavailable, Corrupt, Filled, NotFound, Sealed
+from hourwheel.errors import CellUnavailable, Filled, NotFound, Sealed
 from hourwheel.handover.handover import Transfer, release
-from hourwheel.log_names import HOME, LogName, Member, cell_of, shared_name
-from hourwheel.logs.codec import decode_one
-from hourwheel.logs.entries import DueTimes
+from hourwheel.log_names import HOME, shared_name
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
-from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS
-from hourwheel.model.messages import Message
-from hourwheel.model.subjects import Subject
-from hourwheel.queueing.routing import delayed_batch, queue_of
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
-
-DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", "damaged"
-"""Where a transfer's messages go: to the subject's queue; to a group's retry log; to the dead log of a deleted subject;
-nowhere, because their group was deleted; nowhere, because they cannot be read."""
 
 _STEP_PICKS = 5_000
 _STEP_BATCHES = 500
@@ -47,52 +35,6 @@ be in other cells. With the longest names, and the open transfers of ``Unavailab
 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
-
-_STEP_BYTES = 16 << 20  # a step's messages are in memory at once, decoded and encoded
-
-Pick: TypeAlias = tuple[int, int]
-"""A message's row and index in the schedule log."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where messages go, and how long they are kept there. Without a log they are dropped."""
-
-    kind: str
-    log: str
-    keep_ms: int = 0
-    subject: str = ""
-    group: str | None = None
-
-
-@dataclass(eq=False)
-class OutgoingBatch:
-    """Messages of one bucket for one target log, where they become one row."""
-
-    target: Target
-    due_times: DueTimes
-    picks: list[Pick] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    size: int = 0
-    earliest_ms: int = 0
-    """When the first of the messages was due."""
-    named: Transfer | None = None
-    """The transfer in a dispatch row that names these messages already, and whose row was filled."""
-
-    @property
-    def still_named(self) -> Transfer | None:
-        """The former transfer, of these messages alone."""
-        return self.named and msgspec.structs.replace(self.named, picks=tuple(self.picks))
-
-    def fits(self, size: int) -> bool:
-        return len(self.picks) < BATCH_MESSAGES and (not self.picks or self.size + size <= BATCH_BYTES)
-
-    def add(self, pick: Pick, message: Message | None, size: int, due_ms: int) -> None:
-        self.picks.append(pick)
-        self.size += size
-        self.earliest_ms = min(self.earliest_ms or due_ms, due_ms)
-        if message is not None:
-            self.messages.append(message)
 
 
 @dataclass
@@ -113,9 +55,8 @@ class Dispatcher:
 
     context: Context
     registry: Registry
-    bucket: Bucket
     ownership: Ownership
-    row_cache: ScheduleRowCache
+    batches: OutgoingBatches
     cells: UnavailableCells
 
     def dispatch(self, positions: Sequence[int]) -> Iterator[None]:
@@ -123,9 +64,9 @@ class Dispatcher:
         cell is out of reach. Raises ``Fenced``, and the errors of the home store: the next owner then finishes what the
         dispatch log names."""
         for i in range(0, len(positions), _STEP_PICKS):
-            rest = [unpack(packed) for packed in positions[i : i + _STEP_PICKS]]
+            rest = unpack_all(positions[i : i + _STEP_PICKS])
             while rest:
-                batches, rest = self._batches(rest)
+                batches, rest = self.batches.of(rest, _STEP_BATCHES, _STEP_BATCHES_ABROAD)
                 while batches:
                     batches = self._hand_over(batches)
                 yield
@@ -162,7 +103,7 @@ class Dispatcher:
         """Puts the row of a transfer. Returns its batch if that has to be handed over anew."""
         if self._expired(transfer):
             return None
-        batch = self._batch_of(transfer)
+        batch = self.batches.of_transfer(transfer)
         if self._trimmed(transfer):
             # A filler was in the row and has expired: nobody reads below the trim mark, so the batch goes elsewhere.
             # Or the batch was in the row and has expired just now: then nothing is left to do.
@@ -266,6 +207,7 @@ class Dispatcher:
             self._hold(batch)
         for batch in step.done:
             self.cells.reached(batch.target.log)
+            self.batches.row_cache.drop(batch.picks)
         self._announce(step.done)
         return step.filled + [anew for batch in step.closed for anew in self._redirected(batch)]
 
@@ -312,102 +254,13 @@ class Dispatcher:
         row = self.context.build_row(log, messages, at_ms=at_ms, expires_ms=expires_ms)
         return with_tags(row, log, messages) if batch.target.kind == DUE else row
 
-    def _batches(
-        self, picks: Sequence[Pick], most_abroad: int = _STEP_BATCHES_ABROAD
-    ) -> tuple[list[OutgoingBatch], list[Pick]]:
-        """Returns the messages at these positions as one batch for each row of a target, in order, and the positions
-        that would be too much for one step. At most ``most_abroad`` batches are for other cells."""
-        read, rest = self._read(picks), []
-        routing = _Routing(self)
-        open_batches: dict[str, OutgoingBatch] = {}
-        batches: list[OutgoingBatch] = []
-        abroad = 0
-        for pick in picks:
-            entry = read.get(pick)
-            if entry is None:
-                rest.append(pick)
-                continue
-            due_times, message, size = entry
-            target, target_key = routing.of(pick[0], due_times, message)
-            batch = open_batches.get(target_key)
-            if batch is None or not batch.fits(size):
-                away = cell_of(target.log) != HOME
-                if len(batches) == _STEP_BATCHES or (away and abroad == most_abroad):
-                    open_batches.pop(target_key, None)  # to keep the order, later messages of the target wait, too
-                    rest.append(pick)
-                    continue
-                batch = open_batches[target_key] = OutgoingBatch(target, due_times)
-                batches.append(batch)
-                abroad += away
-            batch.add(pick, message, size, due_times.due_ms(pick[1]))
-        return batches, rest
-
-    def _read(self, picks: Iterable[Pick]) -> dict[Pick, tuple[DueTimes, Message | None, int]]:
-        """Returns the due times, the message (None: it cannot be read) and its size by position, up to the bytes of one
-        step."""
-        by_row: dict[int, list[int]] = {}
-        for row_no, index in picks:
-            by_row.setdefault(row_no, []).append(index)
-        read: dict[Pick, tuple[DueTimes, Message | None, int]] = {}
-        total = 0
-        for row_no, page in self.row_cache.each(sorted(by_row)):
-            due_times, raw = page.due_times, page.raw
-            for index in by_row[row_no]:
-                size = len(raw[index]) if raw else 0
-                read[row_no, index] = due_times, _message(page, index), size
-                total += size
-            if total > _STEP_BYTES:
-                break
-        return read
-
-    def _batch_of(self, transfer: Transfer) -> OutgoingBatch:
-        """Returns the batch that a transfer hands over, read again from the schedule log."""
-        indexes: dict[int, list[int]] = {}
-        for row_no, index in transfer.picks:
-            indexes.setdefault(row_no, []).append(index)
-        messages: dict[Pick, Message | None] = {}
-        for row_no, page in self.row_cache.each(sorted(indexes)):
-            due_times = page.due_times
-            messages |= {(row_no, index): _message(page, index) for index in indexes[row_no]}
-        member = LogName.parse(transfer.log).member if transfer.kind == AGAIN else None
-        keep_ms = transfer.expires_ms - transfer.at_ms
-        target = Target(transfer.kind, transfer.log, keep_ms, due_times.subject, member.group if member else None)
-        batch = OutgoingBatch(target, due_times)
-        for pick in transfer.picks:
-            batch.add(pick, messages[pick], 0, 0)
-        return batch
-
-    def _resolve(self, due_times: DueTimes) -> tuple[Subject | None, Target | None]:
-        """Returns the subject, if the queue depends on the message; otherwise the target of all messages of the row."""
-        try:
-            subject = self.registry.subject(due_times.subject)
-            if subject.generation < due_times.generation:
-                self.registry.forget(due_times.subject)
-                subject = self.registry.subject(due_times.subject)
-        except NotFound:
-            subject = None
-        if subject is None or subject.generation != due_times.generation:
-            return None, self._orphan_target(due_times)
-        if due_times.member is None:
-            return subject, None
-        member = Member.parse(due_times.member)
-        log = str(LogName.of_retries(due_times.subject, due_times.generation, member))
-        return subject, Target(AGAIN, log, subject.retention_ms, due_times.subject, member.group)
-
-    def _orphan_target(self, due_times: DueTimes) -> Target:
-        """Returns the target of messages whose subject or group was deleted."""
-        if due_times.member is not None:
-            return Target(DROPPED, "")
-        log = str(LogName.of_orphans(due_times.subject, due_times.generation))
-        return Target(ORPHANED, log, DEAD_RETENTION_MS, due_times.subject)
-
     def _redirected(self, batch: OutgoingBatch) -> list[OutgoingBatch]:
         """Returns the messages of a batch with other targets: its log was sealed, because its queue has moved or its
         subject or group was deleted."""
-        name = batch.due_times.subject
+        name = batch.destination.subject
         if batch.target.kind != DUE:
             self.registry.forget(name)
-            return [replace(batch, target=self._orphan_target(batch.due_times))]
+            return [replace(batch, target=orphan_target(batch.destination))]
         try:
             with suppress(NotFound):
                 refresh_route(self.registry, self.registry.subject(name))
@@ -415,7 +268,7 @@ class Dispatcher:
             self.cells.failed(batch.target.log, error)
             self._hold(batch)
             return []
-        batches, rest = self._batches(batch.picks, _STEP_BATCHES)
+        batches, rest = self.batches.of(batch.picks, _STEP_BATCHES, _STEP_BATCHES)
         assert not rest  # a batch is smaller than a step
         return [replace(anew, named=batch.named) for anew in batches]
 
@@ -439,60 +292,3 @@ class Dispatcher:
                     target.subject,
                     target.log,
                 )
-
-
-class _Routing:
-    """Chooses the targets of the messages of one step. The messages of a row have one target, unless their own key or
-    queue decides."""
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
-        self._log = dispatcher.bucket.log
-        self._resolved: dict[tuple[str, int, str | None], tuple[Subject | None, Target | None]] = {}
-        self._rows: dict[int, tuple[Target, str]] = {}
-
-    def of(self, row_no: int, due_times: DueTimes, message: Message | None) -> tuple[Target, str]:
-        """Returns the target, and a text by which equal targets are known."""
-        if message is None:
-            return _keyed(Target(DAMAGED, ""), due_times)
-        if message.key is not None or message.queue is not None:
-            return self._choose(row_no, due_times, message)
-        chosen = self._rows.get(row_no)
-        if chosen is None:
-            chosen = self._rows[row_no] = self._choose(row_no, due_times, message)
-        return chosen
-
-    def _choose(self, row_no: int, due_times: DueTimes, message: Message) -> tuple[Target, str]:
-        address = (due_times.subject, due_times.generation, due_times.member)
-        if address not in self._resolved:
-            self._resolved[address] = self._dispatcher._resolve(due_times)
-        subject, fixed = self._resolved[address]
-        if fixed is not None:
-            return _keyed(fixed, due_times)
-        assert subject is not None
-        return _keyed(_queue(subject, message, delayed_batch(self._log, row_no)), due_times)
-
-
-def _keyed(target: Target, due_times: DueTimes) -> tuple[Target, str]:
-    return target, f"{target.kind} {target.log} {due_times.subject}"
-
-
-def _message(page: DecodedRow, index: int) -> Message | None:
-    """Returns the message as it is sent, with its times; None when it cannot be read."""
-    if not page.raw:
-        return None
-    try:
-        message = decode_one(page.raw[index])
-    except Corrupt:
-        return None
-    if page.due_times.member is None:
-        message.due_at = rfc3339(page.due_times.due_ms(index))
-        if message.produced_at is None:
-            message.produced_at = page.sent_at
-    return message
-
-
-def _queue(subject: Subject, message: Message, batch: str) -> Target:
-    named = message.queue if message.queue is not None and message.queue < subject.queues else None
-    log = subject.log(queue_of(message.key, batch, subject.queues) if named is None else named)
-    return Target(DUE, log, subject.retention_ms, subject.name)

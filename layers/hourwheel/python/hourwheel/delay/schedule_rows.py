@@ -1,9 +1,8 @@
-"""Reads the rows of a schedule log, and keeps the most recently used ones: the messages of a row fall due in several
-steps."""
+"""Reads the rows of a schedule log, and keeps the messages of them that are due next: the messages of a row fall due in
+several steps, and decoding a row costs as much as handing a hundred messages over."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -18,45 +17,86 @@ from hourwheel.ports import GET_MANY
 from hourwheel.times import rfc3339
 
 _CACHE_BYTES = 48 << 20  # an eighth of the memory that a wheel has on AWS by default
-_RAW_OVERHEAD = 120  # bytes of the Python objects of one message
+_MESSAGE_OVERHEAD = 240  # bytes of the Python objects of one message
+_ROW_OVERHEAD = 1_000  # bytes of the Python objects of one row
 _DENSE = 4  # reading up to this many rows too much is cheaper than another call
 
 
-@dataclass(frozen=True)
-class DecodedRow:
-    """A row of the schedule log with its messages still encoded. ``raw`` is empty when they cannot be read."""
+class ScheduleRow:
+    """The messages of a row that are due next, still encoded.
 
-    due_times: DueTimes
-    raw: Sequence[msgspec.Raw]
-    size: int
-    sent_at: str
+    ``messages`` are the due times (Unix milliseconds) and the bytes of messages by their index; no bytes if the row
+    cannot be read. ``destination`` says where they go; its due times count for nothing."""
+
+    __slots__ = ("destination", "messages", "sent_at", "size")
+
+    def __init__(self, destination: DueTimes, sent_at: str) -> None:
+        self.destination = destination
+        self.sent_at = sent_at
+        self.messages: dict[int, tuple[int, bytes]] = {}
+        self.size = _ROW_OVERHEAD
+
+    def has(self, indexes: Iterable[int]) -> bool:
+        return all(index in self.messages for index in indexes)
+
+    def keep(self, messages: dict[int, tuple[int, bytes]]) -> None:
+        self.messages = messages
+        self.size = _ROW_OVERHEAD + sum(len(encoded) for _, encoded in messages.values())
+        self.size += _MESSAGE_OVERHEAD * len(messages)
 
 
 class ScheduleRowCache:
-    """The most recently used rows of a schedule log. For one thread."""
+    """The messages of a schedule log that are due next, up to 48 MB of memory. For one thread.
+
+    Rows that are in use at the same time share the memory. A row that is decoded keeps its next messages, as many as
+    fit into its share, and is decoded again only when they are handed over.
+    """
 
     def __init__(self, context: Context, bucket: Bucket) -> None:
         self._context = context
         self._log = context.log(bucket.log)
-        self._rows: OrderedDict[int, DecodedRow] = OrderedDict()
+        self._rows: OrderedDict[int, ScheduleRow] = OrderedDict()
         self._size = 0
 
-    def each(self, numbers: Sequence[int]) -> Iterator[tuple[int, DecodedRow]]:
-        """Yields the rows with these ascending numbers. Reads those that are not cached in few calls, and drops the
-        least recently used rows when the cache is full."""
+    @property
+    def size(self) -> int:
+        """The bytes of memory that the kept messages take."""
+        return self._size
+
+    def each(self, indexes: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ScheduleRow]]:
+        """Yields the rows with these numbers in ascending order, each with its messages at these indexes. Reads
+        those that are not cached in few calls, and drops the least recently used rows when the cache is full."""
+        numbers = sorted(indexes)
+        share = _CACHE_BYTES // max(1, len(numbers), len(self._rows))
         for i in range(0, len(numbers), GET_MANY):
             some = numbers[i : i + GET_MANY]
-            read = self._read([row_no for row_no in some if row_no not in self._rows])
+            read = self._read([row_no for row_no in some if self._cached(row_no, indexes[row_no]) is None])
             for row_no in some:
-                page = self._rows.get(row_no)
-                if page is None:
+                cached = self._cached(row_no, indexes[row_no])
+                if cached is None:
                     # The read above may be out of date and miss the row: ``get`` is up to date.
                     row = read.get(row_no) or self._log.get(row_no)
                     assert row is not None
-                    page = self._keep(row_no, row)
+                    cached = self._keep(row_no, row, indexes[row_no], share)
                 else:
                     self._rows.move_to_end(row_no)
-                yield row_no, page
+                yield row_no, cached
+
+    def drop(self, picks: Iterable[tuple[int, int]]) -> None:
+        """Drops messages that are handed over, by row and index."""
+        for row_no, index in picks:
+            cached = self._rows.get(row_no)
+            dropped = None if cached is None else cached.messages.pop(index, None)
+            if cached is not None and dropped is not None:
+                freed = len(dropped[1]) + _MESSAGE_OVERHEAD
+                cached.size -= freed
+                self._size -= freed
+                if not cached.messages:
+                    self._size -= self._rows.pop(row_no).size
+
+    def _cached(self, row_no: int, indexes: Sequence[int]) -> ScheduleRow | None:
+        cached = self._rows.get(row_no)
+        return cached if cached is not None and cached.has(indexes) else None
 
     def _read(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Reads rows: neighbours as a range, single ones together in one call."""
@@ -69,20 +109,46 @@ class ScheduleRowCache:
                 scattered += run
         return read | self._log.get_many(scattered) if scattered else read
 
-    def _keep(self, row_no: int, row: Row) -> DecodedRow:
+    def _keep(self, row_no: int, row: Row, indexes: Sequence[int], share: int) -> ScheduleRow:
+        cached = self._decoded(row_no, row, indexes, share)
+        former = self._rows.pop(row_no, None)
+        self._size += cached.size - (0 if former is None else former.size)
+        self._rows[row_no] = cached
+        while self._size > _CACHE_BYTES and len(self._rows) > 1:
+            self._size -= self._rows.popitem(last=False)[1].size
+        return cached
+
+    def _decoded(self, row_no: int, row: Row, indexes: Sequence[int], share: int) -> ScheduleRow:
+        """Decodes a row, and returns its messages at these indexes and those that are due next."""
         entry = decode_entry(row.meta)
         assert isinstance(entry, DueTimes)
+        raw: Sequence[bytes | msgspec.Raw] = [b""] * row.count
         try:
             raw = raw_messages_of(row, self._context.blobs)
         except Corrupt as error:
             unreadable(self._context, self._log.name, row_no, row.count, error)
-            raw = []
-        page = DecodedRow(entry, raw, row.raw_bytes + _RAW_OVERHEAD * row.count, rfc3339(row.at_ms))
-        self._rows[row_no] = page
-        self._size += page.size
-        while self._size > _CACHE_BYTES and len(self._rows) > 1:
-            self._size -= self._rows.popitem(last=False)[1].size
-        return page
+        destination = DueTimes(entry.subject, entry.generation, entry.member, entry.first_ms)
+        cached = ScheduleRow(destination, rfc3339(row.at_ms))
+        # Rows that were decoded in one step run out of messages in different ones.
+        share = share * (4 + row_no % 5) // 8
+        most = share * row.count // (row.raw_bytes + _MESSAGE_OVERHEAD * row.count)
+        first_ms, after_ms = entry.first_ms, entry.after_ms or bytes(row.count)
+        # The bytes are copied: a part of the row's payload would keep all of it in memory.
+        cached.keep(
+            {i: (first_ms + after_ms[i], bytes(raw[i])) for i in (*indexes, *_next_due(after_ms, indexes, most))}
+        )
+        return cached
+
+
+def _next_due(after_ms: Sequence[int], indexes: Sequence[int], most: int) -> list[int]:
+    """Returns the indexes of the messages of a row that are due no earlier than those at ``indexes``, in the order in
+    which they are due: at most this many."""
+    latest_ms = max([after_ms[index] for index in indexes])
+    following = [i for i, after in enumerate(after_ms) if after >= latest_ms]
+    if len(following) > most:
+        following.sort(key=after_ms.__getitem__)
+        del following[most:]
+    return following
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 _INDEX_BITS = 10
 """A batch contains at most 1,000 messages."""
+_INDEX_MASK = (1 << _INDEX_BITS) - 1
 
 
 def pack(row_no: int, index: int) -> int:
@@ -20,7 +21,11 @@ def pack(row_no: int, index: int) -> int:
 
 
 def unpack(packed: int) -> tuple[int, int]:
-    return packed >> _INDEX_BITS, packed & (1 << _INDEX_BITS) - 1
+    return packed >> _INDEX_BITS, packed & _INDEX_MASK
+
+
+def unpack_all(positions: Iterable[int]) -> list[tuple[int, int]]:
+    return [(packed >> _INDEX_BITS, packed & _INDEX_MASK) for packed in positions]
 
 
 _COARSE_MS = 250

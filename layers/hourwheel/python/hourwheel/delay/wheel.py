@@ -16,7 +16,8 @@ from enum import StrEnum
 from hourwheel.buckets.buckets import Bucket, BucketRecord, bucket_record, order_timer
 from hourwheel.buckets.lease import owner_record
 from hourwheel.context import Context
-from hourwheel.delay.dispatch import DAMAGED, Dispatcher
+from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.outgoing_batches import DAMAGED, OutgoingBatches
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.delay.timing import TimingWheel, pack
@@ -99,8 +100,8 @@ class Wheel:
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
         self._dispatched = DispatchLog(self.context, self.bucket)
         self._cells = UnavailableCells(self.context)
-        row_cache = ScheduleRowCache(self.context, self.bucket)
-        self._dispatcher = Dispatcher(self.context, self.registry, self.bucket, self._ownership, row_cache, self._cells)
+        batches = OutgoingBatches(self.registry, self.bucket.log, ScheduleRowCache(self.context, self.bucket))
+        self._dispatcher = Dispatcher(self.context, self.registry, self._ownership, batches, self._cells)
 
     @property
     def waiting(self) -> int:

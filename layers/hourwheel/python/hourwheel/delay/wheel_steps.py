@@ -20,7 +20,7 @@ CROWD = 50
 COMPANY_MS, LONGEST_COMPANY_MS = 20, 250
 """A wheel without ticks that has just handed over ``CROWD`` messages or more is busy: it takes the next ones at least
 this long after the last ones, and rests as long as the last step took, up to the longest time. A step costs as much as
-the messages in it; far more if the rows of the schedule log that it needs are more than the cache holds."""
+the messages in it; far more if it has to decode many rows of the schedule log."""
 
 SETTLED_MS = 5_000
 """A wheel turns for at least this long before it goes to sleep: most buckets get more messages at once."""

@@ -134,8 +134,8 @@ def payload(data: bytes, count: int) -> bytes:
     return bytes(encoded)
 
 
-def decode_one(message: msgspec.Raw) -> Message:
-    """Decodes a message that ``split`` returned; raises ``Corrupt``."""
+def decode_one(message: msgspec.Raw | bytes) -> Message:
+    """Decodes a message that ``split`` returned, or a copy of its bytes; raises ``Corrupt``."""
     try:
         return _message_decoder.decode(message)
     except UNDECODABLE as error:

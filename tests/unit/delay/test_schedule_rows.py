@@ -1,0 +1,112 @@
+"""Rows of the schedule log whose messages fall due in many steps: each is decoded a few times, in bounded memory, and
+every message comes once."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from hourwheel.context import Settings
+from hourwheel.delay import schedule_rows
+from hourwheel.delay.schedule_rows import ScheduleRowCache
+from hourwheel.logs.large_batches import raw_messages_of
+from hourwheel.logs.rows import Row
+from hourwheel.model.messages import NewMessage
+from tests.support import AT_ONCE, NOON_MS, Bench
+from tests.unit.delay.test_wheel import bucket_of, turned, wheel_of
+
+ROWS, MESSAGES, STEPS = 12, 50, 50
+BEGIN_MS = NOON_MS // 3_600_000 * 3_600_000 + 600_000
+
+
+class Watched:
+    """Counts how often each row is decoded, and the most bytes that the cache takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cache_bytes: int) -> None:
+        self.decoded: dict[int, int] = {}
+        self.most_bytes = 0
+        each = ScheduleRowCache.each
+
+        def counted(row: Row, blobs: Any) -> Any:
+            self.decoded[row.first_seq] = self.decoded.get(row.first_seq, 0) + 1
+            return raw_messages_of(row, blobs)
+
+        def measured(cache: ScheduleRowCache, numbers: Any) -> Any:
+            for row_no, row in each(cache, numbers):
+                self.most_bytes = max(self.most_bytes, cache._size)
+                yield row_no, row
+
+        monkeypatch.setattr(schedule_rows, "_CACHE_BYTES", cache_bytes)
+        monkeypatch.setattr(schedule_rows, "raw_messages_of", counted)
+        monkeypatch.setattr(ScheduleRowCache, "each", measured)
+
+
+def waiting(*, size: int = 200) -> tuple[Bench, list[str]]:
+    """Returns a cell in which the messages of each row wait for random times, and their bodies as they fall due."""
+    bench, chance = Bench(settings=Settings(retry=AT_ONCE, tick_ms=500)), Random(5)
+    bench.clock.ms = BEGIN_MS
+    bench.cell.put_group("orders", "billing")
+    dues: list[tuple[float, str]] = []
+    for row in range(ROWS):
+        delays = [round(20 + chance.random() * STEPS / 2, 3) for _ in range(MESSAGES)]
+        bodies = [f"{row}-{index}".ljust(size, ".") for index in range(MESSAGES)]
+        bench.cell.produce(
+            "orders", [NewMessage(body=body, delay=delay) for body, delay in zip(bodies, delays, strict=True)]
+        )
+        dues += zip(delays, bodies, strict=True)
+    return bench, [body for _, body in sorted(dues)]
+
+
+def handed_over(bench: Bench) -> list[str]:
+    wheel = wheel_of(bench, bucket_of(bench))
+    turned(wheel, 19.9, *[0.5] * (STEPS + 2), bench=bench)
+    assert wheel.waiting == 0
+    received = []
+    while pulls := bench.pull(1_000):
+        received += [message.body or "" for pull in pulls for message in pull.messages]
+    return received
+
+
+@pytest.mark.parametrize(("share", "most"), [(1, 1), (4, 10), (1_000_000, STEPS)])
+def test_rows_with_messages_at_many_times_are_decoded_as_seldom_as_memory_allows(
+    share: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, sent = waiting()
+    all_bytes = ROWS * (MESSAGES * 500 + 1_000) * 2
+    watched = Watched(monkeypatch, all_bytes // share)
+    received = handed_over(bench)
+    assert sorted(received) == sorted(sent)
+    assert max(watched.decoded.values()) <= most
+    assert len(watched.decoded) == ROWS
+
+
+def test_the_messages_that_are_kept_stay_within_the_memory_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, sent = waiting(size=2_000)
+    watched = Watched(monkeypatch, 300_000)
+    assert sorted(handed_over(bench)) == sorted(sent)
+    assert 100_000 < watched.most_bytes <= 300_000
+
+
+def test_a_row_that_is_handed_over_leaves_the_cache_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = waiting()
+    caches: list[ScheduleRowCache] = []
+    init = ScheduleRowCache.__init__
+
+    def noted(cache: ScheduleRowCache, *ports: Any) -> None:
+        init(cache, *ports)
+        caches.append(cache)
+
+    monkeypatch.setattr(ScheduleRowCache, "__init__", noted)
+    handed_over(bench)
+    assert (caches[-1]._size, caches[-1]._rows) == (0, {})
+
+
+def test_messages_come_in_the_order_of_their_due_times_though_their_rows_are_decoded_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, sent = waiting()
+    Watched(monkeypatch, 50_000)
+    places = {body: place for place, body in enumerate(sent)}
+    received = [places[body] for body in handed_over(bench)]
+    # Within a tick messages come in the order in which they were sent.
+    assert max(abs(place - index) for index, place in enumerate(received)) < 4 * ROWS * MESSAGES // STEPS
