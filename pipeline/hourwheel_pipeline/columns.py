@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hourwheel.archive.blocks import TextColumn
 from hourwheel.errors import Corrupt
 from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP
 
@@ -32,6 +33,25 @@ def column_of(values: Any, kind: pa.DataType, total: int) -> pa.Array:
     if values is None:
         return pa.nulls(total, kind)
     return values if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+def text_column(column: TextColumn | None, kind: pa.DataType, total: int) -> pa.Array:
+    """Returns a column of texts or bytes, on the memory of the block. Raises ``Corrupt``."""
+    if column is None:
+        return pa.nulls(total, kind)
+    lengths = np.frombuffer(column.lengths, "<i4")
+    present = lengths >= 0
+    offsets = np.concatenate(([0], np.cumsum(np.where(present, lengths, 0), dtype=np.int64)))
+    if len(lengths) != total or offsets[-1] != len(column.data) or (total and lengths.min() < -1):
+        raise Corrupt(f"block holds {len(column.data)} bytes of texts, their lengths say {offsets[-1]}")
+    valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    buffers = [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(column.data)]
+    texts = pa.Array.from_buffers(kind, total, buffers)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Corrupt(f"block holds a text that is none: {error}") from error
+    return texts
 
 
 def ints(values: Iterable[int]) -> Ints:

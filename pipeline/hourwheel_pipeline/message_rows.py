@@ -15,7 +15,17 @@ from hourwheel.archive.blocks import Columns, Entry, MessageRows
 from hourwheel.errors import Corrupt
 from hourwheel.log_names import is_schedule
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
-from hourwheel_pipeline.columns import Ints, batch_of, byte_lengths, column_of, days, ints, sums, timestamps
+from hourwheel_pipeline.columns import (
+    Ints,
+    batch_of,
+    byte_lengths,
+    column_of,
+    days,
+    ints,
+    sums,
+    text_column,
+    timestamps,
+)
 from hourwheel_pipeline.names import LogOwner, log_owner
 from hourwheel_pipeline.schemas import CANCEL_MARKER, MESSAGES, QUEUE, SCHEMAS, TIMESTAMP
 
@@ -117,9 +127,9 @@ def _time_columns(entries: Sequence[Entry], at: Ints) -> dict[str, pa.Array]:
 
 def _stored_columns(columns: Columns, total: int) -> dict[str, pa.Array]:
     """Returns the columns whose values differ from message to message."""
-    body = column_of(columns.body, pa.string(), total)
-    body_bytes = column_of(columns.body_base64, pa.binary(), total)
-    key = column_of(columns.key, pa.string(), total)
+    body = text_column(columns.body, pa.string(), total)
+    body_bytes = text_column(columns.body_base64, pa.binary(), total)
+    key = text_column(columns.key, pa.string(), total)
     schema = SCHEMAS[MESSAGES]
     tags = column_of(columns.tags, schema.field("tags").type, total)
     headers = column_of(columns.headers, schema.field("headers").type, total)
@@ -135,11 +145,11 @@ def _stored_columns(columns: Columns, total: int) -> dict[str, pa.Array]:
         "tags": tags,
         "headers": headers,
         "size": pa.array(size, pa.int32()),
-        "id": column_of(columns.id, pa.string(), total),
-        "reason": column_of(columns.reason, pa.string(), total),
-        "produced_at": column_of(columns.produced_at, pa.string(), total).cast(TIMESTAMP),
-        "due_at": column_of(columns.due_at, pa.string(), total).cast(TIMESTAMP),
-        "died_at": column_of(columns.died_at, pa.string(), total).cast(TIMESTAMP),
+        "id": text_column(columns.id, pa.string(), total),
+        "reason": text_column(columns.reason, pa.string(), total),
+        "produced_at": text_column(columns.produced_at, pa.string(), total).cast(TIMESTAMP),
+        "due_at": text_column(columns.due_at, pa.string(), total).cast(TIMESTAMP),
+        "died_at": text_column(columns.died_at, pa.string(), total).cast(TIMESTAMP),
     }
 
 

@@ -4,7 +4,6 @@ The order of the columns is part of the schema: Spark 4.0 and 4.1 take columns b
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from hourwheel.archive.blocks import MessageRows
+from hourwheel.archive.blocks import MessageRows, TextColumn
 from hourwheel.errors import Corrupt
+from hourwheel_pipeline.columns import text_column
 from hourwheel_pipeline.schemas import TIMESTAMP, spark_ddl
 
 SCHEMA = pa.schema(
@@ -84,8 +84,7 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
     count = int(mask.sum())
     if not count:
         return None
-    all_chosen = count == len(mask)
-    chosen: list[bool] = [] if all_chosen else mask.tolist()
+    total, all_chosen = len(mask), count == len(mask)
     made: dict[str, Callable[[], Any]] = {
         "subject": lambda: pa.repeat(pa.scalar(subject), count),
         "queue": lambda: pa.array(np.repeat(queue, held)[mask]),
@@ -97,8 +96,8 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
         if field.name in made:
             columns.append(made[field.name]())
             continue
-        values = getattr(rows.columns, _STORED.get(field.name, field.name))
-        columns.append(_array(values if all_chosen or values is None else list(compress(values, chosen)), field, count))
+        values = _array(getattr(rows.columns, _STORED.get(field.name, field.name)), field, total)
+        columns.append(values if all_chosen else values.filter(pa.array(mask)))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -111,13 +110,15 @@ def _between(values: npt.NDArray[np.int64], low: int | None, high: int | None) -
     return inside
 
 
-def _array(values: Sequence[Any] | None, field: pa.Field, count: int) -> pa.Array:
+def _array(values: Sequence[Any] | TextColumn | None, field: pa.Field, total: int) -> pa.Array:
     """Returns a stored column in the type of the field. Raises ``Corrupt`` if its values have another type."""
     if values is None:
-        return pa.nulls(count, field.type)
+        return pa.nulls(total, field.type)
     try:
-        if field.type == TIMESTAMP:
-            return pa.array(values, pa.string()).cast(TIMESTAMP)
+        if isinstance(values, TextColumn):
+            if field.type == TIMESTAMP:
+                return text_column(values, pa.string(), total).cast(TIMESTAMP)
+            return text_column(values, field.type, total)
         if pa.types.is_map(field.type):
             values = [None if value is None else list(value.items()) for value in values]
         return pa.array(values, field.type)

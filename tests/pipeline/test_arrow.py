@@ -14,7 +14,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.archive import segments
 from hourwheel.archive.blocks import SCHEMAS as BLOCK_SCHEMAS
-from hourwheel.archive.blocks import Entry
+from hourwheel.archive.blocks import Entry, TextColumn
 from hourwheel.archive.reading import read_segment
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
@@ -396,7 +396,11 @@ def an_entry(**given: Any) -> list[Any]:
     return list({**values, **given}.values())
 
 
-BODY = {"body": ["x"]}
+def texts(*values: str) -> TextColumn:
+    return TextColumn.of(values)
+
+
+BODY = {"body": texts("x")}
 
 
 @pytest.mark.parametrize(
@@ -406,8 +410,14 @@ BODY = {"body": ["x"]}
         ([["a~1/0"], [an_entry(at_ms=2**60)], BODY], "is out of range"),
         ([["a~1/0"], [an_entry(row_no=2**63)], BODY], "no column can"),
         ([["a~1/0"], [an_entry()], {}], "holds no bodies"),
-        ([["a~1/0"], [an_entry()], {**BODY, "produced_at": ["soon"]}], "no column can"),
+        ([["a~1/0"], [an_entry()], {**BODY, "produced_at": texts("soon")}], "no column can"),
         ([["a~1/0"], [an_entry()], {**BODY, "attempt": [2**40]}], "no column can"),
+        ([["a~1/0"], [an_entry()], {"body": [b"\1\0\0\0", b"\xff"]}], "a text that is none"),
+        ([["a~1/0"], [an_entry()], {"body": [b"\1\0\0\0", b""]}], "their lengths say 1"),
+        ([["a~1/0"], [an_entry()], {"body": [b"\0\0\0\0", b"x"]}], "their lengths say 0"),
+        ([["a~1/0"], [an_entry()], {"body": [b"\1\0\0", b"x"]}], "body of 0.75"),
+        ([["a~1/0"], [an_entry()], {"body": [b"\1\0\0\0\0\0\0\0", b"x"]}], "body of 2.0"),
+        ([["a~1/0"], [an_entry()], {"body": ["x"]}], "holds no messages"),
         ([["a"], [an_entry()], BODY], "not the name of a log"),
         ([["a~1/retry"], [an_entry()], BODY], "not the name of a log"),
         ([[LATER], [an_entry(meta=b"?")], BODY], "not an entry of a schedule row"),

@@ -66,8 +66,40 @@ def test_text_that_is_not_utf_8_is_corrupt() -> None:
     with pytest.raises(Corrupt):
         decode(block(NO_TEXT, count=1, schema=1))
     archived = encode_messages(["orders~1/0"], [Entry(0, 0, 0, 1, 1, 0, 0)], [Message(body="\x7f" * 9)])
-    with pytest.raises(Corrupt):
-        decode_messages(spoilt(archived, b"\x7f" * 9, b"\xff" * 9))
+    with pytest.raises(Corrupt, match="a text that is none"):
+        decode_messages(spoilt(archived, b"\x7f" * 9, b"\xff" * 9)).columns.messages(1)
+
+
+def lengths(*sizes: int) -> bytes:
+    return struct.pack(f"<{len(sizes)}i", *sizes)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ([lengths(1), b"x"], "body of 1.0"),
+        ([lengths(2, 1), b"xx"], "their lengths say 3"),
+        ([lengths(1, 2**31 - 1), b"xx"], "their lengths say 2147483648"),
+        ([lengths(1, -2), b"xx"], "their lengths say 1"),
+        ([lengths(1, -1), b"xx"], "their lengths say 1"),
+        ([lengths(1, 1), "\u00e9".encode()], "a text that is none"),
+        (["a", "b"], "holds no messages"),
+    ],
+)
+def test_a_column_whose_lengths_do_not_fit_its_texts_is_corrupt(column: list[Any], reason: str) -> None:
+    payload = msgspec.msgpack.encode([["orders~1/0"], [Entry(0, 0, 0, 2, 2, 0, 0)], {"body": column}])
+    with pytest.raises(Corrupt, match=reason):
+        decode_messages(block(payload, count=1, schema=SCHEMAS["messages"])).columns.messages(2)
+
+
+def test_messages_with_and_without_texts_are_read_as_they_were_written() -> None:
+    sent = [
+        Message(body="\u00e9\U0001f600", key="k", tags=["a"], attempt=2),
+        Message(body_base64=b"\xff\0", headers={"h": ""}, reason="rejected"),
+        Message(body="", id="1", due_at="2026-11-20T09:00:00.000Z"),
+    ]
+    made = encode_messages(["orders~1/0"], [Entry(0, 0, 0, 3, 3, 0, 0)], sent)
+    assert decode_messages(made.data).columns.messages(3) == sent
 
 
 @kinds

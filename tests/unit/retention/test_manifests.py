@@ -17,7 +17,7 @@ def stored(under: int, **fields: object) -> MemoryBlobs:
 def test_a_manifest_of_another_format_is_refused_by_its_format_and_not_by_its_fields() -> None:
     archive = stored(3, format=1, number=3, damaged=[], gone=[], catalog="")
     with pytest.raises(
-        Corrupt, match="has format 1, and this version of Hourwheel reads format 2: use the version that"
+        Corrupt, match="has format 1, and this version of Hourwheel reads format 3: use the version that"
     ):
         manifests.read(archive, 3)
 

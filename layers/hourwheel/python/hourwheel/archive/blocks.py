@@ -1,18 +1,24 @@
 """Encodes and decodes blocks of the archive: rows of several logs of one kind, one after the other.
 
     kind        schema  payload, msgpack
-    messages    2       [[log …], [Entry …], Columns]      rows of queues, retry, dead and schedule logs
+    messages    6       [[log …], [Entry …], Columns]      rows of queues, retry, dead and schedule logs
     pulls       3       [[log …], [[log, row, PullRow] …]]
     dispatches  4       [[log …], [[log, row, Dispatched] …]]
     registry    5       [[Subject …], [Group …]]           as they were at a moment
 
 ``log`` is an index of the first list. Pull logs are named by their partitions, dispatch logs by their buckets. The
-messages of a block are those of its entries, in their order, field by field: a reader that turns them into columns is
-three times as fast as with message by message.
+messages of a block are those of its entries, in their order, field by field. Texts are stored as Arrow has them in
+memory, so that a reader makes columns of them without an object for each message:
+
+    TextColumn  [lengths, data]     lengths: bytes of each value, int32 little-endian, -1 for None
+                                    data: the values one after the other, texts as UTF-8
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Self, TypeAlias, TypeVar
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,7 +35,7 @@ from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 
 T = TypeVar("T")
 
-SCHEMAS = {MESSAGES: 2, PULLS: 3, DISPATCHES: 4, REGISTRY: 5}
+SCHEMAS = {MESSAGES: 6, PULLS: 3, DISPATCHES: 4, REGISTRY: 5}
 
 _LEVEL = 3
 
@@ -48,36 +54,98 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     meta: bytes = b""
 
 
-class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The fields of messages as they were stored (see ``Message``), each for all of them; None where none has it."""
+class TextColumn(msgspec.Struct, array_like=True, frozen=True):
+    """A field of messages with texts or bytes. Both parts are memory of the decoded block."""
 
-    body: list[str | None] | None = None
-    body_base64: list[bytes | None] | None = None
-    key: list[str | None] | None = None
+    lengths: memoryview
+    data: memoryview
+
+    @classmethod
+    def of(cls, values: Sequence[str | bytes | None]) -> Self:
+        encoded = [value.encode() if isinstance(value, str) else value for value in values]
+        lengths = array("i", [-1 if value is None else len(value) for value in encoded])
+        data = b"".join([value for value in encoded if value])
+        return cls(memoryview(_little_endian(lengths).tobytes()), memoryview(data))
+
+    def texts(self) -> list[str | None]:
+        """Raises ``Corrupt``."""
+        try:
+            text = str(self.data, "utf-8")
+            if text.isascii():
+                return [None if start < 0 else text[start:end] for start, end in self._spans()]
+            return [None if start < 0 else str(self.data[start:end], "utf-8") for start, end in self._spans()]
+        except UnicodeDecodeError as error:
+            raise Corrupt(f"block holds a text that is none: {error}") from error
+
+    def values(self) -> list[bytes | None]:
+        """Raises ``Corrupt``."""
+        return [None if start < 0 else bytes(self.data[start:end]) for start, end in self._spans()]
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        """Returns where each value begins and ends in ``data``; a negative number and another one for None. Raises
+        ``Corrupt``."""
+        lengths = array("i")
+        lengths.frombytes(self.lengths)
+        lengths = _little_endian(lengths)
+        least = min(lengths, default=0)
+        # The usual case, without a call for each message: every message has a value.
+        ends = list(accumulate(lengths if least >= 0 else (max(0, size) for size in lengths), initial=0))
+        if least < -1 or ends[-1] != len(self.data):
+            raise Corrupt(f"block holds {len(self.data)} bytes of texts, their lengths say {ends[-1]}")
+        if least >= 0:
+            return pairwise(ends)
+        return ((-1, -1) if size < 0 else span for size, span in zip(lengths, pairwise(ends), strict=True))
+
+
+def _little_endian(lengths: "array[int]") -> "array[int]":
+    if sys.byteorder == "big":
+        lengths.byteswap()
+    return lengths
+
+
+class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The fields of messages as they were stored (see ``Message``), each for all of them; None where none has it. The
+    values of texts are checked when they are read."""
+
+    body: TextColumn | None = None
+    body_base64: TextColumn | None = None
+    key: TextColumn | None = None
     tags: list[list[str] | None] | None = None
     headers: list[dict[str, str] | None] | None = None
-    id: list[str | None] | None = None
+    id: TextColumn | None = None
     queue: list[int | None] | None = None
     offset: list[int | None] | None = None
     attempt: list[int] | None = None
-    produced_at: list[str | None] | None = None
-    due_at: list[str | None] | None = None
-    died_at: list[str | None] | None = None
-    reason: list[str | None] | None = None
-    detail: list[str | None] | None = None
+    produced_at: TextColumn | None = None
+    due_at: TextColumn | None = None
+    died_at: TextColumn | None = None
+    reason: TextColumn | None = None
+    detail: TextColumn | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Self:
-        columns = {name: [getattr(message, name) for message in messages] for name in FIELDS}
-        return cls(**{name: values for name, values in columns.items() if any(v != _ABSENT.get(name) for v in values)})
+        columns: dict[str, Any] = {}
+        for name in FIELDS:
+            values = [getattr(message, name) for message in messages]
+            if any(value != _ABSENT.get(name) for value in values):
+                columns[name] = values if name in _LISTS else TextColumn.of(values)
+        return cls(**columns)
 
     def messages(self, count: int) -> list[Message]:
-        """Returns the messages of which these are the columns; ``count`` is their number."""
-        values_by_name = {name: values for name in FIELDS if (values := getattr(self, name)) is not None}
+        """Returns the messages of which these are the columns; ``count`` is their number. Raises ``Corrupt``."""
+        values_by_name = {name: self._values(name) for name in FIELDS if getattr(self, name) is not None}
         return [Message(**{name: values[i] for name, values in values_by_name.items()}) for i in range(count)]
+
+    def _values(self, name: str) -> Sequence[Any]:
+        column = getattr(self, name)
+        if not isinstance(column, TextColumn):
+            values: Sequence[Any] = column
+            return values
+        return column.values() if name == "body_base64" else column.texts()
 
 
 FIELDS = Columns.__struct_fields__
+_LISTS = frozenset({"tags", "headers", "queue", "offset", "attempt"})
 _ABSENT = {"attempt": 0}  # the value of a field that a message does not have, where it is not None
 
 
@@ -118,6 +186,8 @@ _MOST_LOGS = 2 * MOST_ROWS
 _MOST_FIELDS = 100
 """The largest number of fields of messages: room for those that later versions add."""
 
+_LENGTH_BYTES = 4
+
 _encoder = msgspec.msgpack.Encoder()
 _parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _strings = msgspec.msgpack.Decoder(list[str])
@@ -153,7 +223,12 @@ def decode_messages(data: bytes | memoryview) -> MessageRows:
         raise Corrupt("block has a row of more messages than a batch has")
     _check_columns(rest[1], present)
     _check_logs(logs, (entry.log for entry in entries))
-    return MessageRows(logs, entries, _decoded(MESSAGES, _columns.decode, rest[1]))
+    columns = _decoded(MESSAGES, _columns.decode, rest[1])
+    for name in FIELDS:
+        texts = getattr(columns, name)
+        if isinstance(texts, TextColumn) and len(texts.lengths) != _LENGTH_BYTES * present:
+            raise Corrupt(f"block holds {present} messages, and {name} of {len(texts.lengths) / _LENGTH_BYTES}")
+    return MessageRows(logs, entries, columns)
 
 
 def decode_pulls(data: bytes | memoryview) -> PullRows:
@@ -211,12 +286,12 @@ def _split(payload: bytes | memoryview, kind: str, parts: int) -> list[memoryvie
 
 
 def _check_columns(columns: memoryview, present: int) -> None:
-    """Raises ``Corrupt`` unless each field has a value for each message of the block, or is missing."""
+    """Raises ``Corrupt`` unless each list has a value for each message of the block, or is missing."""
     if (length(columns, maps=True) or 0) > _MOST_FIELDS:
         raise Corrupt(f"block has {length(columns, maps=True)} fields")
     for name, values in _decoded(MESSAGES, _fields.decode, columns).items():
         value_count = length(memoryview(values))
-        if name in FIELDS and value_count not in (None, present):
+        if name in _LISTS and value_count not in (None, present):
             raise Corrupt(f"block holds {present} messages, and {name} of {value_count}")
 
 

@@ -15,7 +15,7 @@ import msgspec
 from hourwheel.errors import UNDECODABLE, Corrupt, NotFound
 from hourwheel.ports import Blobs
 
-FORMAT = 2
+FORMAT = 3
 """Raised with each change after which an older version would misread a manifest, or this version an older manifest."""
 
 PREFIX = "manifests/"
