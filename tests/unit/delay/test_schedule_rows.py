@@ -9,6 +9,7 @@ import pytest
 from hourwheel.context import Settings
 from hourwheel.delay import schedule_rows
 from hourwheel.delay.schedule_rows import ScheduleRowCache
+from hourwheel.delay.wheel_steps import PREPARE_MS
 from hourwheel.logs.large_batches import raw_messages_of
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import NewMessage
@@ -110,3 +111,37 @@ def test_messages_come_in_the_order_of_their_due_times_though_their_rows_are_dec
     received = [places[body] for body in handed_over(bench)]
     # Within a tick messages come in the order in which they were sent.
     assert max(abs(place - index) for index, place in enumerate(received)) < 4 * ROWS * MESSAGES // STEPS
+
+
+def prepared_rows(monkeypatch: pytest.MonkeyPatch, tick_ms: int) -> list[tuple[int, int]]:
+    """Returns when each row was decoded, in milliseconds before its messages were due, and how many it has."""
+    bench = Bench(settings=Settings(retry=AT_ONCE, tick_ms=tick_ms))
+    bench.clock.ms = BEGIN_MS
+    bench.cell.put_group("orders", "billing")
+    for _ in range(3):
+        bench.cell.produce("orders", [NewMessage(body="b", delay=20)] * 2)
+    decoded: list[tuple[int, int]] = []
+
+    def noted(row: Row, blobs: Any) -> Any:
+        decoded.append((BEGIN_MS + 20_000 - bench.clock.ms, row.count))
+        return raw_messages_of(row, blobs)
+
+    monkeypatch.setattr(schedule_rows, "raw_messages_of", noted)
+
+    def pause(seconds: float) -> bool:
+        bench.clock.pass_time(seconds)
+        return bench.clock.ms < BEGIN_MS + 21_000
+
+    wheel_of(bench, bucket_of(bench)).run(pause)
+    assert sum(len(pull.messages) for pull in bench.pull(10)) == 6
+    return decoded
+
+
+def test_a_wheel_that_rests_has_read_the_messages_that_are_due_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = prepared_rows(monkeypatch, tick_ms=0)
+    assert [count for _, count in decoded] == [2, 2, 2]
+    assert min(ahead_ms for ahead_ms, _ in decoded) >= PREPARE_MS
+
+
+def test_a_wheel_with_ticks_reads_no_row_before_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert max(ahead_ms for ahead_ms, _ in prepared_rows(monkeypatch, tick_ms=500)) <= 0

@@ -71,6 +71,10 @@ class Dispatcher:
                     batches = self._hand_over(batches)
                 yield
 
+    def prepare(self, positions: Sequence[int]) -> None:
+        """Reads the messages at these packed positions, while there is time."""
+        self.batches.prepare(unpack_all(positions))
+
     def finish(self, transfers: Iterable[Transfer]) -> None:
         """Repeats the puts of these transfers, the last ones of the dispatch log. Hands batches over anew whose rows
         were filled."""

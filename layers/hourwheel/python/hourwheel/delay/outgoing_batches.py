@@ -1,6 +1,6 @@
 """Divides due messages into batches: each becomes one row of a target log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -149,11 +149,14 @@ class OutgoingBatches:
             batch.add(pick, message, len(encoded), due_ms)
         return batches, rest
 
+    def prepare(self, picks: Sequence[Pick]) -> None:
+        """Reads the messages at these positions, which are due next, into the cache."""
+        for _ in self.row_cache.each(_indexes_by_row(picks)):
+            pass
+
     def of_transfer(self, transfer: Transfer) -> OutgoingBatch:
         """Returns the batch that a transfer hands over, read again from the schedule log."""
-        indexes: dict[int, list[int]] = {}
-        for row_no, index in transfer.picks:
-            indexes.setdefault(row_no, []).append(index)
+        indexes = _indexes_by_row(transfer.picks)
         texts: dict[int, str] = {}
         messages: dict[Pick, Message | None] = {}
         for row_no, row in self.row_cache.each(indexes):
@@ -170,9 +173,7 @@ class OutgoingBatches:
 
     def _sources(self, picks: Sequence[Pick]) -> dict[int, _Source]:
         """Returns the rows of these positions, up to the bytes of one step."""
-        indexes: dict[int, list[int]] = {}
-        for row_no, index in picks:
-            indexes.setdefault(row_no, []).append(index)
+        indexes = _indexes_by_row(picks)
         sources: dict[int, _Source] = {}
         total = 0
         for row_no, row in self.row_cache.each(indexes):
@@ -235,6 +236,13 @@ class _Targets:
         member = Member.parse(destination.member)
         log = str(LogName.of_retries(destination.subject, destination.generation, member))
         return subject, Target(AGAIN, log, subject.retention_ms, destination.subject, member.group)
+
+
+def _indexes_by_row(picks: Iterable[Pick]) -> dict[int, list[int]]:
+    indexes: dict[int, list[int]] = {}
+    for row_no, index in picks:
+        indexes.setdefault(row_no, []).append(index)
+    return indexes
 
 
 def orphan_target(destination: DueTimes) -> Target:

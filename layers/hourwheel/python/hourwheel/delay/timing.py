@@ -9,6 +9,7 @@ nearly every message.
 import heapq
 from array import array
 from collections.abc import Iterable
+from itertools import chain, islice
 
 _INDEX_BITS = 10
 """A batch contains at most 1,000 messages."""
@@ -93,6 +94,14 @@ class TimingWheel:
         ):
             self._spread()
         return self._fine_order[0] * self._tick_ms if self._fine_order else None
+
+    def upcoming(self, most: int) -> list[int]:
+        """Returns up to ``most`` of the positions that are taken next, cancelled ones included: those of the next
+        quarter of a second that has any."""
+        if self.next_ms() is None:
+            return []
+        positions = chain.from_iterable(self._fine[tick] for tick in sorted(self._fine_order))
+        return list(islice(positions, most))
 
     def _spread(self) -> None:
         """Spreads the first coarse slot over its ticks. Positions that are added to it later make it anew."""

@@ -24,6 +24,7 @@ from hourwheel.delay.timing import TimingWheel, pack
 from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.delay.wheel_steps import (
     LOOK_MS,
+    PREPARE_MS,
     RELAY_MS,
     SETTLED_MS,
     WheelState,
@@ -43,6 +44,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.registry.registry import Registry
 
 _FENCES = 20  # a former owner that keeps appending is alive: it keeps the bucket
+_PREPARED = 1_000  # messages that are read before they are due; they lie in as many rows at most
 _RENEWAL_ROWS = 1_000  # a check of the clock for each row would cost more than it saves
 _DAMAGE_KEPT_MS = 30 * 86_400_000  # operators have 30 days to repair damaged messages, as with dead letters
 
@@ -123,7 +125,7 @@ class Wheel:
                 ended = self.turn(pause)
                 if ended is not None:
                     return ended
-                if not pause(self._until_next_turn() / 1_000):
+                if not pause(self._prepared(self._until_next_turn()) / 1_000):
                     return self._stop()
         except Fenced:
             return WheelEnd.BUSY
@@ -219,6 +221,15 @@ class Wheel:
             # A row is on its way, and its writer announces it. If the writer has died, rows behind it wait for a look.
             return LOOK_MS
         return turn_ms - now_ms
+
+    def _prepared(self, rest_ms: int) -> int:
+        """Reads the messages that are due next, if a wheel without ticks rests long enough; returns the rest that is
+        left. With ticks it reads nothing more than each tick needs: on AWS reads are billed."""
+        if rest_ms < PREPARE_MS or self.context.settings.tick_ms or self._state is not WheelState.TURNING:
+            return rest_ms
+        began_ms = self.context.clock.now_ms()
+        self._dispatcher.prepare(self._wheel.upcoming(_PREPARED))
+        return max(0, rest_ms - max(0, self.context.clock.now_ms() - began_ms))
 
     def _relay_times(self) -> tuple[int, ...]:
         """Returns when the wheel calls its successor, or leaves; nothing if it never leaves."""

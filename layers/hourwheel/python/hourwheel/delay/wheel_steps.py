@@ -22,6 +22,10 @@ COMPANY_MS, LONGEST_COMPANY_MS = 20, 250
 this long after the last ones, and rests as long as the last step took, up to the longest time. A step costs as much as
 the messages in it; far more if it has to decode many rows of the schedule log."""
 
+PREPARE_MS = 100
+"""A wheel that has at least this long until its next turn reads the messages that are due then: decoding rows takes
+0.4 ms for each, and would make the first step after a rest late."""
+
 SETTLED_MS = 5_000
 """A wheel turns for at least this long before it goes to sleep: most buckets get more messages at once."""
 
