@@ -14,11 +14,11 @@ from hourwheel.errors import CellUnavailable, Unavailable
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import PushTarget, RetryPolicy
 from hourwheel.model.messages import Message, NewMessage, SendResult
-from hourwheel.model.pulls import Pulled, PullRequest, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports import Blobs, CellStorage, Counter, Key, MeterUnit, Record, Refused, Store, Table
 from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.system import SystemIds
-from hourwheel.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Outcome, PushDelivery
 
 NOON_MS = 1_763_640_000_000
 
@@ -188,14 +188,14 @@ class HandStream:
 class ListTargets:
     """Targets that accept every delivery, unless ``answer`` returns another outcome."""
 
-    answer: Callable[[Delivery], Outcome] = lambda _: DONE
-    deliveries: list[Delivery] = field(default_factory=list)
+    answer: Callable[[PushDelivery], Outcome] = lambda _: DONE
+    deliveries: list[PushDelivery] = field(default_factory=list)
     announced: list[tuple[str, str]] = field(default_factory=list)
 
     def check(self, target: PushTarget) -> None:
         pass
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         self.deliveries.append(delivery)
         return self.answer(delivery)
 
@@ -332,9 +332,7 @@ class Bench:
 
         return turn
 
-    def pull(
-        self, limit: int = 100, *, subject: str = "orders", group: str = "billing", lease: int = 30
-    ) -> list[Pulled]:
+    def pull(self, limit: int = 100, *, subject: str = "orders", group: str = "billing", lease: int = 30) -> list[Pull]:
         request = PullRequest(consumer="c1", max_messages=limit, lease_seconds=lease)
         return self.cell.pull(subject, group, request).pulls
 
@@ -344,6 +342,6 @@ class Bench:
     def bodies(self, limit: int = 100, **where: Any) -> list[str | None]:
         return [message.body for message in self.take(limit, **where)]
 
-    def settle(self, pull: Pulled, *, subject: str = "orders", group: str = "billing", **how: Any) -> str:
+    def settle(self, pull: Pull, *, subject: str = "orders", group: str = "billing", **how: Any) -> str:
         (answer,) = self.cell.settle(subject, group, [Settlement(receipt=pull.receipt, **how)])
         return answer.status

@@ -23,7 +23,7 @@ from hourwheel.queueing.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.groups import GroupReader
 from hourwheel.trace.history import SourceLog
-from hourwheel.trace.messages import GROUPS, MOST, QueueOffset, accepted_trace, given_ms
+from hourwheel.trace.messages import GROUPS, MOST, MessagePosition, accepted_trace, given_ms
 from hourwheel_pipeline.changed_subjects import day_of
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.option_faults import Name
@@ -95,7 +95,7 @@ class _LakeTrace:
 
     def page(self) -> TracePage:
         named = self.options.message
-        target = QueueOffset.parse(named)
+        target = MessagePosition.parse(named)
         if target is not None:
             return TracePage([self._trace(self._at(target))], None)
         position = unchecked_position(named)
@@ -107,7 +107,7 @@ class _LakeTrace:
     def _scheduled(self) -> Scheduled:
         return Scheduled(self.rows, LakeRows(self.rows.lake, ""))
 
-    def _at(self, target: QueueOffset) -> TableRow:
+    def _at(self, target: MessagePosition) -> TableRow:
         found = self._newest(self.rows.of(MESSAGES, kind=QUEUE, queue=target.queue, sequence=target.offset))
         if not found:
             raise NotFound("message-unknown", f"the lake has no message at {target}")
@@ -115,7 +115,7 @@ class _LakeTrace:
 
     def _by_id(self, message_id: str) -> TracePage:
         found = self._newest(self.rows.of(MESSAGES, *self._span(message_id), kind=QUEUE, id=message_id))
-        places = {QueueOffset(row["queue"], row["sequence"]): row for row in found}
+        places = {MessagePosition(row["queue"], row["sequence"]): row for row in found}
         start = self._after
         ordered = sorted(place for place in places if start is None or place >= start)
         if ordered or start is not None:
@@ -141,10 +141,10 @@ class _LakeTrace:
         return conditions if until is None else [*conditions, where("accepted_at", "<", until.isoformat())]
 
     @property
-    def _after(self) -> QueueOffset | None:
+    def _after(self) -> MessagePosition | None:
         if self.options.after is None:
             return None
-        start = QueueOffset.parse(self.options.after)
+        start = MessagePosition.parse(self.options.after)
         if start is None:
             raise Rejected("field-invalid", f"after is next of the answer before, got {self.options.after!r}")
         return start
@@ -167,7 +167,7 @@ class _LakeTrace:
 
     def _trace(self, row: TableRow) -> MessageTrace:
         message = answerable(message_of(row))
-        target = QueueOffset(row["queue"], row["sequence"])
+        target = MessagePosition(row["queue"], row["sequence"])
         trace = accepted_trace(self.options.subject, target, milliseconds(row["accepted_at"]), message)
         trace.groups, trace.more_groups = self._groups(row)
         return trace

@@ -1,7 +1,7 @@
 """Divides the rows of a task into chunks. Each chunk is sent as one batch under a name of its own.
 
     idempotency key    blake2b of {run}/{batch}/{partition}/{number of the chunk}
-    message id         {idempotency key}-{place in the chunk}, where the row has none
+    message id         {idempotency key}-{index in the chunk}, where the row has none
 
 ``run`` is the write, or the checkpoint of the stream; ``batch`` the number of the micro-batch, 0 elsewhere. So a task
 that Spark repeats sends the same chunks under the same names if it gets the same rows in the same order.
@@ -48,8 +48,8 @@ def chunks_of(task: Task, messages: Iterable[Message]) -> Iterator[WriteChunk]:
         name = f"{task.run}/{task.batch}/{task.partition}/{number}"
         key = blake2b(name.encode(), digest_size=20).hexdigest()
         named = [
-            message if message.id is not None else msgspec.structs.replace(message, id=f"{key}-{place}")
-            for place, message in enumerate(batch)
+            message if message.id is not None else msgspec.structs.replace(message, id=f"{key}-{index}")
+            for index, message in enumerate(batch)
         ]
         yield WriteChunk(number, key, named)
 

@@ -1,8 +1,8 @@
 """Defines the position of a stream in the archive.
 
-    {"manifest": 12, "place": 3, "generation": 1, "since_ms": 0}
+    {"manifest": 12, "segment_no": 3, "generation": 1, "since_ms": 0}
 
-The stream has read all segments before the one at that place of that manifest. Manifests never change, and new ones
+The stream has read all segments of that manifest before segment ``segment_no``. Manifests never change, and new ones
 follow, so a position always splits the rows in the same way. The stream reads only messages of that generation of the
 subject (0: none was seen yet), accepted at ``since_ms`` or later.
 """
@@ -14,7 +14,7 @@ from pyspark_hourwheel.subject_blocks import SubjectSegment
 
 class StreamPosition(NamedTuple):
     manifest: int
-    place: int
+    segment_no: int
     generation: int
     since_ms: int
 
@@ -28,8 +28,8 @@ class StreamPosition(NamedTuple):
 
     @property
     def at(self) -> tuple[int, int]:
-        return self.manifest, self.place
+        return self.manifest, self.segment_no
 
     def behind(self, segment: SubjectSegment) -> Self:
         """Returns the position after that segment."""
-        return self._replace(manifest=segment.work.manifest, place=segment.place + 1)
+        return self._replace(manifest=segment.work.manifest, segment_no=segment.segment_no + 1)

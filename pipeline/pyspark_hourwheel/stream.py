@@ -85,7 +85,7 @@ class StreamReader(DataSourceStreamReader):
             start = options.startingposition
             self._initial = StreamPosition(
                 manifest=cache.count if start == "latest" else 0,
-                place=0,
+                segment_no=0,
                 generation=cache.generation(),
                 since_ms=start.ms if isinstance(start, Moment) else 0,
             )
@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader):
             return end._replace(generation=generation)
         self._check_same_subject(position, cache)
         quiet = cache.count - 1 - position.manifest > _QUIET_MANIFESTS
-        return position._replace(manifest=cache.count, place=0) if quiet else position
+        return position._replace(manifest=cache.count, segment_no=0) if quiet else position
 
     def _cache_from(self, position: StreamPosition) -> ManifestCache:
         """Returns the cache, moved to that position."""
@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader):
             )
 
     def _check_reaches(self, cache: ManifestCache, position: StreamPosition) -> None:
-        if position.manifest > cache.count or (position.manifest == cache.count and position.place):
+        if position.manifest > cache.count or (position.manifest == cache.count and position.segment_no):
             raise ValueError(
                 f"format hourwheel: the archive at {self._options.archive} ends before manifest {position.manifest},"
                 " which the checkpoint of this query names: is it another archive?"

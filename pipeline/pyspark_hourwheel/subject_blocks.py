@@ -23,10 +23,10 @@ class Stretch(NamedTuple):
 
 
 class SubjectSegment(NamedTuple):
-    """A segment with rows of the subject: the ``place``-th of its manifest, from 0."""
+    """A segment with rows of the subject: number ``segment_no`` of its manifest, from 0."""
 
     work: Work
-    place: int
+    segment_no: int
     earliest_ms: int
     latest_ms: int
     stretches: tuple[Stretch, ...]
@@ -34,7 +34,7 @@ class SubjectSegment(NamedTuple):
     @property
     def at(self) -> tuple[int, int]:
         """The position in the order of all segments."""
-        return self.work.manifest, self.place
+        return self.work.manifest, self.segment_no
 
     @property
     def messages(self) -> int:
@@ -64,7 +64,7 @@ def newest(segments: Iterable[SubjectSegment]) -> int:
 
 def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> Iterator[SubjectSegment]:
     """Yields the segments of the manifest with messages of the subject, or of one of its queues, in order."""
-    for place, segment in enumerate(manifest.segments):
+    for segment_no, segment in enumerate(manifest.segments):
         if segment.kind != MESSAGES:
             continue
         stretches = []
@@ -84,4 +84,4 @@ def subject_blocks_of(manifest: Manifest, subject: str, queue: int | None) -> It
                 )
         if stretches:
             work = Work.of(manifest.number, segment)
-            yield SubjectSegment(work, place, segment.earliest_ms, segment.latest_ms, tuple(stretches))
+            yield SubjectSegment(work, segment_no, segment.earliest_ms, segment.latest_ms, tuple(stretches))

@@ -10,7 +10,7 @@ from hourwheel.adapters.targets import AwsTargets
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import Delivery, Outcome
+from hourwheel.targets import Outcome, PushDelivery
 
 from . import wire
 from .simulated import InstantClock
@@ -22,8 +22,8 @@ QUEUE = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{{}}"
 BUS = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{{}}"
 
 
-def batch(*bodies: str, keys: tuple[str, ...] = ()) -> Delivery:
-    return Delivery(
+def batch(*bodies: str, keys: tuple[str, ...] = ()) -> PushDelivery:
+    return PushDelivery(
         "orders",
         "billing",
         0,
@@ -71,7 +71,7 @@ class Wire:
         self.answers: deque[Any] = deque()
         self.targets = Opened()
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         self._listen(target)
         return self.targets.deliver(target, delivery)
 

@@ -5,7 +5,7 @@ import pytest
 from hourwheel.context import Settings
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled, PullRequest, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports import Store
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.trace.messages import SearchSpan
@@ -21,11 +21,11 @@ def bench(store: Store) -> Bench:
     return Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
 
 
-def pulled(bench: Bench, subject: str, group: str, consumer: str = "c1") -> list[Pulled]:
+def pulled(bench: Bench, subject: str, group: str, consumer: str = "c1") -> list[Pull]:
     return bench.cell.pull(subject, group, PullRequest(consumer=consumer)).pulls
 
 
-def bodies(pulls: list[Pulled]) -> list[str | None]:
+def bodies(pulls: list[Pull]) -> list[str | None]:
     return [message.body for pull in pulls for message in pull.messages]
 
 

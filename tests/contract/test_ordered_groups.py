@@ -5,7 +5,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled, RetryLater
+from hourwheel.model.pulls import Pull, RetryLater
 from hourwheel.ports import Store
 from tests.support import Bench, CallByCall
 
@@ -15,7 +15,7 @@ def subject(partition: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in partition)[:90]
 
 
-def bodies(pulls: list[Pulled]) -> list[str | None]:
+def bodies(pulls: list[Pull]) -> list[str | None]:
     return [message.body for pull in pulls for message in pull.messages]
 
 

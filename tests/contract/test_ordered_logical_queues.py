@@ -17,7 +17,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message, NewMessage
-from hourwheel.model.pulls import Pulled
+from hourwheel.model.pulls import Pull
 from hourwheel.operations.routes import shown_route
 from hourwheel.ports import CellStorage, Store
 from hourwheel.times import parse_rfc3339
@@ -50,7 +50,7 @@ class Consumers:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.leased: list[Pulled] = []
+        self.leased: list[Pull] = []
         self.acknowledged: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self.retried: set[str] = set()
 
@@ -65,7 +65,7 @@ class Consumers:
             self._settle(self.leased.pop(0))
         return bool(pulls) or settles
 
-    def _check(self, pull: Pulled) -> None:
+    def _check(self, pull: Pull) -> None:
         """No key is in flight twice, and none goes back."""
         now_ms = self.bench.clock.now_ms()
         self.leased = [each for each in self.leased if parse_rfc3339(each.lease_until, "lease_until") > now_ms]
@@ -75,7 +75,7 @@ class Consumers:
             offsets = [offset for offset, _ in self.acknowledged[key][-1:]] + [each.offset or 0 for each in messages]
             assert offsets == sorted(set(offsets)), f"{key} goes back: {offsets}"
 
-    def _settle(self, pull: Pulled) -> None:
+    def _settle(self, pull: Pull) -> None:
         """Retries one message in five once. Those of its key behind it come again with it."""
         again: list[int] = []
         failed: set[str | None] = set()
@@ -90,7 +90,7 @@ class Consumers:
         assert self.bench.settle(pull, group="ledger", retry=again) == "settled"
 
 
-def by_key(pull: Pulled) -> dict[str, list[Message]]:
+def by_key(pull: Pull) -> dict[str, list[Message]]:
     keys: dict[str, list[Message]] = defaultdict(list)
     for message in pull.messages:
         keys[message.key or ""].append(message)

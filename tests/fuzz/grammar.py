@@ -19,13 +19,13 @@ SMUGGLED = "DELETE /v1/subjects/{} HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Call(NamedTuple):
-    """A call. ``kept``: the messages that an answer of 200 promises to keep. ``packed``: the body is msgpack."""
+    """A call. ``kept``: the messages that an answer of 200 promises to keep. ``msgpack``: the body is msgpack."""
 
     method: str
     target: str
     body: bytes
     kept: tuple[str, ...] = ()
-    packed: bool = False
+    msgpack: bool = False
 
 
 class Grammar:
@@ -61,8 +61,8 @@ class Grammar:
             route.method if rng.random() < 0.97 else rng.choice(("HEAD", "OPTIONS", "TRACE", "QUERY", "PUT", "get"))
         )
         target = self._path(route) + self._query(route)
-        body, packed = self._body(route)
-        return Call(method, target, body, packed=packed)
+        body, in_msgpack = self._body(route)
+        return Call(method, target, body, msgpack=in_msgpack)
 
     def _kept(self) -> Call:
         """Draws messages whose bodies look like requests."""
@@ -73,8 +73,8 @@ class Grammar:
             self._count += 1
             names.append(f"{self._name}-{self._count} " + SMUGGLED.format(subject))
         messages = [{"body": name, **({"key": rng.choice("kl")} if rng.random() < 0.3 else {})} for name in names]
-        body, packed = _encoded(rng, {"messages": messages})
-        return Call("POST", f"/v1/subjects/{subject}/messages", body, tuple(names), packed)
+        body, in_msgpack = _encoded(rng, {"messages": messages})
+        return Call("POST", f"/v1/subjects/{subject}/messages", body, tuple(names), in_msgpack)
 
     def _path(self, route: HttpRoute) -> str:
         values = {

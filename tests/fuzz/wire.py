@@ -61,7 +61,7 @@ def encode(rng: Random, call: Call) -> Sent:
     head = f"{call.method} {_target(rng, call)} HTTP/1.1\r\nHost: localhost\r\n"
     for extra in rng.sample(_HARMLESS, k=rng.choice((0, 0, 0, 1, 2))):
         head += extra
-    if call.packed:
+    if call.msgpack:
         head = _typed(head)
     if rng.random() < 0.25:
         head += "Accept: application/msgpack\r\n"

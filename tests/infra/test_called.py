@@ -10,7 +10,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled, PullRequest, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports import CellStorage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from infra.permissions import CELL_TABLE_ACTIONS, HOME_ACTIONS_WITH_CELLS, TABLE_ACTIONS, Verbs
@@ -81,12 +81,12 @@ class Functions:
         away = refused(function, self.stores["fast"], CELL_TABLE_ACTIONS)
         self.refused |= {(function, "home", *call) for call in home} | {(function, "fast", *call) for call in away}
 
-    def pull(self, consumer: str, most: int) -> list[Pulled]:
+    def pull(self, consumer: str, most: int) -> list[Pull]:
         with self.called("pull"):
             request = PullRequest(consumer=consumer, max_messages=most, lease_seconds=30)
             return self.bench.cell.pull("orders", "billing", request).pulls
 
-    def settle(self, pulls: list[Pulled], how: Callable[[Pulled], dict[str, Any]]) -> None:
+    def settle(self, pulls: list[Pull], how: Callable[[Pull], dict[str, Any]]) -> None:
         for pull in pulls:
             with self.called("ack"):
                 self.bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, **how(pull))])

@@ -12,7 +12,7 @@ from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy, TagFilter
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled, RetryLater
+from hourwheel.model.pulls import Pull, RetryLater
 from hourwheel.ports import CellStorage
 from hourwheel.queueing.dead import dead_id_of
 from hourwheel_pipeline import compact
@@ -233,7 +233,7 @@ def _seeks(world: World) -> None:
     assert world.acknowledge(**where) == 1
 
 
-def _again(world: World, where: dict[str, str]) -> list[Pulled]:
+def _again(world: World, where: dict[str, str]) -> list[Pull]:
     world.bench.cell.seek(where["subject"], where["group"], to="start")
     return world.bench.pull(**where)
 

@@ -363,8 +363,8 @@ def the_trim_mark_moves_one_row_too_far() -> Iterator[None]:
 
 @planted()
 def a_message_is_dropped_when_its_lease_ends() -> Iterator[None]:
-    def reserve(self: Settler, row: PullRow, decision: settle.Decision) -> tuple[handover.Transfer, ...]:
-        return () if not decision.mark else real(self, row, decision)
+    def reserve(self: Settler, row: PullRow, parsed: settle.ParsedSettlement) -> tuple[handover.Transfer, ...]:
+        return () if not parsed.mark else real(self, row, parsed)
 
     real = Settler._reserve
     with patch.object(Settler, "_reserve", reserve):
@@ -378,8 +378,8 @@ def a_claim_that_ends_within_a_batch_says_that_it_ends_behind_it() -> Iterator[N
         if not row.filler:
             self.end_seq = row.first_seq + row.count
 
-    real = pull_log._Range.add
-    with patch.object(pull_log._Range, "add", add):
+    real = pull_log._ClaimRange.add
+    with patch.object(pull_log._ClaimRange, "add", add):
         yield
 
 

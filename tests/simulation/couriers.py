@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hourwheel.model.groups import PushTarget
 from hourwheel.ports import Key, Record, Table
-from hourwheel.targets import DONE, Delivery, Outcome, failure, unreached
+from hourwheel.targets import DONE, Outcome, PushDelivery, failure, unreached
 from tests.simulation.history import History
 from tests.simulation.store import Connection, Watcher
 from tests.simulation.world import Crashed, Process, Verb, World
@@ -95,7 +95,7 @@ class SimulatedTargets:
     def check(self, target: PushTarget) -> None:
         pass
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         world = self.process.world
         if world.plan.concurrency > 1:
             # Meanwhile other threads deliver.
@@ -111,7 +111,7 @@ class SimulatedTargets:
             self._take(delivery, [index for index in range(len(delivery.messages)) if index not in left])
         return outcome
 
-    def _outcome(self, delivery: Delivery, rng: Random) -> Outcome | None:
+    def _outcome(self, delivery: PushDelivery, rng: Random) -> Outcome | None:
         """Returns the outcome. None: the target takes all messages, and the pusher crashes before the answer."""
         roll, indexes = rng.random(), range(len(delivery.messages))
         some = frozenset(index for index in indexes if rng.random() < 0.5)
@@ -138,7 +138,7 @@ class SimulatedTargets:
             return Outcome(unreached=True, answered=True, retry_after_seconds=2.0)
         return DONE
 
-    def _take(self, delivery: Delivery, indexes: Iterable[int]) -> None:
+    def _take(self, delivery: PushDelivery, indexes: Iterable[int]) -> None:
         for index in indexes:
             message = delivery.messages[index]
             body = message.body or ""

@@ -26,7 +26,8 @@ from hourwheel.logs.entries import DueTimes as Note
 from hourwheel.logs.log import Reservation
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.ports import NoWheelWakeups
-from hourwheel.queueing.settle import Decision, Settler
+from hourwheel.queueing.parsed_settlements import ParsedSettlement
+from hourwheel.queueing.settle import Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Delays, Faults, Plan, delayed, prompt
 
@@ -322,8 +323,8 @@ def a_retry_goes_to_all_groups_after_its_delay() -> Iterator[None]:
 
 @planted(sharpen=_waiting(retry=RetryPolicy(first_seconds=5), calls=250))
 def a_retry_is_served_at_once() -> Iterator[None]:
-    def reserve(self: Settler, row: Any, decision: Decision) -> Any:
-        return real(self, row, replace(decision, delays_ms=dict.fromkeys(decision.retried, 0)))
+    def reserve(self: Settler, row: Any, parsed: ParsedSettlement) -> Any:
+        return real(self, row, replace(parsed, delays_ms=dict.fromkeys(parsed.retried, 0)))
 
     real = Settler._reserve
     with patch.object(Settler, "_reserve", reserve):

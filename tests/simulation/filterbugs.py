@@ -14,10 +14,10 @@ from hourwheel.model.subjects import Subject
 from hourwheel.operations import group_progress
 from hourwheel.queueing import consumers
 from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 from hourwheel.queueing.selection import RowSelection
-from hourwheel.queueing.settle import Decision
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, filtered, left
 
@@ -115,8 +115,8 @@ def a_leave_ends_the_leases_of_all_consumers() -> Iterator[None]:
 
 @planted(sharpen=left)
 def a_leave_acknowledges_what_it_gives_back() -> Iterator[None]:
-    def decision(**fields: Any) -> Decision:
-        return Decision(**{**fields, "released": frozenset()})
+    def parsed(**fields: Any) -> ParsedSettlement:
+        return ParsedSettlement(**{**fields, "released": frozenset()})
 
-    with patch.object(consumers, "Decision", decision):
+    with patch.object(consumers, "ParsedSettlement", parsed):
         yield

@@ -103,7 +103,7 @@ def a_lease_outlives_its_messages_and_cannot_be_ended() -> Iterator[None]:
 
 @planted(lambda plan: "delete-group" in plan.moves)
 def a_deleted_group_makes_settling_fail() -> Iterator[None]:
-    with patch.object(Settler, "apply", Settler._apply_decision):
+    with patch.object(Settler, "apply", Settler._apply_parsed):
         yield
 
 
@@ -136,8 +136,8 @@ def _leases_that_end_during_an_answer(plan: Plan) -> Plan:
 
 @planted(sharpen=_leases_that_end_during_an_answer)
 def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
-    def settled(self: Settler, number: int, seen: Versioned[PullRow], decision: settle.Decision) -> Settled:
-        answer = real(self, number, seen, decision)
+    def settled(self: Settler, number: int, seen: Versioned[PullRow], parsed: settle.ParsedSettlement) -> Settled:
+        answer = real(self, number, seen, parsed)
         current = self.log.record(number).load()
         return Settled("stale") if current is not None and current.value.outcome == EXPIRED else answer
 

@@ -10,7 +10,7 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
 from hourwheel.log_names import cell_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
-from hourwheel.model.pulls import Pulled, PullResult, Settled, Settlement
+from hourwheel.model.pulls import Pull, PullResult, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
 from hourwheel.queueing.records import EXPIRED, UNREADABLE
 from tests.simulation.audit import StoreAudit
@@ -266,7 +266,7 @@ class History:
         reservation = history.pulls[held.row].positions[index]
         return self.audit.expired(self.audit.picked(history.source, reservation)[1])
 
-    def _handed_out(self, verb: Verb, subject: str, group: str, pulled: Pulled) -> Leased:
+    def _handed_out(self, verb: Verb, subject: str, group: str, pulled: Pull) -> Leased:
         packed = urlsafe_b64decode(pulled.receipt + "=" * (-len(pulled.receipt) % 4))[_DIGEST_BYTES:]
         receipt = msgspec.msgpack.decode(packed, type=Receipt)
         head = f"{subject}~{receipt.subject_generation}"
@@ -295,7 +295,7 @@ class History:
         if self.earliest.get(body, 0) > self.audit.soon:
             raise Violation("7", f"message {body[:20]} is delivered before {self.earliest[body]}")
 
-    def _check_content(self, history: PullHistory, row: int, pulled: Pulled) -> None:
+    def _check_content(self, history: PullHistory, row: int, pulled: Pull) -> None:
         retries = pulled.queue == "retry"
         found = [(message.body, message.attempt, None if retries else message.offset) for message in pulled.messages]
         expected = [

@@ -41,7 +41,7 @@ def _lag(actor: Actor, group: Group) -> Lag:
         return cell.lag(group.subject, group.name)
     subject = cell.registry.subject(group.subject)
     letters = DeadLetters(cell.context, subject, group)
-    return lag_of(pull_logs(cell.context, subject, group), cell.leases, letters, cell.orders)
+    return lag_of(pull_logs(cell.context, subject, group), cell.leases, letters, cell.key_states)
 
 
 def _count(audit: StoreAudit, waiting: list[tuple[RowFact, int]]) -> int:

@@ -9,11 +9,11 @@ import msgspec
 
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.queueing import settle
-from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_parts import _Parts
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked
 from hourwheel.queueing.ordered_selection import OrderedSelection
-from hourwheel.queueing.ordered_settle import InOrder, decide_in_order
+from hourwheel.queueing.ordered_settle import OrderedOutcome, settle_in_order
 from hourwheel.routes import Mapping
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan, with_cells
@@ -32,7 +32,7 @@ def _many_processes(plan: Plan) -> Plan:
 
 @planted(sharpen=in_order)
 def a_key_in_flight_is_handed_out() -> Iterator[None]:
-    with patch.object(OrderState, "busy", property(lambda state: set[bytes]())):
+    with patch.object(KeyStates, "busy", property(lambda state: set[bytes]())):
         yield
 
 
@@ -49,27 +49,27 @@ def a_message_overtakes_parked_ones_of_its_key() -> Iterator[None]:
 
 @planted(sharpen=in_order)
 def a_parked_message_is_forgotten_by_the_next_claim() -> Iterator[None]:
-    def follow(self: OrderState, row_no: int, row: OrderedRow, *rest: Any) -> None:
+    def follow(self: KeyStates, row_no: int, row: OrderedRow, *rest: Any) -> None:
         before = dict(self.parked)
         real(self, row_no, row, *rest)
         if row.order is not None and not row.order.parked:
             self.parked = {digest: entries for digest, entries in self.parked.items() if digest in before}
             self.total = sum(map(len, self.parked.values()))
 
-    real = OrderState.follow
-    with patch.object(OrderState, "follow", follow):
+    real = KeyStates.follow
+    with patch.object(KeyStates, "follow", follow):
         yield
 
 
 @planted(sharpen=in_order)
 def a_key_is_free_before_its_retry() -> Iterator[None]:
-    def decide(row: OrderedRow, *rest: Any) -> InOrder:
-        decided = decide_in_order(row, *rest)
+    def decide(row: OrderedRow, *rest: Any) -> OrderedOutcome:
+        decided = settle_in_order(row, *rest)
         behind = [entry for entry in decided.failed if entry[1] == row.messages()[entry[0]][1].attempt]
         decided.failed = [entry for entry in decided.failed if entry not in behind]
         return decided
 
-    with patch.object(settle, "decide_in_order", decide):
+    with patch.object(settle, "settle_in_order", decide):
         yield
 
 
@@ -79,42 +79,42 @@ def _slow_retries(plan: Plan) -> Plan:
 
 @planted(sharpen=_slow_retries)
 def a_retry_goes_behind_what_is_parked() -> Iterator[None]:
-    def park(self: OrderState, digest: bytes, parked: Parked) -> None:
+    def park(self: KeyStates, digest: bytes, parked: Parked) -> None:
         self.parked[digest] = (*self.parked.get(digest, ()), parked)
         self.total += 1
 
-    with patch.object(OrderState, "_park", park):
+    with patch.object(KeyStates, "_park", park):
         yield
 
 
 @planted(sharpen=_slow_retries)
 def a_retry_is_handed_out_before_its_time() -> Iterator[None]:
-    def ready(self: OrderState, now_ms: int, busy: Set[bytes]) -> Any:
+    def ready(self: KeyStates, now_ms: int, busy: Set[bytes]) -> Any:
         return real(self, now_ms + 60_000, busy)
 
-    real = OrderState.ready
-    with patch.object(OrderState, "ready", ready):
+    real = KeyStates.ready
+    with patch.object(KeyStates, "ready", ready):
         yield
 
 
 @planted(sharpen=_many_processes)
 def a_failed_message_is_forgotten_by_a_snapshot() -> Iterator[None]:
-    def snapshot(self: OrderState, now_ms: int) -> Any:
+    def snapshot(self: KeyStates, now_ms: int) -> Any:
         parked = tuple((digest, entries) for digest, entries in self.parked.items() if not entries[0].due_ms)
         return msgspec.structs.replace(real(self, now_ms), parked=parked)
 
-    real = OrderState.snapshot
-    with patch.object(OrderState, "snapshot", snapshot):
+    real = KeyStates.snapshot
+    with patch.object(KeyStates, "snapshot", snapshot):
         yield
 
 
 @planted(sharpen=_many_processes)
 def an_open_row_is_forgotten_by_a_new_process() -> Iterator[None]:
-    def snapshot(self: OrderState, now_ms: int) -> Any:
+    def snapshot(self: KeyStates, now_ms: int) -> Any:
         return msgspec.structs.replace(real(self, now_ms), open=())
 
-    real = OrderState.snapshot
-    with patch.object(OrderState, "snapshot", snapshot):
+    real = KeyStates.snapshot
+    with patch.object(KeyStates, "snapshot", snapshot):
         yield
 
 
@@ -124,19 +124,19 @@ def _seeks(plan: Plan) -> Plan:
 
 @planted(sharpen=_seeks)
 def a_message_that_failed_after_a_seek_is_parked_twice() -> Iterator[None]:
-    with patch("hourwheel.queueing.order_state.InFlight.parks", lambda self, parked: True):
+    with patch("hourwheel.queueing.key_states.InFlight.parks", lambda self, parked: True):
         yield
 
 
 @planted(sharpen=in_order)
 def a_message_behind_a_failed_one_is_acknowledged() -> Iterator[None]:
-    def decide(row: OrderedRow, asked_for: Any, *rest: Any) -> InOrder:
-        decided = decide_in_order(row, asked_for, *rest)
+    def decide(row: OrderedRow, asked_for: Any, *rest: Any) -> OrderedOutcome:
+        decided = settle_in_order(row, asked_for, *rest)
         asked = asked_for.retried | asked_for.released
         decided.failed = [entry for entry in decided.failed if entry[0] in asked]
         return decided
 
-    with patch.object(settle, "decide_in_order", decide):
+    with patch.object(settle, "settle_in_order", decide):
         yield
 
 

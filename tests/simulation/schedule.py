@@ -17,9 +17,9 @@ from hourwheel.context import Settings
 from hourwheel.delay import changes, dispatch
 from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
-from hourwheel.model.pulls import Pulled, PullRequest, PullResult, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import answers, claimer, ordered_selection, orders, pull_log
+from hourwheel.queueing import answers, claimer, key_state_cache, ordered_selection, pull_log
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit
@@ -75,7 +75,7 @@ def _short(part: object) -> str:
             return f"refused by {_short(current)}"
         case Counter(rows, numbers, sealed):
             return f"rows {rows} numbers {numbers}{' sealed' * sealed}"
-        case Pulled():
+        case Pull():
             return f"{part.queue}: {[(message.body, message.attempt) for message in part.messages]}"
         case PullResult():
             return f"{_short(part.pulls)} settled {part.settled}"
@@ -116,7 +116,7 @@ def scaled(plan: Plan) -> Iterator[None]:
         _answers(plan.answer_bytes),
         patch.object(pull_log, "EMPTY_ROWS", plan.empty_rows),
         patch.object(ordered_selection, "AHEAD", plan.empty_rows if plan.ordered else ordered_selection.AHEAD),
-        patch.object(orders, "_SNAPSHOT_ROWS", 3),
+        patch.object(key_state_cache, "_SNAPSHOT_ROWS", 3),
         patch.object(dispatch, "_STEP_PICKS", picks),
         _summaries(plan),
         patch.object(changes, "_LOOK_SECONDS", 0.9),

@@ -9,7 +9,7 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import encode
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message, NewMessage
-from hourwheel.model.pulls import Pulled, PullResult, Settled
+from hourwheel.model.pulls import Pull, PullResult, Settled
 from hourwheel.queueing.receipts import Receipt, sign_receipt
 from hourwheel.queueing.records import Position, PullRow
 from tests.lambdajson import as_lambda_encodes
@@ -92,7 +92,7 @@ def test_receipts_and_settlements_fit_beside_the_messages() -> None:
     name, moment = "n" * 100, "2026-11-20T09:00:00.000Z"
     most, token = 2**63 - 1, b"t" * 16
 
-    def pull(queue: int, counts: tuple[int, ...]) -> Pulled:
+    def pull(queue: int, counts: tuple[int, ...]) -> Pull:
         row = PullRow(
             consumer=name,
             first=Position(most, 999),
@@ -104,7 +104,7 @@ def test_receipts_and_settlements_fit_beside_the_messages() -> None:
             lease_until_ms=most,
         )
         receipt = Receipt(name, most, name, most, queue, most, token, Versioned(row, token).value)
-        return Pulled(sign_receipt(token, receipt), queue, moment, [])
+        return Pull(sign_receipt(token, receipt), queue, moment, [])
 
     # Every queue of a subject and the retries; 1,000 messages in all, and as many rows without any as a claim covers.
     pulls = [pull(queue, (200,) * 16 + (0,) * 499) for queue in range(65)]

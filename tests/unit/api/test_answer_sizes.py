@@ -12,7 +12,7 @@ from hourwheel.logs.rows import from_record, row_key
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
 from hourwheel.ports import Record
-from hourwheel.targets import Delivery
+from hourwheel.targets import PushDelivery
 from tests.lambdajson import MOST_ANSWER_BYTES, MOST_EVENT_BYTES, as_lambda_encodes
 from tests.unit.api.conftest import GROUP, Api
 
@@ -196,6 +196,6 @@ def test_a_delivery_to_a_function_is_never_larger_than_it_takes(api: Api, bodies
     found = 0
     while pulls := api.bench.cell.pull("orders", "billing", request, pushing=True).pulls:
         for pull in pulls:
-            assert len(Delivery("orders", "billing", pull.queue, pull.messages).encoded()) <= MOST_EVENT_BYTES
+            assert len(PushDelivery("orders", "billing", pull.queue, pull.messages).encoded()) <= MOST_EVENT_BYTES
             found += len(pull.messages)
     assert found == len(bodies)

@@ -1,4 +1,4 @@
-"""Whatever is sent, no answer is a fault of ours."""
+"""Whatever is sent, no answer is a fault of the server."""
 
 from collections import Counter
 from typing import Any

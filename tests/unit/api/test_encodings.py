@@ -1,4 +1,4 @@
-"""Bodies packed by gzip: requests are unpacked within bounds, answers packed for those who take it."""
+"""Bodies compressed by gzip: requests are decompressed within bounds, answers compressed for clients that accept it."""
 
 import base64
 import gzip
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import gzipped
-from hourwheel.api.compression import packed
+from hourwheel.api.compression import compressed
 from hourwheel.api.events import Response
 from hourwheel.model.fields import REQUEST_BYTES
 from tests.lambdajson import as_lambda_encodes
@@ -105,7 +105,7 @@ LONG = json.dumps(["word"] * 4_000)
 
 @pytest.mark.parametrize("accepted", ["gzip", "br, gzip", "deflate;q=0.1,gzip;q=0.5", "*", "GZIP ; q=1.0"])
 def test_a_long_answer_is_packed_for_those_who_take_it(accepted: str) -> None:
-    found = packed(event(accepted), response(LONG))
+    found = compressed(event(accepted), response(LONG))
     assert found["isBase64Encoded"] is True
     assert gzip.decompress(base64.b64decode(found["body"])).decode() == LONG
     assert (found["headers"]["content-encoding"], found["headers"]["vary"]) == ("gzip", "accept-encoding")
@@ -114,13 +114,13 @@ def test_a_long_answer_is_packed_for_those_who_take_it(accepted: str) -> None:
 
 @pytest.mark.parametrize("accepted", ["", "identity", "br", "gzip;q=0", "gzip; q=0.0, br", "gzippy", "x-gzip"])
 def test_others_are_answered_in_plain_text(accepted: str) -> None:
-    assert packed(event(accepted), response(LONG)) == response(LONG)
+    assert compressed(event(accepted), response(LONG)) == response(LONG)
 
 
 @pytest.mark.parametrize("body", ["", "{}", "a" * 4_000, random.Random(1).randbytes(40_000).decode("latin-1")])
 def test_what_is_short_or_does_not_shrink_is_not_packed(body: str) -> None:
-    assert packed(event("gzip"), response(body)) == response(body)
-    assert packed({}, response(body)) == response(body)
+    assert compressed(event("gzip"), response(body)) == response(body)
+    assert compressed({}, response(body)) == response(body)
 
 
 @given(st.text(min_size=1, max_size=60), st.integers(1, 9_000), st.integers(0, 9_000))
@@ -128,4 +128,4 @@ def test_a_packed_answer_is_never_longer_for_lambda_than_it_was(text: str, times
     text = text * times + random.Random(noise).randbytes(noise).decode("latin-1")
     plain = response(json.dumps(text, ensure_ascii=False))
     spare = len(as_lambda_encodes({"content-encoding": "gzip", "vary": "accept-encoding", "isBase64Encoded": True}))
-    assert len(as_lambda_encodes(packed(event("gzip"), plain))) <= len(as_lambda_encodes(plain)) + spare
+    assert len(as_lambda_encodes(compressed(event("gzip"), plain))) <= len(as_lambda_encodes(plain)) + spare

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hourwheel.api.compression import packed
+from hourwheel.api.compression import compressed
 from hourwheel.api.requests import body_of
-from hourwheel.api.wire import accepts_packed, is_packed
+from hourwheel.api.wire import accepts_msgpack, is_msgpack
+from hourwheel.client.records.compact import CompactProduceResult, CompactPulls
 from hourwheel.client.records.messages import Message, Pulled, SendResult
-from hourwheel.client.records.packed import PackedProduceResult, PackedPulled
 from hourwheel.model.fields import BATCH_MESSAGES
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
 from tests.unit.api.test_arbitrary_bodies import documents
@@ -44,7 +44,7 @@ def call(api: Api, target: str, body: Any = None, *, raw: bytes | None = None) -
 def pulled(api: Api, **how: Any) -> Pulled:
     """Pulls in msgpack, and reads the answer as the client does."""
     answer = call(api, f"{GROUP}/pull", {"consumer": "c1", **how})
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(answer.value), type=PackedPulled).pulled()
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(answer.value), type=CompactPulls).pulled()
 
 
 def pulled_in_json(api: Api, **how: Any) -> Pulled:
@@ -63,7 +63,7 @@ MIXED = [
 def placed(api: Api, messages: list[dict[str, Any]]) -> list[SendResult]:
     answer = call(api, MESSAGES, {"messages": messages})
     sent = [Message(each.get("body", b""), id=each.get("id")) for each in messages]
-    return msgspec.convert(answer.value, PackedProduceResult).placed(sent)
+    return msgspec.convert(answer.value, CompactProduceResult).send_results(sent)
 
 
 @pytest.mark.parametrize("queues", [1, 3])
@@ -229,25 +229,25 @@ def test_no_msgpack_is_a_fault_of_ours(document: Any, route: str) -> None:
     ],
 )
 def test_msgpack_is_answered_to_clients_that_name_it(text: str, accepted: bool) -> None:
-    assert accepts_packed({"headers": {"accept": text}}) is accepted
+    assert accepts_msgpack({"headers": {"accept": text}}) is accepted
 
 
 @pytest.mark.parametrize(
     ("text", "read"), [("application/msgpack", True), ("Application/Msgpack; x=y", True), ("text/plain", False)]
 )
 def test_the_type_of_a_body_decides_how_it_is_read(text: str, read: bool) -> None:
-    assert is_packed({"headers": {"content-type": text}}) is read
+    assert is_msgpack({"headers": {"content-type": text}}) is read
 
 
 def test_lambda_takes_and_gives_bytes_as_base64(api: Api) -> None:
     data = msgspec.msgpack.encode({"messages": [{"body_base64": b"\0\xff"}]})
     event = {"body": base64.b64encode(data).decode(), "isBase64Encoded": True, "headers": MSGPACK}
     assert body_of(event) == data
-    response = packed(event, {"statusCode": 200, "headers": {}, "body": data})
+    response = compressed(event, {"statusCode": 200, "headers": {}, "body": data})
     assert (response["isBase64Encoded"], base64.b64decode(response["body"])) == (True, data)
     long = {"statusCode": 200, "headers": {}, "body": b"a" * 9_000}
-    compressed = packed({"headers": {"accept-encoding": "gzip"}}, long)
-    assert gzip.decompress(base64.b64decode(compressed["body"])) == b"a" * 9_000
+    answer = compressed({"headers": {"accept-encoding": "gzip"}}, long)
+    assert gzip.decompress(base64.b64decode(answer["body"])) == b"a" * 9_000
 
 
 class OnLambda:

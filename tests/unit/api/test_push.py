@@ -15,7 +15,7 @@ from hourwheel.embedded.targets import EmbeddedTargets
 from hourwheel.errors import Rejected, Throttled
 from hourwheel.model.groups import PushTarget
 from hourwheel.signatures import signed_headers
-from hourwheel.targets import DONE, Delivery, Outcome, unreached
+from hourwheel.targets import DONE, Outcome, PushDelivery, unreached
 from tests.support import NOON_MS, Bench, HandClock
 from tests.unit.api.conftest import GROUP, Api, quoted
 
@@ -149,7 +149,7 @@ def test_it_pushes_until_nothing_is_left() -> None:
 def test_it_leaves_in_time_and_has_itself_called_again() -> None:
     bench = bench_with(target=PushTarget(kind="lambda", address=ARN, concurrency=1, batch=1))
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         bench.clock.pass_time(25)
         return DONE
 
@@ -357,7 +357,7 @@ def test_how_pushing_goes(api: Api) -> None:
     api.send("a")
     seen: list[Any] = []
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         seen.append(api.call("GET", f"{GROUP}/push").json)
         return unreached("e" * 1_000)
 

@@ -114,7 +114,7 @@ def test_the_archive_of_another_store_is_refused(bench: Bench, archive: MemoryBl
     run(bench, archive)
     bench.send("b")
     elsewhere = MemoryBlobs()
-    with pytest.raises(Conflict, match="it is not that of this store"):
+    with pytest.raises(Conflict, match="it is the archive of another store"):
         run(bench, elsewhere)
     assert elsewhere.list("manifests/") == []
 

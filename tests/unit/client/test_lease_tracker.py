@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.records.compact import CompactPull, MessageBlock
 from hourwheel.client.records.messages import Pull, Received
-from hourwheel.client.records.packed import Block, PackedPull
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import RetryLater, Settled, Settlement
 
@@ -170,8 +170,8 @@ def test_at_the_end_everything_decided_is_told_at_once() -> None:
 def test_messages_that_came_packed_are_decoded_when_somebody_looks(count: int) -> None:
     book = Book(1)
     stored = msgspec.msgpack.encode([{"body": str(index)} for index in range(count)])
-    block = Block(messages=msgspec.Raw(stored), queue=3, offset=7, attempt=1, produced_at=MOMENT, prefix="m")
-    pull = PackedPull(receipt="r-2", queue=3, lease_until=MOMENT, blocks=[block, block])
+    block = MessageBlock(messages=msgspec.Raw(stored), queue=3, offset=7, attempt=1, produced_at=MOMENT, prefix="m")
+    pull = CompactPull(receipt="r-2", queue=3, lease_until=MOMENT, blocks=[block, block])
     deliveries = book.tracker.open(pull, book.now, book._decide)
     assert len(deliveries) == 2 * count
     deliveries[0].ack()

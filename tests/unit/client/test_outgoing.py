@@ -10,7 +10,7 @@ from hourwheel.client.errors import TooLarge, no_answer, problem_of
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from tests.unit.client.ids import StillIds
-from tests.unit.client.test_group_sends import Store
+from tests.unit.client.test_shared_sends import Store
 
 
 def pending(body: str, *, give_up_at: float = math.inf) -> Pending:

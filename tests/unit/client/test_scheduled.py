@@ -49,7 +49,7 @@ BAD_WAITS: list[tuple[dict[str, Any], str]] = [
     ({"delay": "10"}, "with ms, s, m, h or d"),
     ({"delay": "-5m"}, "with ms, s, m, h or d"),
     ({"delay": ""}, "with ms, s, m, h or d"),
-    ({"deliver_at": datetime(2027, 1, 1, 9)}, "no zone, so nobody can tell"),  # noqa: DTZ001 - a time without a zone is what the test is for
+    ({"deliver_at": datetime(2027, 1, 1, 9)}, "no zone, so its moment is unknown"),  # noqa: DTZ001 - a time without a zone is what the test is for
     ({"deliver_at": "2027-01-01T09:00:00"}, "RFC 3339"),
     ({"deliver_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))}, "out of range"),
     ({"deliver_at": "tomorrow"}, "RFC 3339"),

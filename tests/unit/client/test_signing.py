@@ -243,7 +243,7 @@ def test_no_other_address_does(url: str) -> None:
 def test_an_address_of_ones_own_takes_the_configured_region(
     server: FakeServer, keys: None, configuration: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="does not tell the region"):
+    with pytest.raises(ValueError, match="does not name the region"):
         Api(server.url, sign="aws")
     configuration.write_text(f"[default]\nregion = {REGION}\n")
     with Api(server.url, sign="aws") as api:

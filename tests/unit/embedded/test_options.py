@@ -21,7 +21,7 @@ DATA = Path("queue")
         ({"cells": {"fast": "one", "slow": "one"}}, "need directories of their own"),
         ({"cells": {"fast": Path("queue").absolute()}}, "need directories of their own"),
         ({"cells": {"Fast": "one"}}, "should match pattern"),
-        ({"tokens": ("a-token",), "read_only_tokens": ("a-token",)}, "cannot be read-only and not"),
+        ({"tokens": ("a-token",), "read_only_tokens": ("a-token",)}, "with and without read-only"),
         ({"tokens": (" ",)}, "a token is blank"),
         ({"tokens": ("a token",)}, "printable ASCII characters and no blank"),
         ({"read_only_tokens": ("é",)}, "printable ASCII characters"),

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import Delivery, Outcome
+from hourwheel.targets import Outcome, PushDelivery
 from tests.support import HandClock
 from tests.unit.push.receivers import Receiver, reply
 
@@ -22,14 +22,16 @@ def messages(*bodies: str) -> tuple[Message, ...]:
     )
 
 
-DELIVERY = Delivery("orders", "billing", 0, messages("a", "b", "c"), SECRETS)
+DELIVERY = PushDelivery("orders", "billing", 0, messages("a", "b", "c"), SECRETS)
 
 
 def target(url: str, seconds: int = 60) -> PushTarget:
     return PushTarget(kind="https", address=url, timeout_seconds=seconds)
 
 
-def deliver(receiver: Receiver, path: str = "/hook", *, seconds: int = 60, delivery: Delivery = DELIVERY) -> Outcome:
+def deliver(
+    receiver: Receiver, path: str = "/hook", *, seconds: int = 60, delivery: PushDelivery = DELIVERY
+) -> Outcome:
     webhooks = Webhooks(HandClock(), loopback=True)
     return webhooks.deliver(target(f"http://127.0.0.1:{receiver.port}{path}", seconds), delivery)
 

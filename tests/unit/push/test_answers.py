@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hourwheel.model.messages import Message
-from hourwheel.targets import DONE, Delivery, answered
+from hourwheel.targets import DONE, PushDelivery, answered
 
-DELIVERY = Delivery(
+DELIVERY = PushDelivery(
     "orders",
     "billing",
     "retry",
@@ -123,11 +123,11 @@ def test_the_id_of_a_delivery_is_that_of_its_messages() -> None:
         DELIVERY.part(DELIVERY.messages[:1]).id,
         DELIVERY.part(DELIVERY.messages[1:]).id,
         DELIVERY.part(DELIVERY.messages[::-1]).id,
-        Delivery("order", "billing", 0, DELIVERY.messages).id,
-        Delivery("orders", "billin", 0, DELIVERY.messages).id,
+        PushDelivery("order", "billing", 0, DELIVERY.messages).id,
+        PushDelivery("orders", "billin", 0, DELIVERY.messages).id,
     }
     assert len(ids) == 6
-    again = Delivery("orders", "billing", 3, [*DELIVERY.messages])
+    again = PushDelivery("orders", "billing", 3, [*DELIVERY.messages])
     assert again.id == DELIVERY.id, "in which queue they come again makes no difference"
     assert len(DELIVERY.id) == 32
 

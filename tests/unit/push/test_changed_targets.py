@@ -11,7 +11,7 @@ from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
 from hourwheel.push.waking import drop_leftover
-from hourwheel.targets import DONE, Delivery, Outcome, unreached
+from hourwheel.targets import DONE, Outcome, PushDelivery, unreached
 from tests.support import Bench
 from tests.unit.push.pushing import TARGET, bench_with, lag, overdue, push, state, woken
 
@@ -20,7 +20,7 @@ def test_a_target_that_is_taken_away_meanwhile_gets_nothing_more() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
     bench.send(*"abcd")
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         bench.cell.put_group("orders", "billing", push=None)
         bench.clock.pass_time(3)
         return DONE
@@ -74,7 +74,7 @@ def test_a_change_of_the_target_meanwhile_stops_nothing() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
     bench.send(*map(str, range(20)))
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         if len(bench.targets.deliveries) == 3:
             other = PushTarget(kind="lambda", address="f", batch=2, concurrency=1)
             bench.another_process().put_group("orders", "billing", push=other)
@@ -95,7 +95,7 @@ def test_a_target_that_becomes_a_notify_target_is_notified_once() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
     bench.send(*"abc")
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         bench.cell.put_group("orders", "billing", push=PushTarget(kind="notify", address="bus"))
         bench.clock.pass_time(3)
         return DONE
@@ -112,7 +112,7 @@ def test_a_deleted_group_or_subject_is_not_created_again(subject_too: bool) -> N
     bench.send(*"abc")
     pusher_cell = bench.another_process()
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         if subject_too:
             bench.cell.delete_subject("orders")
         else:

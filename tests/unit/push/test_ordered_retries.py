@@ -8,7 +8,7 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import Delivery, Outcome
+from hourwheel.targets import Outcome, PushDelivery
 from tests.support import HandClock
 from tests.unit.push.pushing import Bench, bench_with, push
 
@@ -25,7 +25,7 @@ def send(bench: Bench, *names: str) -> None:
 def failing_first(*names: str) -> Any:
     """Returns answers of a target that fails these messages at their first attempt."""
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         return Outcome(
             failed=frozenset(
                 index

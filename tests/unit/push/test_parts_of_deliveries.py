@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Outcome, PushDelivery
 from tests.support import Bench
 from tests.unit.push.pushing import bench_with, lag, push
 
 
-def names(delivery: Delivery) -> str:
+def names(delivery: PushDelivery) -> str:
     return "".join(message.body or "" for message in delivery.messages)
 
 
@@ -26,7 +26,7 @@ def test_a_failure_in_a_part_of_a_split_batch_concerns_that_message_alone(part: 
     taken: Counter[str] = Counter()
     attempts: dict[str, int] = {}
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         if len(delivery.messages) > 4:
             return Outcome(too_large=True, error="too large")
         attempts.update({message.body or "": message.attempt for message in delivery.messages})
@@ -48,7 +48,7 @@ def test_messages_that_a_target_leaves_untouched_come_again_in_order_at_the_cost
     bench = bench_with()
     bench.send(*"abcd")
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         if names(delivery) == "abcd":
             return Outcome(failed=frozenset({1}), untouched=frozenset({2, 3}), error="busy")
         return DONE

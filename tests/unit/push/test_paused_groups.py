@@ -5,7 +5,7 @@ import pytest
 
 from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import Delivery, Outcome
+from hourwheel.targets import Outcome, PushDelivery
 from tests.unit.push.pushing import bench_with, lag, push, woken
 
 
@@ -36,7 +36,7 @@ def test_a_delivery_that_has_not_begun_when_the_group_is_paused_is_given_back() 
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=2, concurrency=1))
     bench.send("a", "b", "c", "d")
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         bench.cell.pause_group("orders", "billing", paused=True)
         return Outcome(too_large=len(delivery.messages) == 2)
 

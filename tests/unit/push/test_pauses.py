@@ -10,7 +10,7 @@ from hourwheel.errors import Unavailable
 from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import FAILURES, LONGEST_PAUSE_MS, PusherEnd
 from hourwheel.push.state import PushState
-from hourwheel.targets import DONE, Delivery, Outcome, failure, unreached
+from hourwheel.targets import DONE, Outcome, PushDelivery, failure, unreached
 from tests.support import CallByCall
 from tests.unit.push.pushing import bench_with, lag, overdue, push, state, woken
 
@@ -114,7 +114,7 @@ def test_a_fault_makes_a_pause_that_grows_while_it_lasts() -> None:
 def test_deliveries_that_fail_side_by_side_make_one_pause_after_the_other() -> None:
     together = Barrier(8)
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         if not bench.cell.push_state("orders", "billing")[1].pauses:
             together.wait(10)
         return unreached("down")

@@ -4,7 +4,7 @@ from threading import Barrier
 
 from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Outcome, PushDelivery
 from tests.unit.push.pushing import bench_with, lag, push
 
 
@@ -29,7 +29,7 @@ def test_no_delivery_is_larger_than_the_batch_of_the_target() -> None:
 def test_batches_are_delivered_side_by_side_up_to_the_concurrency_of_the_target() -> None:
     together = Barrier(3)
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         together.wait(10)  # breaks, and fails the test, unless three deliveries are under way
         return DONE
 
@@ -76,7 +76,7 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     bench = bench_with()
     bench.send("a", "b", "huge", "d", "e")
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         size = sum(len(message.body or "") for message in delivery.messages)
         return Outcome(too_large=True, error="too large") if size > 2 else DONE
 

@@ -9,7 +9,7 @@ from hourwheel.model.groups import PushTarget
 from hourwheel.model.pulls import PullRequest
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.queueing.pull_log import pull_logs
-from hourwheel.targets import DONE, Delivery, Outcome
+from hourwheel.targets import DONE, Outcome, PushDelivery
 from tests.unit.push.pushing import bench_with, lag, overdue, push, woken
 
 
@@ -18,7 +18,7 @@ def test_a_group_has_one_pusher_at_a_time() -> None:
     bench.send("a")
     ended = []
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         ended.append(push(bench, "p2"))
         assert woken(bench) == 0, "somebody pushes"
         return DONE
@@ -33,7 +33,7 @@ def test_a_lease_is_renewed_as_long_as_there_is_something_to_deliver() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
     bench.send(*map(str, range(50)))
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         bench.clock.pass_time(25)
         assert push(bench, "p2") is PusherEnd.BUSY
         return DONE
@@ -47,7 +47,7 @@ def test_a_pusher_whose_time_is_over_leaves_the_rest_to_the_next_one() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=1, concurrency=1))
     bench.send(*"abcd")
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         bench.clock.pass_time(10)
         return DONE
 
@@ -107,7 +107,7 @@ def test_a_batch_that_is_delivered_in_parts_keeps_its_lease_until_the_last_of_th
     bench.send(*map(str, range(64)))
     other = bench.another_process()
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         if len(delivery.messages) > 8:
             return Outcome(too_large=True, error="413")
         bench.clock.pass_time(25)
@@ -127,7 +127,7 @@ def test_the_rest_of_a_batch_whose_lease_has_ended_is_left_to_whoever_has_it_now
     bench.send("a", "b")
     other = bench.another_process()
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         if len(bench.targets.deliveries) == 1:
             return Outcome(too_large=True, error="413")
         if len(bench.targets.deliveries) == 2:
@@ -149,7 +149,7 @@ def test_messages_of_many_queues_are_not_leased_before_their_turn() -> None:
         bench.send(str(number), key=str(number))
     other = bench.another_process()
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         bench.clock.pass_time(28)
         other.sweep()
         return DONE

@@ -13,7 +13,7 @@ from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import DONE, Delivery
+from hourwheel.targets import DONE, PushDelivery
 from tests.support import HandClock
 
 PLACE = "eu-west-1:123456789012"
@@ -153,7 +153,7 @@ def test_without_patterns_a_deployment_pushes_over_https_alone() -> None:
 
 # The embedded server
 
-DELIVERY = Delivery(
+DELIVERY = PushDelivery(
     "orders", "billing", 0, tuple(Message(id=f"m-{at}", queue=0, offset=at, attempt=1, body="x") for at in range(2))
 )
 

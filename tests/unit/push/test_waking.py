@@ -10,7 +10,7 @@ from hourwheel.errors import Unavailable
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import DONE, Delivery, Outcome, unreached
+from hourwheel.targets import DONE, Outcome, PushDelivery, unreached
 from tests.support import Bench, CallByCall
 from tests.unit.delay.test_changes import Failing
 from tests.unit.push.pushing import LOG, TARGET, bench_with, lag, overdue, push, state, woken
@@ -160,7 +160,7 @@ def test_a_message_for_which_the_gateway_answers_that_nobody_is_there_holds_up_n
     bench = bench_with(max_attempts=3)
     bench.send("poison", *map(str, range(30)))
 
-    def answer(delivery: Delivery) -> Outcome:
+    def answer(delivery: PushDelivery) -> Outcome:
         poisoned = any(message.body == "poison" for message in delivery.messages)
         return unreached("status 503", answered=True) if poisoned else DONE
 

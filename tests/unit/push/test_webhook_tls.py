@@ -7,13 +7,13 @@ from time import monotonic
 import pytest
 
 from hourwheel.adapters.webhooks import Webhooks
-from hourwheel.targets import Delivery, Outcome
+from hourwheel.targets import Outcome, PushDelivery
 from tests.support import HandClock
 from tests.unit.push.deliveries import DELIVERY, DRIPS, HUGE, NAMED, failed_wholly, refuse_unread, target
 from tests.unit.push.receivers import SECONDS, Authority, Receiver, receiving, reply
 
 
-def deliver_to(host: str, receiver: Receiver, *, seconds: int = 60, delivery: Delivery = DELIVERY) -> Outcome:
+def deliver_to(host: str, receiver: Receiver, *, seconds: int = 60, delivery: PushDelivery = DELIVERY) -> Outcome:
     webhooks = Webhooks(HandClock(), loopback=True, resolve=lambda *_: ["127.0.0.1"])
     return webhooks.deliver(target(f"https://{host}:{receiver.port}/hook", seconds), delivery)
 

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from hourwheel.model.pulls import Settled, Settlement
+from hourwheel.queueing.parsed_settlements import parse_settlement
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, Position, PullRow
-from hourwheel.queueing.settle import answer_without_change, decide
+from hourwheel.queueing.settle import answer_without_change
 
 CLAIM = b"c" * 16
 ROW = PullRow(
@@ -18,8 +19,8 @@ ROW = PullRow(
     claimed_ms=0,
     lease_until_ms=30_000,
 )
-ACK = decide(Settlement(receipt="r", ack=[0, 1]), 3)
-EXTEND = decide(Settlement(receipt="r", extend_seconds=60), 3)
+ACK = parse_settlement(Settlement(receipt="r", ack=[0, 1]), 3)
+EXTEND = parse_settlement(Settlement(receipt="r", extend_seconds=60), 3)
 
 
 def answer(row: PullRow, decision: object = ACK, claim: bytes = CLAIM) -> Settled | None:

@@ -8,7 +8,7 @@ from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.model.fields import MAX_BROADCAST_CONSUMERS
 from hourwheel.model.groups import PushTarget, TagFilter
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled, PullRequest, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.queueing.broadcast import parse_any_dead_id
 from hourwheel.registry import broadcast
 from tests.support import AT_ONCE, Bench
@@ -23,16 +23,16 @@ def screens(bench: Bench) -> Bench:
     return bench
 
 
-def pull(bench: Bench, consumer: str, *, settle: list[Settlement] | None = None, lease: int = 30) -> list[Pulled]:
+def pull(bench: Bench, consumer: str, *, settle: list[Settlement] | None = None, lease: int = 30) -> list[Pull]:
     request = PullRequest(consumer=consumer, settle=settle, lease_seconds=lease)
     return bench.cell.pull("orders", "screens", request).pulls
 
 
-def bodies(pulls: list[Pulled]) -> list[str | None]:
+def bodies(pulls: list[Pull]) -> list[str | None]:
     return [message.body for one in pulls for message in one.messages]
 
 
-def settle(bench: Bench, pulled: Pulled, **how: object) -> str:
+def settle(bench: Bench, pulled: Pull, **how: object) -> str:
     (settled,) = bench.cell.settle(
         "orders", "screens", [msgspec.convert({"receipt": pulled.receipt, **how}, Settlement)]
     )

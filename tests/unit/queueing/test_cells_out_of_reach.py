@@ -12,7 +12,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Throttled
 from hourwheel.model.messages import Message, NewMessage
 from hourwheel.ports import CellStorage, Key, Record, Refused, Store, Table
-from hourwheel.queueing import orders
+from hourwheel.queueing import key_state_cache
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.delay.test_cells_out_of_reach import Outage
 
@@ -122,7 +122,7 @@ def test_a_claim_is_handed_out_though_that_of_the_next_queue_fails() -> None:
 
 
 def test_an_ordered_claim_is_handed_out_though_its_snapshot_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders, "_SNAPSHOT_ROWS", 1)
+    monkeypatch.setattr(key_state_cache, "_SNAPSHOT_ROWS", 1)
     away = FailingPuts(MemoryStore())
     bench = moved(MemoryStore(), CellStorage(away, MemoryBlobs()), ordered=True)
     send(bench, "one", 0)

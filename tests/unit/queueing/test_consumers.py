@@ -2,11 +2,11 @@
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from hourwheel.model.pulls import Pulled, PullRequest, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from tests.support import AT_ONCE, Bench, CallByCall
 
 
-def pull(bench: Bench, consumer: str, limit: int = 100, lease: int = 30) -> list[Pulled]:
+def pull(bench: Bench, consumer: str, limit: int = 100, lease: int = 30) -> list[Pull]:
     request = PullRequest(consumer=consumer, max_messages=limit, lease_seconds=lease)
     return bench.cell.pull("orders", "billing", request).pulls
 
@@ -15,7 +15,7 @@ def held(bench: Bench) -> list[tuple[str, int, int]]:
     return [(state.consumer, state.in_flight, state.leases) for state in bench.cell.consumers("orders", "billing")]
 
 
-def bodies(pulls: list[Pulled]) -> list[str | None]:
+def bodies(pulls: list[Pull]) -> list[str | None]:
     return [message.body for one in pulls for message in one.messages]
 
 

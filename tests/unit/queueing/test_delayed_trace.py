@@ -58,7 +58,7 @@ def test_an_id_of_a_sender_is_searched_in_its_time_in_queues_and_buckets(
     traces: list[MessageTrace] = []
     page = TracePage([], "0:0")
     while page.next is not None:
-        start = messages.QueueOffset.parse(page.next) or BucketRow.parse(page.next)
+        start = messages.MessagePosition.parse(page.next) or BucketRow.parse(page.next)
         page = bench.cell.trace("orders", "mine", SearchSpan(began_ms, start=start))
         traces += page.messages
     assert [trace.state for trace in traces] == ["accepted"] + ["scheduled"] * 10

@@ -9,7 +9,7 @@ from hourwheel.errors import Conflict, Rejected
 from hourwheel.model.groups import PushTarget, RetryPolicy
 from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled, RetryLater
+from hourwheel.model.pulls import Pull, RetryLater
 from hourwheel.ports import Key, Table
 from hourwheel.push.decisions import PusherEnd as Ended
 from hourwheel.push.pusher import Pusher
@@ -32,12 +32,12 @@ def send(bench: Bench, *names: str) -> None:
     bench.cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in names])
 
 
-def one(bench: Bench, limit: int = 100, **how: Any) -> Pulled:
+def one(bench: Bench, limit: int = 100, **how: Any) -> Pull:
     (pull,) = bench.pull(limit, **how)
     return pull
 
 
-def bodies(pull: Pulled) -> list[str | None]:
+def bodies(pull: Pull) -> list[str | None]:
     return [message.body for message in pull.messages]
 
 
@@ -227,7 +227,7 @@ def test_a_group_stays_ordered_or_not(ordered: Bench) -> None:
     with pytest.raises(Conflict, match="delete the group and create it again"):
         ordered.cell.put_group("orders", "billing", ordered=False)
     ordered.cell.put_group("orders", "audit")
-    with pytest.raises(Conflict, match="'audit' is not ordered, which is decided once, when a group is made"):
+    with pytest.raises(Conflict, match="'audit' is not ordered, and ordered cannot change after creation"):
         ordered.cell.put_group("orders", "audit", ordered=True)
     with pytest.raises(Rejected, match="max_held is a setting of ordered groups"):
         ordered.cell.put_group("orders", "audit", max_held=5)

@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled
+from hourwheel.model.pulls import Pull
 from hourwheel.model.traces import GroupTrace
 from hourwheel.times import rfc3339
 from hourwheel.trace.messages import SearchSpan
@@ -24,7 +24,7 @@ def with_group(bench: Bench, **settings: Any) -> None:
     bench.cell.produce("orders", [NewMessage(body=body, key="a") for body in ("a1", "a2")])
 
 
-def one(bench: Bench, limit: int = 100, **how: Any) -> Pulled:
+def one(bench: Bench, limit: int = 100, **how: Any) -> Pull:
     (pull,) = bench.pull(limit, **how)
     return pull
 

@@ -7,7 +7,7 @@ from hourwheel.errors import Rejected
 from hourwheel.model.fields import DETAILS_BYTES
 from hourwheel.model.messages import Message
 from hourwheel.model.pulls import Rejection, Settlement
-from hourwheel.queueing.settle import decide
+from hourwheel.queueing.parsed_settlements import parse_settlement
 from tests.support import Bench, CallByCall
 
 
@@ -75,6 +75,6 @@ def test_a_repeated_settlement_with_details_is_answered_as_the_first_one_was() -
 def test_a_message_is_rejected_once_with_or_without_a_detail() -> None:
     twice = Settlement(receipt="r", dead=[0, Rejection(index=0, detail="too late")])
     with pytest.raises(Rejected, match="index 0 is named twice"):
-        decide(twice, 1)
+        parse_settlement(twice, 1)
     with pytest.raises(Rejected, match="index 1 is beyond"):
-        decide(Settlement(receipt="r", dead=[Rejection(index=1, detail="too late")]), 1)
+        parse_settlement(Settlement(receipt="r", dead=[Rejection(index=1, detail="too late")]), 1)

@@ -244,7 +244,7 @@ def test_a_search_reads_so_many_rows_at_a_time_and_goes_on(bench: Bench, monkeyp
         found += [(each.queue, each.offset) for each in page.messages]
         if page.next is None:
             break
-        span = SearchSpan(0, None, messages.QueueOffset.parse(page.next))
+        span = SearchSpan(0, None, messages.MessagePosition.parse(page.next))
     assert sorted(found) == sorted(places)
     assert page.next is None
 

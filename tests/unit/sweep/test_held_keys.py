@@ -7,7 +7,7 @@ import pytest
 from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled
+from hourwheel.model.pulls import Pull
 from tests.support import Bench
 
 
@@ -24,7 +24,7 @@ def held() -> Bench:
     return bench
 
 
-def one(bench: Bench) -> Pulled:
+def one(bench: Bench) -> Pull:
     (pull,) = bench.pull(1)
     return pull
 

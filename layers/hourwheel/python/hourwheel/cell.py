@@ -38,12 +38,11 @@ from hourwheel.push.waking import start_free
 from hourwheel.queueing.broadcast import BroadcastDeadLetters
 from hourwheel.queueing.consumers import ConsumerState, SeenPulls
 from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.decisions import KeyDecision
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
 from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.peek import PeekStart, peek
 from hourwheel.queueing.produce import produce, produce_many
 from hourwheel.queueing.pull import Puller
@@ -51,6 +50,7 @@ from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.records import Position
 from hourwheel.queueing.source_logs import GroupLogs
+from hourwheel.queueing.stopped_keys import KeyDecision
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.broadcast import (
     consumer_groups,
@@ -62,7 +62,7 @@ from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
-from hourwheel.trace.messages import GROUPS, QueueOffset, SearchSpan, Trace
+from hourwheel.trace.messages import GROUPS, MessagePosition, SearchSpan, Trace
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Cell:
     ends: SourceEnds = field(default_factory=SourceEnds)
     group_logs: GroupLogs = field(default_factory=GroupLogs)
     flow: FlowControl = field(default_factory=FlowControl)
-    orders: Orders = field(default_factory=Orders)
+    key_states: KeyStateCache = field(default_factory=KeyStateCache)
     pending_counts: PendingCounts = field(default_factory=PendingCounts)
     seen_pulls: SeenPulls = field(default_factory=SeenPulls)
 
@@ -86,7 +86,7 @@ class Cell:
 
     @cached_property
     def sweeper(self) -> Sweeper:
-        return Sweeper(self.context, self.registry, self.leases, self.orders)
+        return Sweeper(self.context, self.registry, self.leases, self.key_states)
 
     @cached_property
     def routes(self) -> Routes:
@@ -108,7 +108,9 @@ class Cell:
 
     @property
     def _progress(self) -> GroupProgress:
-        return GroupProgress(self.registry, self.leases, self.flow, self.orders, self.pending_counts, self.seen_pulls)
+        return GroupProgress(
+            self.registry, self.leases, self.flow, self.key_states, self.pending_counts, self.seen_pulls
+        )
 
     @cached_property
     def secret(self) -> bytes:
@@ -123,7 +125,7 @@ class Cell:
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
     ) -> list[SendResult]:
         """Stores a batch and returns the position of each message. Creates the subject if there is none."""
-        return self.placed(self.store_batch(subject, messages, idempotency))
+        return self.send_results(self.store_batch(subject, messages, idempotency))
 
     def store_batch(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
@@ -131,15 +133,15 @@ class Cell:
         """Stores a batch as ``produce`` does, and returns where its parts are."""
         return produce(self.context, self.registry, subject, messages, idempotency)
 
-    def placed(self, stored: StoredBatch) -> list[SendResult]:
+    def send_results(self, stored: StoredBatch) -> list[SendResult]:
         """Returns the position of each message of a stored batch."""
-        return stored.placed(self._scheduled_id)
+        return stored.send_results(self._scheduled_id)
 
     def produce_many(
         self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
     ) -> list[SendResult]:
         """Stores a batch that spans subjects and returns the position of each message. Creates missing subjects."""
-        return self.placed(self.store_many(messages, idempotency))
+        return self.send_results(self.store_many(messages, idempotency))
 
     def store_many(
         self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
@@ -219,7 +221,7 @@ class Cell:
         ]
         more = following is not None or len(members) > GROUPS
         trace = Trace(self.context, owner, members[:GROUPS], more, self._scheduled_id)
-        target = QueueOffset.parse(message)
+        target = MessagePosition.parse(message)
         if target is not None:
             return TracePage([trace.by_offset(target)], None)
         try:
@@ -294,7 +296,7 @@ class Cell:
         # No counter tells of a decision: a process that saw the key stop looks again because the seeks have changed.
         began_ms = self.registry.begin_seek(owner, member)
         try:
-            decided = sum(KeyDecision(self.orders, log, owner, keys, then).decide() for log in logs)
+            decided = sum(KeyDecision(self.key_states, log, owner, keys, then).decide() for log in logs)
         except Sealed:
             raise unknown_group(subject, group) from None
         self.registry.end_seek(owner, member, began_ms)
@@ -377,7 +379,7 @@ class Cell:
         return owner, self.registry.group(owner, name)
 
     def _puller(self, subject: str, group: str) -> Puller:
-        orders = self.orders
+        key_states = self.key_states
         return Puller(
             self.context,
             self.registry,
@@ -385,7 +387,7 @@ class Cell:
             self.ends,
             self.group_logs,
             self.flow,
-            orders,
+            key_states,
             self.secret,
             subject,
             group,

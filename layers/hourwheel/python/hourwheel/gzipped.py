@@ -24,11 +24,11 @@ def unpack(data: bytes, most: int) -> bytes:
     try:
         unpacked = unpacker.decompress(data, max_length=most + 1)
     except zlib.error as error:
-        raise ValueError(f"the body is not what gzip makes: {error}") from error
+        raise ValueError(f"the body is not valid gzip: {error}") from error
     if len(unpacked) > most:
         raise TooLong(f"the body unpacks to more than {most} bytes")
     if not unpacker.eof:
-        raise ValueError("the body is cut off before the end that gzip makes")
+        raise ValueError("the body ends before its gzip stream does")
     if unpacker.unused_data:
-        raise ValueError("the body goes on behind the end that gzip makes")
+        raise ValueError("the body has bytes after its gzip stream")
     return unpacked

@@ -2,7 +2,7 @@
 
     {subject}~{generation}/{queue}                    queue: the messages that producers sent (part 0)
     {subject}~{generation}/{queue}.{part}             queue: another part of the queue, after a move
-    {subject}~{generation}/{queue}.{part}.{turn}      queue: a part that is used again; ``turn`` counts from 1
+    {subject}~{generation}/{queue}.{part}.{number}    queue: a part that is used again, in this generation of the part
     {cell}:{...}                                      queue: a part in a cell other than the home cell
     {subject}~{generation}/retry/{group}~{number}     retry: the messages that one group tries again
     {subject}~{generation}/dead/{group}~{number}      dead: the messages that one group gave up
@@ -63,7 +63,8 @@ class Member(NamedTuple):
 
 class LogName(NamedTuple):
     """The parsed name of a log. ``subject`` is empty in the name of a schedule log, ``bucket`` in all other names.
-    Only logs of queues have a ``part``, ``turn`` and ``cell`` other than the defaults."""
+    Only logs of queues have a ``part``, ``part_generation`` and ``cell`` other than the defaults.
+    ``part_generation`` counts the uses of the part, from 1."""
 
     kind: LogKind
     subject: str = ""
@@ -72,14 +73,16 @@ class LogName(NamedTuple):
     member: Member | None = None
     bucket: str = ""
     part: int = 0
-    turn: int = 1
+    part_generation: int = 1
     cell: str = HOME
 
     @classmethod
     def of_queue(
-        cls, subject: str, generation: int, queue: int, part: int = 0, turn: int = 1, cell: str = HOME
+        cls, subject: str, generation: int, queue: int, part: int = 0, part_generation: int = 1, cell: str = HOME
     ) -> "LogName":
-        return cls(LogKind.QUEUE, subject, generation, queue=queue, part=part, turn=turn, cell=cell)
+        return cls(
+            LogKind.QUEUE, subject, generation, queue=queue, part=part, part_generation=part_generation, cell=cell
+        )
 
     @classmethod
     def of_retries(cls, subject: str, generation: int, member: Member) -> "LogName":
@@ -107,8 +110,14 @@ class LogName(NamedTuple):
             return SCHEDULE_PREFIX + self.bucket
         owner = f"{self.subject}~{self.generation}"
         if self.kind is LogKind.QUEUE:
-            turn = f".{self.part}.{self.turn}" if self.turn > 1 else f".{self.part}" if self.part else ""
-            return f"{self.cell and self.cell + ':'}{owner}/{self.queue}{turn}"
+            suffix = (
+                f".{self.part}.{self.part_generation}"
+                if self.part_generation > 1
+                else f".{self.part}"
+                if self.part
+                else ""
+            )
+            return f"{self.cell and self.cell + ':'}{owner}/{self.queue}{suffix}"
         if self.kind is LogKind.ORPHAN:
             return f"{owner}/dead"
         return f"{owner}/{self.kind}/{self.member}"
@@ -127,9 +136,11 @@ def _parse(text: str) -> LogName:
     match = _LOG.fullmatch(text)
     if match is None:
         raise Corrupt(f"{text!r} is not the name of a log")
-    cell, subject, generation, queue, part, turn, retrying, dead = match.groups()
+    cell, subject, generation, queue, part, part_generation, retrying, dead = match.groups()
     if queue is not None:
-        return LogName.of_queue(subject, int(generation), int(queue), int(part or 0), int(turn or 1), cell or HOME)
+        return LogName.of_queue(
+            subject, int(generation), int(queue), int(part or 0), int(part_generation or 1), cell or HOME
+        )
     if cell is not None:
         raise Corrupt(f"{text!r} is not the name of a log")
     if retrying is not None:

@@ -73,7 +73,7 @@ _PATTERN = re.compile(r"Expected `[^`]*` matching regex (?P<pattern>.*)", re.DOT
 _MEMBER = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _SIGNS = {">=": "at least", "<=": "at most", "==": "exactly", ">": "more than", "<": "less than"}
 
-_PACKED_FAULTS: dict[type[Exception], str] = {
+_MSGPACK_FAULTS: dict[type[Exception], str] = {
     UnicodeDecodeError: " whose texts are UTF-8",
     RecursionError: " of a sensible depth",
 }
@@ -101,7 +101,7 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, noun: str = "the bo
         raise not_json(data, str(error), noun) from None
 
 
-def decode_packed(decoder: msgspec.msgpack.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
+def decode_msgpack(decoder: msgspec.msgpack.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
     """Decodes a value from msgpack, as ``decode`` does from JSON. Raises ``Rejected``."""
     try:
         return decoder.decode(data)
@@ -110,7 +110,7 @@ def decode_packed(decoder: msgspec.msgpack.Decoder[T], data: bytes, *, noun: str
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if not data:
             raise Rejected("msgpack-invalid", f"{noun} is empty: send a map") from None
-        what = _PACKED_FAULTS.get(type(error), _place_in_json(str(error)))
+        what = _MSGPACK_FAULTS.get(type(error), _place_in_json(str(error)))
         raise Rejected("msgpack-invalid", f"{noun} is not msgpack{what}: send one map, and nothing after it") from None
 
 

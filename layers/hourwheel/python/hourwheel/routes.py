@@ -20,14 +20,14 @@ MAX_MAPPINGS = 16
 
 class Mapping(msgspec.Struct, array_like=True, frozen=True):
     """The offsets from ``start`` up to ``end`` (None: open) of a queue, and the log that holds them: part ``part`` of
-    the queue in ``cell``, used for the ``turn``-th time. A closed log has ``rows`` rows. ``epoch`` is that of the route
-    that added the mapping. The number of queues was constant during an ``era``: the messages of a key in an
-    earlier era, in whichever queue, come before those of a later one."""
+    the queue in ``cell``. ``part_generation`` counts the uses of the part, from 1. A closed log has ``rows`` rows.
+    ``epoch`` is that of the route that added the mapping. The number of queues was constant during an ``era``: the
+    messages of a key in an earlier era, in whichever queue, come before those of a later one."""
 
     start: int = 0
     cell: str = HOME
     part: int = 0
-    turn: int = 1
+    part_generation: int = 1
     end: int | None = None
     state: MappingState = "normal"
     epoch: int = 0
@@ -37,7 +37,7 @@ class Mapping(msgspec.Struct, array_like=True, frozen=True):
     @property
     def first(self) -> bool:
         """Returns whether this is the log that a queue has before its first move."""
-        return self.part == 0 and self.turn == 1 and self.cell == HOME
+        return self.part == 0 and self.part_generation == 1 and self.cell == HOME
 
 
 FIRST = Mapping()
@@ -62,7 +62,7 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
         """Returns the log that takes over from the last mapping: an expired part in the cell, or a new one."""
         for mapping in self.mappings:
             if mapping.state == "expired" and mapping.cell == cell:
-                return MoveTarget(queue, cell, mapping.part, mapping.turn + 1)
+                return MoveTarget(queue, cell, mapping.part, mapping.part_generation + 1)
         return MoveTarget(queue, cell, self.parts, 1)
 
     def continued(self, target: "MoveTarget", end: int, *, rows: int, epoch: int, era: int) -> "Route":
@@ -71,14 +71,18 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
         state: MappingState = "read_only" if rows else "expired"
         closed = msgspec.structs.replace(self.last, end=end, state=state, rows=rows)
         kept = [mapping for mapping in (*self.mappings[:-1], closed) if not target.replaces(mapping)]
-        added = Mapping(start=end, cell=target.cell, part=target.part, turn=target.turn, epoch=epoch, era=era)
+        added = Mapping(
+            start=end, cell=target.cell, part=target.part, part_generation=target.part_generation, epoch=epoch, era=era
+        )
         return Route((*kept, added), max(self.parts, target.part + 1))
 
     def spent(self, target: "MoveTarget") -> "Route":
         """Returns the route after the target was given up: its name is not used again, since its counter may have
         begun."""
         mappings = tuple(
-            msgspec.structs.replace(mapping, turn=target.turn) if target.replaces(mapping) else mapping
+            msgspec.structs.replace(mapping, part_generation=target.part_generation)
+            if target.replaces(mapping)
+            else mapping
             for mapping in self.mappings
         )
         return Route(mappings, max(self.parts, target.part + 1))
@@ -97,7 +101,7 @@ class MoveTarget(msgspec.Struct, array_like=True, frozen=True):
     queue: int
     cell: str
     part: int
-    turn: int
+    part_generation: int
 
     def replaces(self, mapping: Mapping) -> bool:
         """Returns whether the target uses the part of this expired mapping again."""

@@ -23,7 +23,7 @@ from hourwheel.model.messages import Message
 
 
 @dataclass(frozen=True)
-class Delivery:
+class PushDelivery:
     """A batch for a target. ``secrets`` sign a delivery over HTTPS; the first secret is the current one."""
 
     subject: str
@@ -42,9 +42,9 @@ class Delivery:
     def encoded(self) -> bytes:
         return _encoder.encode(_DeliveryBody(self.id, self.subject, self.group, self.queue, self.messages))
 
-    def part(self, messages: Sequence[Message]) -> "Delivery":
+    def part(self, messages: Sequence[Message]) -> "PushDelivery":
         """Returns a delivery of only these messages of the batch."""
-        return Delivery(self.subject, self.group, self.queue, messages, self.secrets)
+        return PushDelivery(self.subject, self.group, self.queue, messages, self.secrets)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Targets(Protocol):
         """Raises ``Rejected`` for a target to which this deployment may not, or cannot, deliver."""
         ...
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         """Delivers within about ``target.timeout_seconds``. Never raises: the outcome states every failure of the
         target."""
         ...
@@ -92,16 +92,18 @@ class NoTargets:
     """Refuses all targets: the deployment does not push."""
 
     def check(self, target: PushTarget) -> None:
-        raise Rejected("field-invalid", "nothing is pushed here: leave push out, and pull", field="push")
+        raise Rejected(
+            "field-invalid", "this server does not push: leave push out, and pull the messages", field="push"
+        )
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         return unreached("nothing is pushed here")
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
         return unreached("nothing is pushed here")
 
 
-def failure(delivery: Delivery, error: str) -> Outcome:
+def failure(delivery: PushDelivery, error: str) -> Outcome:
     """Returns the outcome of a delivery that failed as a whole and counts as an attempt of each message."""
     return Outcome(failed=frozenset(range(len(delivery.messages))), error=error)
 
@@ -111,7 +113,7 @@ def unreached(error: str, retry_after_seconds: float = 0.0, *, answered: bool = 
     return Outcome(error=error, unreached=True, answered=answered, retry_after_seconds=retry_after_seconds)
 
 
-def answered(delivery: Delivery, data: bytes) -> Outcome:
+def answered(delivery: PushDelivery, data: bytes) -> Outcome:
     """Returns the outcome that the answer of a target states. Only a JSON object can name failures: an empty answer,
     "OK", a number or a page means success. An answer that begins like an object must be one."""
     data = data.removeprefix(codecs.BOM_UTF8).lstrip()
@@ -126,7 +128,7 @@ def answered(delivery: Delivery, data: bytes) -> Outcome:
     return named(delivery, [entry.identifier for entry in answer.failures])
 
 
-def named(delivery: Delivery, ids: Iterable[str]) -> Outcome:
+def named(delivery: PushDelivery, ids: Iterable[str]) -> Outcome:
     """Returns the outcome of a delivery whose messages with these ids failed; every message failed if an id is not in
     the batch."""
     named_ids = set(ids)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from hourwheel.embedded.http.answers import Answer
-from hourwheel.embedded.http.connection import Begin
+from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request
 from tests.unit.embedded.http.talking import Client, post, quick, said, statuses
@@ -25,7 +25,7 @@ def later(request: Request, reply: Callable[[Answer], None]) -> None:
 
 
 @pytest.mark.parametrize("begin", [at_once, later])
-def test_thousands_of_requests_that_were_sent_ahead_are_answered_in_order(begin: Begin) -> None:
+def test_thousands_of_requests_that_were_sent_ahead_are_answered_in_order(begin: Answerer) -> None:
     async def talk(client: Client) -> bytes:
         requests = [post("/", f"{number:04d}") for number in range(3_000)]
         await client.send(b"".join([*requests, post("/", "last", LAST)]))
@@ -95,7 +95,7 @@ def test_a_head_that_was_seen_is_not_parsed_again() -> None:
 @pytest.mark.parametrize("begin", [at_once, later])
 @pytest.mark.parametrize("count", [2, 3, 4, 50])
 def test_requests_that_were_sent_ahead_by_a_client_that_has_ended_its_side_are_answered(
-    begin: Begin, count: int
+    begin: Answerer, count: int
 ) -> None:
     async def talk(client: Client) -> bytes:
         client.writer.write(b"".join(post("/", f"{number:02d}") for number in range(count)))
@@ -106,10 +106,10 @@ def test_requests_that_were_sent_ahead_by_a_client_that_has_ended_its_side_are_a
 
 
 @pytest.mark.parametrize("begin", [at_once, None])
-def test_the_request_of_a_connection_that_has_ended_takes_no_memory(begin: Begin | None) -> None:
+def test_the_request_of_a_connection_that_has_ended_takes_no_memory(begin: Answerer | None) -> None:
     requests: list[weakref.ref[Request]] = []
 
-    def plan(request: Request) -> Begin | None:
+    def plan(request: Request) -> Answerer | None:
         requests.append(weakref.ref(request))
         return begin
 

@@ -27,7 +27,7 @@ from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import DONE, Delivery, Outcome, answered, failure, unreached
+from hourwheel.targets import DONE, Outcome, PushDelivery, answered, failure, unreached
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
@@ -105,7 +105,7 @@ class _Refusal(NamedTuple):
     passing: bool
 
 
-Send = Callable[[Delivery, Sequence[str]], list[_Refusal]]
+Send = Callable[[PushDelivery, Sequence[str]], list[_Refusal]]
 
 
 class AwsTargets:
@@ -137,7 +137,7 @@ class AwsTargets:
                 field="push.arn",
             )
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         if target.kind == "https":
             return self._webhooks.deliver(target, delivery)
         deliver = {"lambda": self._invoke, "sqs": self._send, "eventbridge": self._publish}[target.kind]
@@ -150,11 +150,11 @@ class AwsTargets:
             refused = self._put(target, AVAILABLE_EVENT, [detail])
             return unreached(refused[0].code) if refused else DONE
 
-        outcome = _asked(Delivery(subject, group, 0, ()), put)
+        outcome = _asked(PushDelivery(subject, group, 0, ()), put)
         # An announcement has no message whose attempt could count: one that may be lost is repeated after a pause.
         return outcome if outcome == DONE else unreached(outcome.error)
 
-    def _invoke(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def _invoke(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         payload = delivery.encoded()
         if len(payload) > _FUNCTION_BYTES:
             return Outcome(too_large=True, error=f"a function takes {_FUNCTION_BYTES} bytes at most")
@@ -165,14 +165,14 @@ class AwsTargets:
             return failure(delivery, f"the function failed: {data[:200].decode(errors='replace')}")
         return answered(delivery, data)
 
-    def _send(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def _send(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         queues: SQSClient = self._client("sqs", target, _READ_SECONDS)
         match = _ARNS["sqs"].fullmatch(target.address)
         assert match is not None
         queue = f"{queues.meta.endpoint_url}/{match['account']}/{match['queue']}"
         fifo = queue.endswith(".fifo")
 
-        def send(part: Delivery, texts: Sequence[str]) -> list[_Refusal]:
+        def send(part: PushDelivery, texts: Sequence[str]) -> list[_Refusal]:
             entries: Any = [
                 {"Id": str(index), "MessageBody": text, **(_ordered(part, index) if fifo else {})}
                 for index, text in enumerate(texts)
@@ -185,8 +185,8 @@ class AwsTargets:
 
         return _in_chunks(delivery, _QUEUE_BYTES, target.timeout_seconds, send)
 
-    def _publish(self, target: PushTarget, delivery: Delivery) -> Outcome:
-        def put(part: Delivery, texts: Sequence[str]) -> list[_Refusal]:
+    def _publish(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
+        def put(part: PushDelivery, texts: Sequence[str]) -> list[_Refusal]:
             return self._put(target, MESSAGE_EVENT, texts)
 
         return _in_chunks(delivery, _BUS_BYTES, target.timeout_seconds, put)
@@ -218,7 +218,7 @@ class AwsTargets:
             return self._clients[key]
 
 
-def _ordered(delivery: Delivery, index: int) -> dict[str, str]:
+def _ordered(delivery: PushDelivery, index: int) -> dict[str, str]:
     """Returns the names by which a FIFO queue keeps the messages of a key in order and drops repeats."""
     message = delivery.messages[index]
     key = message.key or f"queue-{message.queue}"
@@ -227,7 +227,7 @@ def _ordered(delivery: Delivery, index: int) -> dict[str, str]:
     return {"MessageGroupId": name, "MessageDeduplicationId": delivery.part([message]).id}
 
 
-def _asked(delivery: Delivery, call: Callable[[], Outcome]) -> Outcome:
+def _asked(delivery: PushDelivery, call: Callable[[], Outcome]) -> Outcome:
     """Returns the outcome of a call. After a lost answer, when the target may have the messages, all of them failed."""
     try:
         return call()
@@ -243,7 +243,7 @@ def _asked(delivery: Delivery, call: Callable[[], Outcome]) -> Outcome:
         return unreached(str(error))
 
 
-def _in_chunks(delivery: Delivery, limit: int, seconds: float, send: Send) -> Outcome:
+def _in_chunks(delivery: PushDelivery, limit: int, seconds: float, send: Send) -> Outcome:
     """Sends each message as an entry of its own, several in a call. ``send`` makes a call and returns the entries that
     were refused. Begins no call after ``seconds``: the messages that are left stay untouched."""
     until = monotonic() + seconds
@@ -268,7 +268,7 @@ def _in_chunks(delivery: Delivery, limit: int, seconds: float, send: Send) -> Ou
     return Outcome(failed=frozenset(failed), dead=dead, untouched=frozenset(untouched), error=error)
 
 
-def _sent(part: Delivery, texts: Sequence[str], send: Send) -> Outcome:
+def _sent(part: PushDelivery, texts: Sequence[str], send: Send) -> Outcome:
     def call() -> Outcome:
         refused = send(part, texts)
         codes = ", ".join(sorted({refusal.code for refusal in refused}))

@@ -27,7 +27,7 @@ from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
 from hourwheel.ports import Clock
 from hourwheel.signatures import signed_headers
-from hourwheel.targets import Delivery, Outcome, answered, failure, unreached
+from hourwheel.targets import Outcome, PushDelivery, answered, failure, unreached
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -113,7 +113,7 @@ class Webhooks:
         except (Forbidden, ValueError) as error:
             raise Rejected("field-invalid", f"push.url: {error}", field="push.url") from None
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         deadline = monotonic() + target.timeout_seconds
         try:
             parts = self._parts(target.address)
@@ -145,7 +145,7 @@ class Webhooks:
         if parts.fragment:
             raise ValueError("a URL for deliveries has no fragment")
         if parts.port == 0:  # reading the port raises ``ValueError`` if it is no number
-            raise ValueError("port 0 is none")
+            raise ValueError("port 0 is not a port")
         literal = _literal(parts)
         if literal is None and (not _NAME.fullmatch(parts.hostname) or _NUMBER.fullmatch(parts.hostname)):
             raise ValueError(f"{parts.hostname[:100]!r} is no host: a name without a dot at its end, or an IP address")
@@ -212,7 +212,7 @@ def _literal(parts: SplitResult) -> Address | None:
     host = parts.hostname or ""
     if ":" in host or "[" in parts.netloc:
         if "%" in host:
-            raise ValueError("an address of this machine's own links (%) is not reached from here")
+            raise ValueError("an address with a zone (%) belongs to a link of this machine: give a public address")
         return ip_address(host)
     try:
         return ip_address(host)
@@ -276,7 +276,7 @@ def _exchange(
         return answer, data
 
 
-def _outcome(delivery: Delivery, answer: _TimedAnswer, data: bytes) -> Outcome:
+def _outcome(delivery: PushDelivery, answer: _TimedAnswer, data: bytes) -> Outcome:
     status = answer.status
     if status in _BUSY:
         wait_seconds = _seconds(answer.headers.get("retry-after"))

@@ -10,7 +10,7 @@ from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.pulls import Settlement, SettleRequest, SettleResult
-from hourwheel.queueing.settle import decide
+from hourwheel.queueing.parsed_settlements import parse_settlement
 
 _decoder = RequestReader(SettleRequest)
 
@@ -35,6 +35,6 @@ def check_settlements(settlements: Sequence[Settlement]) -> None:
         if settlement.ack is settlement.retry is settlement.release is settlement.dead is None:
             continue
         try:
-            decide(settlement, BATCH_MESSAGES)
+            parse_settlement(settlement, BATCH_MESSAGES)
         except Rejected as error:
             raise Rejected(error.slug, str(error), field=f"settle[{index}].{error.field}") from None

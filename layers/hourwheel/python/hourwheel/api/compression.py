@@ -15,7 +15,7 @@ _WORTHWHILE_BYTES = 4_096  # below, compression saves too little traffic
 _ACCEPTED = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?P<weight>[01](?:\.\d{0,3})?)\s*)?(?:,|$)", re.IGNORECASE)
 
 
-def packed(event: Event, response: Response) -> Response:
+def compressed(event: Event, response: Response) -> Response:
     """Returns the response as Lambda takes it: compressed, where the client accepts gzip and base64 makes it shorter,
     and bytes as base64."""
     body: str | bytes = response.get("body") or ""
@@ -25,12 +25,12 @@ def packed(event: Event, response: Response) -> Response:
     if len(body) < _WORTHWHILE_BYTES or not _accepts(event):
         return plain
     data = body.encode() if isinstance(body, str) else body
-    compressed = gzipped.pack(data)
+    gzip = gzipped.pack(data)
     # Base64 encodes three bytes as four. Bytes become base64 in any case.
-    if 4 * len(compressed) >= (3 if isinstance(body, str) else 4) * len(data):
+    if 4 * len(gzip) >= (3 if isinstance(body, str) else 4) * len(data):
         return plain
     headers = {**response["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}
-    return {**response, "headers": headers, "body": b64encode(compressed).decode(), "isBase64Encoded": True}
+    return {**response, "headers": headers, "body": b64encode(gzip).decode(), "isBase64Encoded": True}
 
 
 def _accepts(event: Event) -> bool:

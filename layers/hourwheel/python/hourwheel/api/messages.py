@@ -8,7 +8,7 @@ from hourwheel.errors import Rejected
 from hourwheel.model.fields import check_name
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.times import parse_rfc3339
-from hourwheel.trace.messages import QueueOffset, SearchSpan
+from hourwheel.trace.messages import MessagePosition, SearchSpan
 from hourwheel.trace.scheduled import BucketRow
 
 _LONGEST_NUMBER = 5
@@ -33,9 +33,9 @@ def trace(cell: Cell, event: Event) -> Response:
     return ok(cell.trace(subject, message, SearchSpan(since_ms, until_ms, after), query.group))
 
 
-def _search_start(text: str) -> QueueOffset | BucketRow:
+def _search_start(text: str) -> MessagePosition | BucketRow:
     """Returns the position at which a search goes on. Raises ``Rejected`` for any other text."""
-    start = QueueOffset.parse(text) or BucketRow.parse(text)
+    start = MessagePosition.parse(text) or BucketRow.parse(text)
     if start is None:
         raise Rejected("field-invalid", f"after is next of the page before, got {text!r}", field="after")
     return start
@@ -44,5 +44,5 @@ def _search_start(text: str) -> QueueOffset | BucketRow:
 def queue_number(text: str) -> int:
     """Returns the number that the text of a path names. Raises ``Rejected`` for any other text."""
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
-        raise Rejected("field-invalid", f"queue is a number from 0 on, got {text[:40]!r}", field="queue")
+        raise Rejected("field-invalid", f"queue must be a number from 0 on, got {text[:40]!r}", field="queue")
     return int(text)

@@ -21,8 +21,8 @@ TITLES = {
     "msgpack-invalid": "The body is not msgpack",
     "field-invalid": "A field is wrong",
     "name-invalid": "A name is wrong",
-    "receipt-invalid": "A receipt is not ours",
-    "scheduled-id-invalid": "The id of a delayed message is not ours",
+    "receipt-invalid": "A receipt was not issued to this group",
+    "scheduled-id-invalid": "A scheduled id was not issued by this deployment",
     "delay-too-long": "A delay is too long",
     "http-invalid": "The request is not HTTP",
     "token-missing": "A token is needed",
@@ -37,7 +37,7 @@ TITLES = {
     "push-unknown": "The group has no target",
     "message-unknown": "No such message",
     "dead-letter-unknown": "No such dead letter",
-    "scheduled-unknown": "Nothing is known of this delayed message any more",
+    "scheduled-unknown": "The delayed message is no longer known",
     "origin-forbidden": "Requests of web pages are not answered",
     "subject-deleted": "A subject of the batch was deleted",
     "subject-read-only": "The subject is read-only",
@@ -47,29 +47,29 @@ TITLES = {
     "idempotency-key-reused": "The idempotency key came with other content",
     "sequence-passed": "A batch with a later sequence came before",
     "sequence-undecided": "Whether the batch was stored is no longer known",
-    "setting-fixed": "The setting cannot be changed so",
-    "changed-meanwhile": "It was changed meanwhile",
+    "setting-fixed": "The setting cannot take this value any more",
+    "changed-meanwhile": "The subject or group was changed meanwhile",
     "cell-state": "The cell takes no queues",
     "cell-in-use": "The cell is in use",
     "cell-foreign": "The storage belongs to another deployment",
-    "cell-home": "The home cell stays as it is",
-    "queue-there": "The queue is there already",
+    "cell-home": "The home cell cannot be drained or removed",
+    "queue-there": "The queue is in this cell already",
     "route-changed": "Somebody else changed the route",
-    "route-full": "The queue has as many parts as it may",
-    "too-many-subjects": "There are as many subjects as may be",
-    "too-many-groups": "The subject has as many groups as it may",
-    "too-many-consumers": "The group has as many consumers as it may",
+    "route-full": "The queue has too many parts",
+    "too-many-subjects": "The number of subjects has reached its limit",
+    "too-many-groups": "The number of groups has reached its limit",
+    "too-many-consumers": "The number of consumers has reached its limit",
     "too-many-requests": "Too many requests",
     "headers-too-large": "The headers are too large",
     "message-too-large": "A message is too large",
     "batch-too-large": "The batch is too large",
     "request-too-large": "The request is too large",
     "encoding-unknown": "The encoding of the body is unknown",
-    "encoding-invalid": "The body is not what its encoding makes",
-    "internal": "A fault of ours",
-    "server-busy": "The server has as many connections as it may",
+    "encoding-invalid": "The body cannot be decompressed",
+    "internal": "A fault of the server",
+    "server-busy": "The number of connections has reached its limit",
     "unavailable": "The storage did not answer in time",
-    "storage-full": "No room is left",
+    "storage-full": "The server's volume is full",
     "not-ready": "Nothing can be stored now",
 }
 
@@ -82,7 +82,7 @@ class StaleReceipts(Conflict):
     def __init__(self, results: object) -> None:
         super().__init__(
             "receipt-stale",
-            "no receipt is the current one: the leases ended, or the pulls were settled otherwise; nothing was changed",
+            "every receipt is stale: its lease ended, or its pull was settled in another way; nothing was changed",
         )
         self.results = results
 
@@ -128,12 +128,19 @@ def problem_of(error: Exception, instance: str) -> Response:
             detail = f"{error}; {detail}"
         return problem(503, "unavailable", detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
-        detail = "what the request names was deleted or made anew meanwhile: look again, then send it again"
+        detail = (
+            "a subject or group of the request was deleted or made anew meanwhile: look it up, then repeat the request"
+        )
         return problem(409, "changed-meanwhile", detail, instance=instance)
     if isinstance(error, StorageFull):
-        detail = "no room is left on the server's volume, nothing was stored: make room, then send the request again"
+        detail = "the server's volume is full and nothing was stored: free some space, then send the request again"
         return problem(507, "storage-full", detail, instance=instance)
-    return problem(500, "internal", "a fault of ours: the server's log has the correlation id", instance=instance)
+    return problem(
+        500,
+        "internal",
+        "a fault of the server: its log has the error under the correlation id in instance",
+        instance=instance,
+    )
 
 
 def is_fault(error: Exception) -> bool:

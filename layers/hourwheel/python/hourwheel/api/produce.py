@@ -8,7 +8,7 @@ import msgspec
 
 from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.api.requests import body_of, check_values, path_name
-from hourwheel.api.wire import RequestReader, accepts_packed, answer, is_packed
+from hourwheel.api.wire import RequestReader, accepts_msgpack, answer, is_msgpack
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected, TooLarge
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES, check_name
@@ -62,19 +62,19 @@ def _produce_many(cell: Cell, event: Event) -> Response:
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
     stored = cell.store_many(request.messages, _idempotency(request, data))
-    return answer(event, ProduceResult(cell.placed(stored)))
+    return answer(event, ProduceResult(cell.send_results(stored)))
 
 
 def _answer(cell: Cell, event: Event, stored: StoredBatch) -> Response:
-    compact = stored.compact() if accepts_packed(event) else None
-    return answer(event, ProduceResult(cell.placed(stored)) if compact is None else compact)
+    compact = stored.compact() if accepts_msgpack(event) else None
+    return answer(event, ProduceResult(cell.send_results(stored)) if compact is None else compact)
 
 
 def _decoded(decoder: RequestReader[T], event: Event, data: bytes) -> T:
-    if not is_packed(event):
-        return decoder.decode(_counted(data), packed=False)
+    if not is_msgpack(event):
+        return decoder.decode(_counted(data), msgpack=False)
     try:
-        return decoder.decode(data, packed=True)
+        return decoder.decode(data, msgpack=True)
     except Rejected as error:
         if error.field == "messages" and "at most" in str(error):
             what = f"a batch holds at most {BATCH_MESSAGES} messages, this one holds more: split it"

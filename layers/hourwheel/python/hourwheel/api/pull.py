@@ -8,10 +8,10 @@ from hourwheel.answer_size import LAMBDA_BYTES, answerable, nested_bytes
 from hourwheel.api.ack import check_settlements
 from hourwheel.api.events import Event, Invocation, Response, answered
 from hourwheel.api.requests import path_name
-from hourwheel.api.wire import RequestReader, accepts_packed, packed_answer
+from hourwheel.api.wire import RequestReader, accepts_msgpack, msgpack_answer
 from hourwheel.cell import Cell
 from hourwheel.model.fields import check_name
-from hourwheel.model.pulls import CompactPullResult, Pulled, PullRequest, PullResult, Settlement
+from hourwheel.model.pulls import CompactPullResult, Pull, PullRequest, PullResult, Settlement
 from hourwheel.queueing.message_blocks import messages_in
 
 _logger = logging.getLogger("hourwheel")
@@ -36,14 +36,14 @@ def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
     if context is not None:
         left_seconds = context.get_remaining_time_in_millis() / 1_000 - _ANSWER_SECONDS
         request.wait_seconds = max(0.0, min(request.wait_seconds, left_seconds))
-    if not accepts_packed(event):
+    if not accepts_msgpack(event):
         return _answered(cell, subject, group, cell.pull(subject, group, request))
     result = cell.pull_blocks(subject, group, request)
     data = _packer.encode(result)
     # Lambda takes bytes as base64, which has four bytes for three: JSON fits where that does not.
     if context is not None and 4 * len(data) > 3 * _MOST_BYTES:
         return _answered(cell, subject, group, _as_messages(result))
-    return packed_answer(data)
+    return msgpack_answer(data)
 
 
 def _answered(cell: Cell, subject: str, group: str, result: PullResult) -> Response:
@@ -56,7 +56,7 @@ def _answered(cell: Cell, subject: str, group: str, result: PullResult) -> Respo
 
 def _as_messages(result: CompactPullResult) -> PullResult:
     pulls = [
-        Pulled(
+        Pull(
             pulled.receipt,
             pulled.queue,
             pulled.lease_until,

@@ -42,14 +42,14 @@ def body_of(event: Event) -> bytes:
     if len(data) > REQUEST_BYTES:
         raise too_large_request()
     encoding = (event.get("headers") or {}).get("content-encoding")
-    return data if encoding is None else _unpacked(data, encoding.strip().lower())
+    return data if encoding is None else _decompressed(data, encoding.strip().lower())
 
 
 def _bytes_of(body: str, *, encoded: bool) -> bytes:
     return b64decode(body, validate=True) if encoded else body.encode()
 
 
-def _unpacked(data: bytes, encoding: str) -> bytes:
+def _decompressed(data: bytes, encoding: str) -> bytes:
     """Returns the decompressed body. Raises ``UnknownEncoding``, ``TooLarge`` or ``Rejected``."""
     # A gateway may have decompressed the body and left the header.
     if encoding in ("identity", "") or (encoding == "gzip" and not data.startswith(gzipped.MAGIC)):

@@ -17,7 +17,7 @@ from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.api.boundary import Boundary, log_line
-from hourwheel.api.compression import packed
+from hourwheel.api.compression import compressed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
@@ -214,7 +214,7 @@ class Services:
 
     def http_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
         """Returns a handler for requests, which answers every error with a problem document."""
-        return self._handler(lambda event, context: packed(event, self.boundary.answer(function, event, context)))
+        return self._handler(lambda event, context: compressed(event, self.boundary.answer(function, event, context)))
 
     def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
         """Returns a handler for scheduled calls, whose errors fail the invocation: AWS then counts and retries it."""

@@ -11,7 +11,7 @@ import msgspec
 
 from hourwheel.api.events import Event, Response, answered
 from hourwheel.api.requests import body_of
-from hourwheel.misfits import decode, decode_packed
+from hourwheel.misfits import decode, decode_msgpack
 
 T = TypeVar("T")
 
@@ -29,26 +29,26 @@ _encoder = msgspec.msgpack.Encoder()
 class RequestReader(Generic[T]):
     """Decodes the requests of one route, in either form."""
 
-    def __init__(self, kind: type[T], packed_kind: type[T] | None = None) -> None:
+    def __init__(self, kind: type[T], msgpack_kind: type[T] | None = None) -> None:
         self._json = msgspec.json.Decoder(kind)
-        self._packed = msgspec.msgpack.Decoder(packed_kind or kind)
+        self._msgpack = msgspec.msgpack.Decoder(msgpack_kind or kind)
 
-    def decode(self, data: bytes, *, packed: bool) -> T:
+    def decode(self, data: bytes, *, msgpack: bool) -> T:
         """Decodes a body. Raises ``Rejected``."""
-        return decode_packed(self._packed, data) if packed else decode(self._json, data)
+        return decode_msgpack(self._msgpack, data) if msgpack else decode(self._json, data)
 
     def read(self, event: Event) -> T:
         """Decodes the body of a request. Raises ``Rejected``."""
-        return self.decode(body_of(event), packed=is_packed(event))
+        return self.decode(body_of(event), msgpack=is_msgpack(event))
 
 
-def is_packed(event: Event) -> bool:
+def is_msgpack(event: Event) -> bool:
     """Returns whether the body of a request is msgpack."""
     kind = (event.get("headers") or {}).get("content-type")
     return kind is not None and (kind == MSGPACK or kind.partition(";")[0].strip().lower() == MSGPACK)
 
 
-def accepts_packed(event: Event) -> bool:
+def accepts_msgpack(event: Event) -> bool:
     """Returns whether the client takes an answer as msgpack."""
     accepted = (event.get("headers") or {}).get("accept")
     if accepted is None or accepted == MSGPACK:
@@ -59,9 +59,9 @@ def accepts_packed(event: Event) -> bool:
 
 def answer(event: Event, value: object) -> Response:
     """Returns a response of status 200 in the form that the client accepts."""
-    return packed_answer(_encoder.encode(value)) if accepts_packed(event) else answered(_json_encoder.encode(value))
+    return msgpack_answer(_encoder.encode(value)) if accepts_msgpack(event) else answered(_json_encoder.encode(value))
 
 
-def packed_answer(data: bytes) -> Response:
+def msgpack_answer(data: bytes) -> Response:
     """Returns a response of status 200 whose body is this msgpack. Lambda needs base64: see ``for_lambda``."""
     return {"statusCode": 200, "headers": _HEADERS, "body": data}

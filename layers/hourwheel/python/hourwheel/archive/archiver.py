@@ -70,7 +70,7 @@ class _CommitRows:
 
 
 @dataclass
-class _Run:
+class _ArchiverRun:
     """``own_pass``: a pass that ends now began in this run. ``listed``: the subjects and groups of the pass that
     began at ``pass_ms``, which may be another archiver's."""
 
@@ -113,8 +113,8 @@ class Archiver:
         ``after_commit`` after each commit. Raises ``Conflict`` when archive and store do not belong together, or when
         a rebuild of the store has not ended."""
         if unfinished(self.context):
-            raise Conflict("store-rebuilding", "the store is half rebuilt: end that first")
-        run = _Run(until_ms)
+            raise Conflict("store-rebuilding", "the store is half rebuilt: finish the rebuild first")
+        run = _ArchiverRun(until_ms)
         self._cells_out.clear()
         while self._commit(run) and not run.report.complete and self.context.clock.now_ms() < until_ms:
             after_commit()
@@ -122,7 +122,7 @@ class Archiver:
         run.report.cells_out = sorted(self._cells_out)
         return run.report
 
-    def _commit(self, run: _Run) -> bool:
+    def _commit(self, run: _ArchiverRun) -> bool:
         """Commits once, if there is anything to archive. Returns whether to go on."""
         # An archiver that crashed between its manifest and its watermarks has left the watermarks behind.
         head = catch_up(self.context, self.archive)

@@ -41,8 +41,8 @@ from hourwheel.logs.rows import filler
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Cells, Key, Table
-from hourwheel.queueing.order_state import OrderState
-from hourwheel.queueing.orders import snapshot_record
+from hourwheel.queueing.key_state_cache import snapshot_record
+from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
@@ -129,7 +129,7 @@ def _begun(
     # A name for each commit: an archive with a commit each minute has 50 MB of names after a year.
     names = archive.list(PREFIX)
     if not names:
-        raise NotFound("archive-empty", "the archive has no manifest: is this where it is?")
+        raise NotFound("archive-empty", "the archive has no manifest: look at its location")
     end_manifest = next((i for i, name in enumerate(names) if name != manifest_key(i)), len(names))
     if end_manifest < len(names) and not skip_damaged:
         raise Corrupt(
@@ -329,7 +329,7 @@ class _Rebuild:
             if not outcome.stored:
                 raise occupied(f"the checkpoint of {partition}", following)
             if group.ordered:
-                state = self.summary.orders.get(partition) or OrderState(following, start.position, start.seq)
+                state = self.summary.key_states.get(partition) or KeyStates(following, start.position, start.seq)
                 state.row_no = following
                 snapshot = state.snapshot(value.saved_ms)
                 if not snapshot_record(log).swap(None, snapshot, token=token_of(partition, following)).stored:
@@ -361,7 +361,10 @@ class _Rebuild:
             head_before.token if head_before is not None and not head_before.value.number else None, head
         )
         if outcome.current is None or outcome.current.value != head:
-            raise Conflict("store-in-use", "the archive has been written to: nothing may run until all is rebuilt")
+            raise Conflict(
+                "store-in-use",
+                "the archive was written meanwhile: stop the server and every archiver until the rebuild has ended",
+            )
 
     def _opener(self, cell: str) -> Cells:
         """Returns what opens the cell. Raises ``NotFound`` where it was not given to this process."""
@@ -393,7 +396,10 @@ class _Rebuild:
     def _put_name(self, record: CasRecord[T], value: T) -> None:
         outcome = record.swap(None, value)
         if outcome.current is None or outcome.current.value != value:
-            raise Conflict("store-in-use", f"{record.key.sort!r} was made meanwhile: nobody may use the store yet")
+            raise Conflict(
+                "store-in-use",
+                f"{record.key.sort!r} was created meanwhile: stop every server of the store until then",
+            )
 
     @property
     def _report(self) -> Rebuilt:
@@ -416,5 +422,5 @@ class _Rebuild:
     def _save(self, value: Rebuilding) -> None:
         outcome = self.record.swap(self.current.token, value)
         if not outcome.stored or outcome.current is None:
-            raise Conflict("store-in-use", "somebody else rebuilds the store as well")
+            raise Conflict("store-in-use", "another process rebuilds the store: wait until it has ended")
         self.current = outcome.current

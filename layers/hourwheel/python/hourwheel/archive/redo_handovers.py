@@ -37,7 +37,8 @@ def token_of(log: str, row_no: int) -> bytes:
 
 def occupied(log: str, row_no: int) -> Conflict:
     return Conflict(
-        "store-in-use", f"row {row_no} of {log} holds something else: nobody else may use the store until it is rebuilt"
+        "store-in-use",
+        f"row {row_no} of {log} holds another batch: stop every server of the store until the rebuild has ended",
     )
 
 

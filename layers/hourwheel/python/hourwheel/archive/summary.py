@@ -20,7 +20,7 @@ from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
-from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.pull_log import group_parts
 from hourwheel.queueing.records import SOUGHT, Moved, Position
@@ -98,7 +98,7 @@ class ArchiveSummary:
     watermarks: dict[tuple[str, str], int] = field(default_factory=dict)
     ends: dict[str, End] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
-    orders: dict[str, OrderState] = field(default_factory=dict)
+    key_states: dict[str, KeyStates] = field(default_factory=dict)
     pending_rows: dict[str, dict[int, OrderedRow]] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
     pulled: list[UnarchivedHandover] = field(default_factory=list)
@@ -109,9 +109,9 @@ class ArchiveSummary:
         """Brings the states of ordered groups up to the rows of a manifest, which its segments hold by hours."""
         for partition, rows in self.pending_rows.items():
             for row_no, row in sorted(rows.items()):
-                state = self.orders.get(partition)
+                state = self.key_states.get(partition)
                 if state is None and row.order is not None:
-                    state = self.orders[partition] = OrderState(row_no, row.first, 0)
+                    state = self.key_states[partition] = KeyStates(row_no, row.first, 0)
                 if state is not None:
                     state.follow(row_no, row, b"")
         self.pending_rows.clear()

@@ -28,7 +28,7 @@ _LIMITS = {
 """What ``limited_by`` of an answer means to somebody at a terminal."""
 
 
-class Outcome(StrEnum):
+class ConsumeOutcome(StrEnum):
     """What becomes of the printed messages."""
 
     ACK = "ack"
@@ -48,8 +48,8 @@ def consume(
         str | None, typer.Option(help="The name of the consumer; in a broadcast group each name gets every message.")
     ] = None,
     then: Annotated[
-        Outcome, typer.Option(help="Acknowledge the printed messages, retry them, or make them dead letters.")
-    ] = Outcome.ACK,
+        ConsumeOutcome, typer.Option(help="Acknowledge the printed messages, retry them, or make them dead letters.")
+    ] = ConsumeOutcome.ACK,
     delay: Annotated[
         str | None,
         typer.Option(help="With --then retry: retry after this time, such as 10m, not by the group's policy."),
@@ -70,11 +70,11 @@ def consume(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _checked(delay: str | None, then: Outcome) -> Delay | None:
+def _checked(delay: str | None, then: ConsumeOutcome) -> Delay | None:
     """Returns the delay of retries. Raises ``typer.BadParameter`` for a text that is none, or without retries."""
     if delay is None:
         return None
-    if then is not Outcome.RETRY:
+    if then is not ConsumeOutcome.RETRY:
         raise typer.BadParameter("only retries have a delay: add --then retry", param_hint="--delay")
     try:
         return checked_retry_delay(seconds(delay) or 0)
@@ -85,16 +85,16 @@ def _checked(delay: str | None, then: Outcome) -> Delay | None:
 class _Settle(NamedTuple):
     """Settles pulls of which some messages were printed."""
 
-    outcome: Outcome
+    outcome: ConsumeOutcome
     delay: Delay | None
 
     def settlement(self, pull: Pull, printed: int) -> Settlement:
         """Returns the settlement of a pull: what becomes of the ``printed`` first messages. Releases the others."""
         indexes = list(range(printed))
         settlement = Settlement(receipt=pull.receipt, release=list(range(printed, len(pull.messages))) or None)
-        if self.outcome is Outcome.REJECT:
+        if self.outcome is ConsumeOutcome.REJECT:
             settlement.dead = [*indexes] or None
-        elif self.outcome is Outcome.RETRY:
+        elif self.outcome is ConsumeOutcome.RETRY:
             delay = self.delay
             retries = [index if delay is None else RetryLater(index=index, delay=delay) for index in indexes]
             settlement.retry = retries or None

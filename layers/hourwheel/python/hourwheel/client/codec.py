@@ -36,10 +36,10 @@ gateway takes 10 KB, and for the gateway's description of the request."""
 _MSGPACK = "application/msgpack"
 
 _encoder = msgspec.json.Encoder()
-_packer = msgspec.msgpack.Encoder()
+_msgpack_encoder = msgspec.msgpack.Encoder()
 
 
-class PackedAnswer(NamedTuple, Generic[T]):
+class MsgpackAnswer(NamedTuple, Generic[T]):
     """How a call reads an answer in msgpack: as what, and the record that this stands for."""
 
     decoder: msgspec.msgpack.Decoder[Any]
@@ -49,7 +49,7 @@ class PackedAnswer(NamedTuple, Generic[T]):
 class Call(NamedTuple, Generic[T]):
     """A call of the HTTP API, and how to read its answer.
 
-    With ``packed`` the call is made in msgpack. ``then`` turns the decoded answer into what the caller gets;
+    With ``msgpack`` the call is made in msgpack. ``then`` turns the decoded answer into what the caller gets;
     ``refused`` turns a refusal into that, or raises it.
     """
 
@@ -58,7 +58,7 @@ class Call(NamedTuple, Generic[T]):
     answer: msgspec.json.Decoder[T]
     body: Any
     wait_seconds: float
-    packed: PackedAnswer[T] | None
+    msgpack: MsgpackAnswer[T] | None
     then: Callable[[T], Any] | None
     refused: Callable[[AnswerError], Any] | None
 
@@ -80,14 +80,14 @@ def path(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def _check_event(data: bytes, *, packed: bool) -> None:
+def _check_event(data: bytes, *, msgpack: bool) -> None:
     """Raises ``TooLarge`` for a request that is too large for an event of Lambda.
 
     The gateway would answer such a request with a 5xx, which a client must take for a failure after the messages were
     stored.
     """
     # Msgpack is base64 in an event.
-    if 2 * len(data) > _EVENT_BYTES and (size := len(data) * 4 // 3 if packed else nested_bytes(data)) > _EVENT_BYTES:
+    if 2 * len(data) > _EVENT_BYTES and (size := len(data) * 4 // 3 if msgpack else nested_bytes(data)) > _EVENT_BYTES:
         detail = (
             f"the request takes {size} bytes as an event of Lambda, where quotes count more than once, and"
             f" {_EVENT_BYTES} are the most: send smaller batches"
@@ -100,7 +100,7 @@ class CallCodec:
 
     def __init__(self, *, prefix: str, token: str | None, signer: Signer | None) -> None:
         if token is not None and not token.strip():
-            raise ValueError("the token is blank: give one that is not, or none at all")
+            raise ValueError("the token is blank: give a token, or leave it out")
         self._prefix = prefix
         self.signer = signer
         self._headers = {
@@ -110,7 +110,7 @@ class CallCodec:
         }
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
-        self._packs = True
+        self._speaks_msgpack = True
         """Whether the server reads msgpack, as far as is known."""
 
     def request(self, call: Call[Any]) -> HttpRequest:
@@ -118,21 +118,21 @@ class CallCodec:
         target = self._prefix + call.target
         if call.body is None:
             return HttpRequest(call.method, target, None, self._headers)
-        packed = call.packed is not None and self._packs
-        data = (_packer if packed else _encoder).encode(call.body)
+        msgpack = call.msgpack is not None and self._speaks_msgpack
+        data = (_msgpack_encoder if msgpack else _encoder).encode(call.body)
         if self.signer is not None:
-            _check_event(data, packed=packed)
-        kinds = {"accept": _MSGPACK, "content-type": _MSGPACK} if packed else {"content-type": "application/json"}
+            _check_event(data, msgpack=msgpack)
+        kinds = {"accept": _MSGPACK, "content-type": _MSGPACK} if msgpack else {"content-type": "application/json"}
         return HttpRequest(call.method, target, data, {**self._headers, **kinds})
 
     def instead(self, call: Call[Any], request: HttpRequest, error: BadRequest) -> HttpRequest:
         """Returns the request in JSON, for a server that cannot read msgpack; later calls are made in JSON too. Raises
         the error where it has another reason."""
-        packed = request.headers.get("content-type") == _MSGPACK
+        msgpack = request.headers.get("content-type") == _MSGPACK
         # A server that knows no msgpack takes the body for JSON, or refuses its type.
-        if not packed or (error.slug != "json-invalid" and error.status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE):
+        if not msgpack or (error.slug != "json-invalid" and error.status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE):
             raise error
-        self._packs = False
+        self._speaks_msgpack = False
         return self.request(call)
 
     def signature(self, request: HttpRequest) -> dict[str, str]:
@@ -143,7 +143,7 @@ class CallCodec:
 
     def answer(self, call: Call[Any], request: HttpRequest, signed: dict[str, str], reply: Reply) -> Any:
         """Returns what the caller of a call gets. Raises ``AnswerError``."""
-        body = _unpacked(reply)
+        body = _decompressed(reply)
         if not 200 <= reply.status < 300:
             error = from_answer(reply.status, body, retry_after=reply.retry_after)
             if self.signer is not None:
@@ -152,8 +152,8 @@ class CallCodec:
                 return call.refused(error)
             raise error
         try:
-            if call.packed is not None and reply.kind == _MSGPACK:
-                answer = call.packed.record(call.packed.decoder.decode(body))
+            if call.msgpack is not None and reply.kind == _MSGPACK:
+                answer = call.msgpack.record(call.msgpack.decoder.decode(body))
             else:
                 answer = call.answer.decode(body or b"null")
         except (msgspec.MsgspecError, UnicodeDecodeError, LookupError) as error:
@@ -178,7 +178,7 @@ class Tries:
         return None if (error.sent and not self._safe) or now + pause >= self._give_up_at else pause
 
 
-def _unpacked(reply: Reply) -> bytes:
+def _decompressed(reply: Reply) -> bytes:
     if reply.encoding is None or not reply.body:
         return reply.body
     try:

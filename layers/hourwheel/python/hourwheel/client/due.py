@@ -43,7 +43,7 @@ def checked_moment(moment: Moment) -> str:
         raise ValueError(f"deliver_at must be a datetime with a zone, or text such as 2027-01-01T09:00:00Z: {moment!r}")
     if isinstance(moment, datetime) and moment.utcoffset() is None:
         raise ValueError(
-            f"deliver_at has no zone, so nobody can tell when it is: {moment.isoformat()}; "
+            f"deliver_at has no zone, so its moment is unknown: {moment.isoformat()}; "
             "give it one, such as datetime(..., tzinfo=UTC) or local.astimezone()"
         )
     try:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.lease_tracker import Delivery
-from hourwheel.client.records.packed import UNDECODABLE
+from hourwheel.client.records.compact import UNDECODABLE
 from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")

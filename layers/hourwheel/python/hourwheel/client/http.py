@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hourwheel.client.codec import Call, CallCodec, HttpRequest, PackedAnswer, Tries
+from hourwheel.client.codec import Call, CallCodec, HttpRequest, MsgpackAnswer, Tries
 from hourwheel.client.connections import Connections
 from hourwheel.client.endpoint import Endpoint, closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
@@ -64,7 +64,7 @@ class Http:
         safe: bool = True,
         wait_seconds: float = 0.0,
         retry_seconds: float | None = None,
-        packed: PackedAnswer[T] | None = None,
+        msgpack: MsgpackAnswer[T] | None = None,
         then: Callable[[T], Any] | None = None,
         refused: Callable[[AnswerError], Any] | None = None,
     ) -> Any:
@@ -73,7 +73,7 @@ class Http:
         While the server is unavailable, retries the call with back-off for ``retry_seconds`` (default: the client's
         value; 0: not at all), where repeating it is ``safe`` or the call certainly had no effect.
         """
-        call = Call(method, target, answer, body, wait_seconds, packed, then, refused)
+        call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused)
         seconds = self._retry_seconds if retry_seconds is None else retry_seconds
         request = self._codec.request(call)
         try:

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import msgspec
 
 from hourwheel.client.due import Delay, checked_retry_delay
+from hourwheel.client.records.compact import UNDECODABLE, CompactPull
 from hourwheel.client.records.messages import Pull, Received
-from hourwheel.client.records.packed import UNDECODABLE, PackedPull
 from hourwheel.model.fields import Delay as WireDelay
 from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 
@@ -171,9 +171,9 @@ class Lease:
     ``unsent`` holds outcomes that were not sent yet, ``asked`` the settlement that was sent and is not answered yet.
     """
 
-    def __init__(self, pull: Pull | PackedPull, renew_at: float, decide: Decide) -> None:
+    def __init__(self, pull: Pull | CompactPull, renew_at: float, decide: Decide) -> None:
         self._records = pull.messages if isinstance(pull, Pull) else None
-        self._encoded = pull if isinstance(pull, PackedPull) else None
+        self._encoded = pull if isinstance(pull, CompactPull) else None
         self.receipt = pull.receipt
         self.decide = decide
         self.ordered = pull.ordered
@@ -247,7 +247,7 @@ class LeaseTracker:
         self._leases: dict[str, Lease] = {}
         self.lost_messages = 0
 
-    def open(self, pull: Pull | PackedPull, now: float, decide: Decide) -> list[Delivery]:
+    def open(self, pull: Pull | CompactPull, now: float, decide: Decide) -> list[Delivery]:
         lease = Lease(pull, now + self._lease_seconds / 2, decide)
         self._leases[pull.receipt] = lease
         return [Delivery(lease, index) for index in range(lease.messages)]

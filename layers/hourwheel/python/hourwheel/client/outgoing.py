@@ -28,7 +28,7 @@ _CULPRIT = re.compile(r"messages\[(\d+)\]")
 _OF_ONE_MESSAGE = {"field-invalid", "json-invalid", "delay-too-long"}
 
 
-class Batch(Protocol):
+class SharedBatch(Protocol):
     """Messages of one caller, which are stored together or not at all. ``done`` is true once the caller has its answer,
     or no longer waits for it."""
 
@@ -42,7 +42,7 @@ class Batch(Protocol):
     def fail(self, error: Exception) -> None: ...
 
 
-B = TypeVar("B", bound=Batch)
+B = TypeVar("B", bound=SharedBatch)
 
 NOT_SENT = "the messages were not sent in time: the server is too slow, or was unavailable"
 NOT_ACCEPTED = "the messages were not accepted in time; they may be stored or not"
@@ -215,7 +215,7 @@ def split(part: Sequence[B], problem: Problem) -> list[Sequence[B]]:
     return [part[: len(part) // 2], part[len(part) // 2 :]]
 
 
-def _batch_of(part: Sequence[Batch], message: int) -> int:
+def _batch_of(part: Sequence[SharedBatch], message: int) -> int:
     """Returns the index of the batch that holds this message of the request, or their number."""
     for index, batch in enumerate(part):
         message -= len(batch.messages)

@@ -20,8 +20,8 @@ from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnava
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
 from hourwheel.client.pull_size import PullSize
+from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.ports import Ids
@@ -236,7 +236,7 @@ class Prefetcher:
     def _run_puller(self) -> None:
         backoff = PullBackoff(self._options.ids)
         while (settlements := self._begin_pull()) is not None:
-            pulled: Pulled | PackedPulled | None = None
+            pulled: Pulled | CompactPulls | None = None
             wait_seconds = self._options.wait_seconds
             if self._busy_pull:
                 wait_seconds = min(wait_seconds, BUSY_WAIT_SECONDS)
@@ -271,7 +271,7 @@ class Prefetcher:
             self._low_water = max(self._options.low_water, self._max_messages // 2)
             return self._leases.complete()
 
-    def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | PackedPulled:
+    def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | CompactPulls:
         options = self._options
         try:
             return pull_encoded(
@@ -289,7 +289,7 @@ class Prefetcher:
                 raise
             return Pulled(pulls=[], settled=self._settle(settlements))
 
-    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | PackedPulled | None) -> None:
+    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
         with self._lock:
             now = time.monotonic()
             self._pulling = False

@@ -18,10 +18,10 @@ from hourwheel.client.delivery import begin, give_up, give_up_rest
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.futures import SendFuture
-from hourwheel.client.group_sends import GroupSends
 from hourwheel.client.in_process import server_at
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.client.shared_sends import SharedSends
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes, message_bytes
 from hourwheel.ports import Ids
@@ -113,7 +113,9 @@ class Producer:
         self._api = self._connect()
         self._closing = threading.Event()
         self._context = RequestContext(self._api, self._ids, self._closing)
-        self._group_sends = GroupSends(self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes)
+        self._shared_sends = SharedSends(
+            self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes
+        )
         self._accumulator = Accumulator(
             batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
         )
@@ -220,7 +222,7 @@ class Producer:
         size_bytes = self._batch_bytes  # alone
         if len(batch) < self._batch_messages:
             size_bytes = batch_bytes(batch, else_bytes=size_bytes)
-        return self._group_sends.send(self._subject_of(subject), batch, size_bytes, self._timeout_seconds)
+        return self._shared_sends.send(self._subject_of(subject), batch, size_bytes, self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Sends the pending messages, and waits until each is accepted or has failed. Returns False after the time-out.

@@ -132,7 +132,7 @@ def _configured_region() -> str:
     with _translated():
         region = botocore.session.Session().get_config_variable("region")
     if not region:
-        raise ValueError("the URL does not tell the region of the API: give it, or set AWS_DEFAULT_REGION")
+        raise ValueError("the URL does not name the region of the API: give region, or set AWS_DEFAULT_REGION")
     return str(region)
 
 

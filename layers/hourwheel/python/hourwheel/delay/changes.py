@@ -112,13 +112,13 @@ class ScheduledMessages:
         """Cancels the message unless it is sent already, and returns its state. Raises ``NotFound`` for a message that
         is no longer known, and ``Unavailable`` when the wheel does not answer in time: the request stays stored, and a
         repeat gets the answer."""
-        return self._request(position, None)
+        return self._carry_out(position, None)
 
     def reschedule(self, position: SchedulePosition, asked_ms: int) -> Scheduled:
         """Moves the message to the time ``asked_ms``, or to now if that is past, unless it is sent or cancelled
         already. Returns its state and position; a repeat with the same time gets the same answer. Raises what
         ``cancel`` raises."""
-        return self._request(position, asked_ms)
+        return self._carry_out(position, asked_ms)
 
     def finish_changes(self, contained: Callable[[str], AbstractContextManager[None]], *, older_ms: int = 0) -> None:
         """Finishes the undecided changes that were requested at least ``older_ms`` ago, each inside the context manager
@@ -161,7 +161,7 @@ class ScheduledMessages:
         self._changes.remove_from_list(position)
         return current
 
-    def _request(self, position: SchedulePosition, asked_ms: int | None) -> Scheduled:
+    def _carry_out(self, position: SchedulePosition, asked_ms: int | None) -> Scheduled:
         while True:
             record = self._changes.record(position)
             current = record.load()

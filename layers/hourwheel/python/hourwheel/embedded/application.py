@@ -17,7 +17,7 @@ from hourwheel.api.requests import too_large_request
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
 from hourwheel.embedded.http.answers import Answer
-from hourwheel.embedded.http.connection import Begin
+from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import Exporter
@@ -51,17 +51,17 @@ class Application:
         self._exporter = Exporter(runtime, groups=options.metrics_groups)
         self._router = Router((*ROUTES, *_OWN_ROUTES))
 
-    def plan(self, request: Request) -> Begin | None:
+    def plan(self, request: Request) -> Answerer | None:
         """Returns how to answer a request to produce, pull or settle that is allowed, without a task: these are nearly
         all requests, and a task costs a third of a small one. A client sends the same head with each of its requests,
         and a head is judged once."""
         head = request.head
-        begin: Begin | None = head.plans.get(request.secure)
+        begin: Answerer | None = head.plans.get(request.secure)
         if begin is None and head.length is not None and head.length <= REQUEST_BYTES:
             begin = head.plans[request.secure] = self._planned(request)
         return begin
 
-    def _planned(self, request: Request) -> Begin | None:
+    def _planned(self, request: Request) -> Answerer | None:
         grant = self._access.grant(request.headers)
         match = self._router.find(request.method, request.path)
         if not isinstance(match, Match) or match.route.function not in _IN_GREENLETS:

@@ -89,7 +89,7 @@ class ServeOptions(BaseModel):
         if len({path.absolute() for path in (self.data, *self.cells.values())}) <= len(self.cells):
             raise ValueError("--data and each --cell need directories of their own")
         if set(self.tokens) & set(self.read_only_tokens):
-            raise ValueError("a token cannot be read-only and not: give it once")
+            raise ValueError("a token is given with and without read-only: give it once")
         return self
 
     @property

@@ -144,7 +144,7 @@ class Exporter:
     def _metrics(self, subject: Subject, group: Group) -> dict[str, float]:
         cell = self._runtime.cell
         logs = pull_logs(cell.context, subject, group)
-        lag = lag_of(logs, cell.leases, DeadLetters(cell.context, subject, group), cell.orders)
+        lag = lag_of(logs, cell.leases, DeadLetters(cell.context, subject, group), cell.key_states)
         return {
             "waiting": lag.waiting,
             "in_flight": lag.in_flight,

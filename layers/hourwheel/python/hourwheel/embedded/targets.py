@@ -15,7 +15,7 @@ import msgspec
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
-from hourwheel.targets import Delivery, Outcome, answered, failure, unreached
+from hourwheel.targets import Outcome, PushDelivery, answered, failure, unreached
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 
@@ -39,7 +39,7 @@ class EmbeddedTargets:
             )
             raise Rejected("field-invalid", f"push.name: {detail}", field="push.name")
 
-    def deliver(self, target: PushTarget, delivery: Delivery) -> Outcome:
+    def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
         if target.kind == "https":
             return self._webhooks.deliver(target, delivery)
         handler = self._handlers.get(target.address)
@@ -59,7 +59,7 @@ def load_handler(path: str) -> Handler:
     """Returns the function at ``package.module:name``. Raises ``ValueError`` with one line about the fault."""
     module, _, name = path.partition(":")
     if not (module and name):
-        raise ValueError(f"{path!r} is no target: it is MODULE:FUNCTION")
+        raise ValueError(f"{path!r} is no target: give MODULE:FUNCTION")
     try:
         function = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # importing a module may raise anything

@@ -22,7 +22,9 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except _Encrypted:
-        raise ValueError(f"the key in {key} is encrypted, and nobody is asked for a password: decrypt it") from None
+        raise ValueError(
+            f"the key in {key} is encrypted, and the server does not ask for a password: decrypt it"
+        ) from None
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise ValueError(f"the key in {key} is not that of the certificate in {certificate}") from error

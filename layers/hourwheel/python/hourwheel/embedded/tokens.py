@@ -25,7 +25,7 @@ class Tokens(NamedTuple):
 def check_token(token: str) -> str:
     """Returns the token. Raises ``ValueError``, which does not quote it, for text that cannot be a token."""
     if not token.strip():
-        raise ValueError("a token is blank: give one that is not, or none at all")
+        raise ValueError("a token is blank: give a token, or leave it out")
     if not _TOKEN.fullmatch(token):
         raise ValueError("a token has 1 to 1,000 printable ASCII characters and no blank in it")
     return token

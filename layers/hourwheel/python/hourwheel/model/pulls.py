@@ -104,7 +104,7 @@ class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     settle: Annotated[list[Settlement], Meta(max_length=1_000)] | None = None
 
 
-class Pulled(Struct, omit_defaults=True):
+class Pull(Struct, omit_defaults=True):
     """The messages of one pull. In an ``ordered`` pull the messages of a key are to be handled one after the other."""
 
     receipt: str
@@ -128,8 +128,8 @@ class MessageBlock(Struct, kw_only=True, omit_defaults=True):
     index: int = 0
 
 
-class CompactPulled(Struct, omit_defaults=True):
-    """The messages of one pull, as ``Pulled`` has them, in blocks."""
+class CompactPull(Struct, omit_defaults=True):
+    """The messages of one pull, as ``Pull`` has them, in blocks."""
 
     receipt: str
     queue: int | Literal["retry"]
@@ -145,7 +145,7 @@ LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "mes
 class PullResult(Struct, omit_defaults=True):
     """The answer to a pull. ``limited_by`` says what kept messages back, whether or not any waits."""
 
-    pulls: list[Pulled]
+    pulls: list[Pull]
     settled: list[Settled] | None = None
     limited_by: LimitedBy | None = None
 
@@ -153,6 +153,6 @@ class PullResult(Struct, omit_defaults=True):
 class CompactPullResult(Struct, omit_defaults=True):
     """The answer to a pull, as ``PullResult`` has it, with the messages in blocks."""
 
-    pulls: list[CompactPulled]
+    pulls: list[CompactPull]
     settled: list[Settled] | None = None
     limited_by: LimitedBy | None = None

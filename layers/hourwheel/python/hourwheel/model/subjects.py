@@ -40,7 +40,7 @@ class Subject(Struct, frozen=True, kw_only=True):
 
     def log_of(self, queue: int, where: Mapping | MoveTarget) -> str:
         """Returns the name of the log of a mapping of the queue."""
-        return str(LogName.of_queue(self.name, self.generation, queue, where.part, where.turn, where.cell))
+        return str(LogName.of_queue(self.name, self.generation, queue, where.part, where.part_generation, where.cell))
 
     def route(self, queue: int) -> Route:
         return self.routes[queue] if self.routes else Route()

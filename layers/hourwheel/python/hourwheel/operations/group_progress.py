@@ -13,9 +13,9 @@ from hourwheel.queueing.broadcast import total_lag
 from hourwheel.queueing.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.flow import FlowControl
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import pause_of
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry
@@ -32,7 +32,7 @@ class GroupProgress:
     registry: Registry
     leases: Leases
     flow: FlowControl
-    orders: Orders
+    key_states: KeyStateCache
     pending_counts: PendingCounts
     seen_pulls: SeenPulls
 
@@ -50,7 +50,7 @@ class GroupProgress:
         # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
         before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
-        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.orders)
+        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.key_states)
         lag.cells_out = sorted({*lag.cells_out, *cells_out(owner, logs)})
         lag.backing_off += max(before, self._backing_off(owner, member))
         limit = pause_of(owner, member, self.context.settings)

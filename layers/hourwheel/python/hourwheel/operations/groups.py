@@ -145,7 +145,7 @@ def _order_settings(group: Group, settings: GroupSettings) -> dict[str, Any]:
         state = "ordered" if group.ordered else "not ordered"
         raise Conflict(
             "setting-fixed",
-            f"group {group.name!r} is {state}, which is decided once, when a group is made: delete the group and create"
+            f"group {group.name!r} is {state}, and ordered cannot change after creation: delete the group and create"
             " it again, or create another one",
             field="ordered",
         )

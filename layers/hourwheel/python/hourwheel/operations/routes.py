@@ -40,7 +40,7 @@ def _shown(subject: Subject, queue: int, mapping: Mapping) -> RouteMapping:
         cell=shown(mapping.cell),
         log=str(log),
         state=mapping.state,
-        generation=mapping.turn,
+        generation=mapping.part_generation,
     )
 
 

@@ -59,7 +59,7 @@ class BatchOutcome:
 
 
 @dataclass(kw_only=True)
-class Selection:
+class RelaySelection:
     """Which rows make a batch. Rows of ``resting`` subjects wait: the server takes none of them for now."""
 
     rows: int = 500
@@ -93,7 +93,7 @@ class Shards:
         sql, parameters = self._claimable("SELECT 1", now_ms, resting)
         return bool(self.connection.execute(f"{sql} LIMIT 1", *parameters))
 
-    def claim(self, now_ms: int, selection: Selection) -> RecordedBatch | None:
+    def claim(self, now_ms: int, selection: RelaySelection) -> RecordedBatch | None:
         """Leases the shard with rows that was left alone for longest. Returns the batch that the shard names already,
         or names a new one. Returns None if no shard has rows for this worker."""
         run = self.connection
@@ -112,7 +112,7 @@ class Shards:
             return batch
 
     def finish(
-        self, batch: RecordedBatch, outcome: BatchOutcome, now_ms: int, following: Selection | None
+        self, batch: RecordedBatch, outcome: BatchOutcome, now_ms: int, following: RelaySelection | None
     ) -> RecordedBatch | None:
         """Removes the rows that were sent, and sets those aside that were refused. Returns the next batch, which the
         shard now names; without one, or without ``following``, ends the lease and returns None. Raises ``LeaseLost``
@@ -150,7 +150,7 @@ class Shards:
     def _new_sender(self, now_ms: int) -> str:
         return f"outbox-{self.ids.unique(now_ms)}"
 
-    def _next(self, shard: int, sender: str, sequence: int, selection: Selection) -> RecordedBatch:
+    def _next(self, shard: int, sender: str, sequence: int, selection: RelaySelection) -> RecordedBatch:
         """Returns the first rows of the shard, up to the bounds of the selection, under the next number."""
         unless, names = _unless(selection.resting, "")
         sql = (

@@ -16,7 +16,7 @@ from typing import Protocol
 from hourwheel.client.backoff import pause_seconds
 from hourwheel.client.errors import AnswerError, BadRequest, Conflict, NotFound, ServerUnavailable, TooLarge
 from hourwheel.client.records.messages import Message, SendResult
-from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, Selection, Shards
+from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, RelaySelection, Shards
 from hourwheel.ports import Clock, Ids
 
 logger = logging.getLogger("hourwheel.outbox")
@@ -98,8 +98,8 @@ class Worker:
             logger.warning("another relay has taken over a shard of the outbox: this one was paused or out of reach")
         return settled
 
-    def _selection(self) -> Selection:
-        return Selection(rows=self._rows, resting=self._resting(self.clock.now_ms()))
+    def _selection(self) -> RelaySelection:
+        return RelaySelection(rows=self._rows, resting=self._resting(self.clock.now_ms()))
 
     def _resting(self, now_ms: int) -> set[str]:
         self._rest_until_ms = {subject: until for subject, until in self._rest_until_ms.items() if until > now_ms}

@@ -21,19 +21,19 @@ from typing import Any, Protocol
 from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, NotFound
 from hourwheel.model.groups import Group, PushTarget
-from hourwheel.model.pulls import Pulled, PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record, target_of
-from hourwheel.queueing.order_state import SOON_MS
+from hourwheel.queueing.key_state_cache import KeyStateCache
+from hourwheel.queueing.key_states import SOON_MS
 from hourwheel.queueing.ordered_claims import has_turn
 from hourwheel.queueing.ordered_parts import in_turn
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.registry import Registry
 from hourwheel.signatures import secrets_of
-from hourwheel.targets import Delivery, Outcome, Targets
+from hourwheel.targets import Outcome, PushDelivery, Targets
 from hourwheel.times import parse_rfc3339
 
 _logger = logging.getLogger("hourwheel")
@@ -54,7 +54,7 @@ class PushedCell(Protocol):
     @property
     def registry(self) -> Registry: ...
     @property
-    def orders(self) -> Orders: ...
+    def key_states(self) -> KeyStateCache: ...
     @property
     def secret(self) -> bytes: ...
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult: ...
@@ -67,7 +67,7 @@ class _LeasedPull:
     is on trial after a pause."""
 
     group: Group
-    pulled: Pulled
+    pulled: Pull
     ends_ms: int
     trial: bool
 
@@ -165,8 +165,8 @@ class Pusher:
         """Returns whether a message waits, or with ``soon`` is retried soon."""
         logs = pull_logs(self.cell.context, subject, group)
         if group.ordered:
-            logs = [*in_turn(self.cell.context, self.cell.orders, subject, group, logs)]
-            waits = any(has_turn(self.cell.orders, log) for log in logs)
+            logs = [*in_turn(self.cell.context, self.cell.key_states, subject, group, logs)]
+            waits = any(has_turn(self.cell.key_states, log) for log in logs)
             return waits or (soon and self._retry_ms(subject, group) is not None)
         return any(log.has_unpulled() for log in logs)
 
@@ -248,7 +248,7 @@ class Pusher:
         Such a message stays in its place: no wheel hands it over, and nothing but the sweeper would start a pusher."""
         if not group.ordered:
             return None
-        states = [self.cell.orders.cached(log) for log in pull_logs(self.cell.context, subject, group)]
+        states = [self.cell.key_states.cached(log) for log in pull_logs(self.cell.context, subject, group)]
         now_ms = self._now_ms()
         dues = [state.next_due_ms(now_ms) for state in states if state is not None]
         left_ms = min((due_ms - now_ms for due_ms in dues if due_ms is not None), default=SOON_MS + 1)
@@ -281,7 +281,7 @@ class Pusher:
         if not self._lease.extend(group, target) or not self._hold(leased, target):
             return Outcome(unreached=True)
         pulled = leased.pulled
-        delivery = Delivery(
+        delivery = PushDelivery(
             self.subject,
             self.group,
             pulled.queue,

@@ -15,7 +15,7 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
-from hourwheel.model.pulls import CompactPulled, MessageBlock, Pulled
+from hourwheel.model.pulls import CompactPull, MessageBlock, Pull
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.message_blocks import block_of, blocks_from
@@ -36,22 +36,22 @@ class Answers:
     subject: Subject
     group: Group
 
-    def pulled(self, log: PullLog, claim: Claim) -> Pulled | None:
+    def pulled(self, log: PullLog, claim: Claim) -> Pull | None:
         """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
         if self.group.ordered:
-            return Pulled(*self._signed(log, claim, _shortened(claim)), [*claim.messages], ordered=True)
+            return Pull(*self._signed(log, claim, _shortened(claim)), [*claim.messages], ordered=True)
         counts, messages = read_claim(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
-        return None if pull_row is None else Pulled(*self._signed(log, claim, pull_row), messages)
+        return None if pull_row is None else Pull(*self._signed(log, claim, pull_row), messages)
 
-    def blocks(self, log: PullLog, claim: Claim) -> CompactPulled | None:
+    def blocks(self, log: PullLog, claim: Claim) -> CompactPull | None:
         """Returns the claim as an answer in blocks, and None where ``pulled`` does."""
         if self.group.ordered:
             blocks = [block_of(claim.messages)]
-            return CompactPulled(*self._signed(log, claim, _shortened(claim)), blocks, ordered=True)
+            return CompactPull(*self._signed(log, claim, _shortened(claim)), blocks, ordered=True)
         counts, blocks = read_blocks(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
-        return None if pull_row is None else CompactPulled(*self._signed(log, claim, pull_row), blocks)
+        return None if pull_row is None else CompactPull(*self._signed(log, claim, pull_row), blocks)
 
     def _readable(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
         """Returns the pull row without the messages that could not be read; None if none is left, or the claim was

@@ -16,11 +16,11 @@ from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.flow import FlowControl, is_current
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog, pull_logs
-from hourwheel.queueing.settlements import DecidedSettlement, Settlements, settled_logs
+from hourwheel.queueing.settlements import OpenedSettlement, Settlements, settled_logs
 
 _logger = logging.getLogger("hourwheel")
 
@@ -53,13 +53,13 @@ class Claimer:
 
     context: Context
     flow: FlowControl
-    orders: Orders
+    key_states: KeyStateCache
     faults: Faults
     settlements: Settlements
     request: PullRequest
     single: bool
 
-    def take(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
+    def take(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         """Carries out the settlements, then claims from these logs, which are given by the name of their source."""
         if look.group.flow_limited:
             return self._within_limits(look, opened, logs)
@@ -69,7 +69,7 @@ class Claimer:
         """Returns whether the look has claimed as much as the request asks for, or as fits into an answer."""
         return bool(look.claims) and (self.single or self._full(look))
 
-    def _within_limits(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
+    def _within_limits(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         """Claims no more messages than the limits of the group leave. Settles in a transaction of its own before: that
         makes room for this pull, and for others that wait."""
         if opened:
@@ -88,7 +88,7 @@ class Claimer:
         look = within._by_cell(replace(look, rows=allowance.rows), [], logs)
         return replace(look, limit=allowance.limit) if within._full(look) else look
 
-    def _by_cell(self, look: Look, opened: Sequence[DecidedSettlement], logs: Mapping[str, PullLog]) -> Look:
+    def _by_cell(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         if self.context.cells is None:
             return self._settle_and_claim(look, opened, list(logs.values()))
         cells = names_by_cell([*settled_logs(opened, look.subject, look.group), *logs])
@@ -114,7 +114,7 @@ class Claimer:
             return self._settle_and_claim(look, [], logs)
         return look
 
-    def _settle_and_claim(self, look: Look, opened: Sequence[DecidedSettlement], logs: Sequence[PullLog]) -> Look:
+    def _settle_and_claim(self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]) -> Look:
         """Settles, then claims from these logs, in one transaction where all of them are in one cell."""
 
         def work(context: Context) -> Look:
@@ -145,10 +145,10 @@ class Claimer:
         whether there may be more. The first queue is random, so that no queue is always last."""
         retries = [log for log in logs if log.queue is None]
         queues = [log for log in logs if log.queue is not None]
-        turn = int(self.context.ids.jitter() * len(queues))
+        first = int(self.context.ids.jitter() * len(queues))
         messages, size = self._room(look)
         more = False
-        for log in [*retries, *queues[turn:], *queues[:turn]]:
+        for log in [*retries, *queues[first:], *queues[:first]]:
             request = ClaimRequest(
                 self.request.consumer,
                 messages,
@@ -177,7 +177,7 @@ class Claimer:
         """Claims from one log. An error passes through where the claim is ``alone``. Otherwise returns None,
         because the messages claimed before must be handed out: nobody else gets them before their lease ends."""
         try:
-            return claim_in_order(self.orders, log, request) if log.group.ordered else log.claim(request)
+            return claim_in_order(self.key_states, log, request) if log.group.ordered else log.claim(request)
         except Corrupt as error:
             if alone:
                 raise

@@ -10,9 +10,10 @@ from hashlib import blake2b
 
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.leases import Leases
+from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import OPEN, PullRow
-from hourwheel.queueing.settle import Decision, Settler
+from hourwheel.queueing.settle import Settler
 
 _RECENT_MS = 600_000
 """A pull without messages is remembered this long, in the process that served it."""
@@ -111,6 +112,8 @@ def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consum
             if current is None or current.value.consumer != consumer or current.value.state != OPEN:
                 continue
             rest = frozenset(current.value.unsettled())
-            settled = Settler(log, subject).apply(row_no, current, Decision(named=rest, released=rest, mark=_LEFT))
+            settled = Settler(log, subject).apply(
+                row_no, current, ParsedSettlement(named=rest, released=rest, mark=_LEFT)
+            )
             released += len(rest) if settled.status == "settled" else 0
     return released

@@ -3,23 +3,23 @@
 from hourwheel.errors import Corrupt
 from hourwheel.model.lag import HeldKey, HeldKeys, Lag
 from hourwheel.model.messages import Message
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Parked
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.times import rfc3339
 
 _NAMED = 100  # an answer names at most this many keys: each costs a read
 
 
-def with_parked(lag: Lag, logs: list[PullLog], orders: Orders) -> Lag:
+def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache) -> Lag:
     """Adds the parked messages to the lag of an ordered group: those that failed are retried or back off, and the
     others wait for their turn."""
     held = HeldKeys()
     now_ms = logs[0].context.clock.now_ms()
     waiting: dict[int, int] = {}
     for log in logs:
-        state = orders.current(log)
-        counts = orders.counts(log, now_ms)
+        state = key_states.current(log)
+        counts = key_states.counts(log, now_ms)
         held.keys += counts.held
         held.parked += state.total
         if log.queue is None:
@@ -31,7 +31,7 @@ def with_parked(lag: Lag, logs: list[PullLog], orders: Orders) -> Lag:
         lag.retrying += counts.due
         lag.backing_off += counts.backing_off
         for head, behind in state.held()[: _NAMED - len(held.first)]:
-            held.first.append(_named(log, orders, head, behind))
+            held.first.append(_named(log, key_states, head, behind))
     for queue in lag.queues:
         queue.waiting += waiting.get(queue.queue, 0)
     lag.waiting += sum(waiting.values())
@@ -39,22 +39,22 @@ def with_parked(lag: Lag, logs: list[PullLog], orders: Orders) -> Lag:
     return lag
 
 
-def _named(log: PullLog, orders: Orders, head: Parked, behind: int) -> HeldKey:
+def _named(log: PullLog, key_states: KeyStateCache, head: Parked, behind: int) -> HeldKey:
     stopped = head.due_ms == STOPPED_MS
     due_at = None if stopped else rfc3339(head.due_ms)
-    message = _read(log, orders, head)
+    message = _read(log, key_states, head)
     if message is None:
         return HeldKey(None, log.queue or 0, 0, head.attempt, stopped, due_at, behind)
     return HeldKey(message.key, message.queue or 0, message.offset or 0, head.attempt, stopped, due_at, behind)
 
 
-def _read(log: PullLog, orders: Orders, parked: Parked) -> Message | None:
+def _read(log: PullLog, key_states: KeyStateCache, parked: Parked) -> Message | None:
     """Returns a parked message; None if it has expired or cannot be read."""
     row = log.source.get(parked.row_no)
     if row is None or row.filler:
         return None
     try:
-        decoded = orders.decoded_rows.decoded(log, parked.row_no, row)
+        decoded = key_states.decoded_rows.decoded(log, parked.row_no, row)
     except Corrupt:
         return None
     return decoded.messages[parked.in_row]

@@ -9,64 +9,64 @@ from contextlib import nullcontext, suppress
 from hourwheel.errors import Broken, Unavailable
 from hourwheel.faults import unreadable
 from hourwheel.logs.cas import Versioned
-from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.key_state_cache import KeyStateCache
+from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_selection import ClaimLimits, OrderedSelection
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog
 from hourwheel.queueing.records import PASSED, PullRow
 
 _RACES = 100  # a claim that lost this often gives up, and its pull looks again
 
 
-def claim(orders: Orders, log: PullLog, request: ClaimRequest) -> ClaimResult:
+def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> ClaimResult:
     """Claims messages whose turn it is, and returns the claim. See ``PullLog.claim``.
 
     Without a message to hand out, a row is written only to pass over many messages of keys in flight, empty rows, or
     messages that have expired or cannot be read.
     """
     limits = ClaimLimits(request.max_messages, request.max_bytes, request.strict_bytes)
-    state = orders.opened(log)
+    state = key_states.opened(log)
     for race in range(_RACES):
         if request.only_row is not None and state.row_no != request.only_row:
             return ClaimResult(None, limited=True)
         now_ms = log.context.clock.now_ms()
-        chosen = OrderedSelection(log, state, limits, now_ms, orders.decoded_rows)
+        chosen = OrderedSelection(log, state, limits, now_ms, key_states.decoded_rows)
         chosen.select()
         if not chosen.writes:
-            orders.publish(log, state)
+            key_states.publish(log, state)
             return ClaimResult(None, chosen.limited, None if chosen.limited else Nothing(state.row_no, chosen.reached))
         row: PullRow = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
         if outcome.stored and outcome.current is not None:
             claimed = Claim(state.row_no, outcome.current, (), chosen.size, tuple(chosen.messages))
-            _stored(orders, log, state, outcome.current, chosen)
+            _stored(key_states, log, state, outcome.current, chosen)
             return ClaimResult(claimed if chosen.messages else None, chosen.limited or not chosen.messages)
         log.context.meter.record("ClaimConflicts", 1)
         if outcome.current is None or race > 1:
-            state = orders.opened(log)
+            state = key_states.opened(log)
         else:
             assert isinstance(outcome.current.value, OrderedRow)
             state.follow(state.row_no, outcome.current.value, outcome.current.token)
     return ClaimResult(None, limited=True)
 
 
-def has_turn(orders: Orders, log: PullLog) -> bool:
+def has_turn(key_states: KeyStateCache, log: PullLog) -> bool:
     """Returns whether a claim would find a message now. Strongly consistent."""
-    return _look(orders, log).writes
+    return _look(key_states, log).writes
 
 
-def is_done(orders: Orders, log: PullLog) -> bool:
+def is_done(key_states: KeyStateCache, log: PullLog) -> bool:
     """Returns whether the group has settled all messages of a log that takes no more. Strongly consistent."""
-    chosen = _look(orders, log)
+    chosen = _look(key_states, log)
     if chosen.writes or chosen.limited or chosen.state.parked or chosen.state.open:
         return False
     return max(chosen.reached, log.source.trimmed()) >= log.mapping.rows
 
 
-def _look(orders: Orders, log: PullLog) -> OrderedSelection:
+def _look(key_states: KeyStateCache, log: PullLog) -> OrderedSelection:
     now_ms = log.context.clock.now_ms()
-    chosen = OrderedSelection(log, orders.current(log), ClaimLimits(1, 1, False), now_ms, orders.decoded_rows)
+    chosen = OrderedSelection(log, key_states.current(log), ClaimLimits(1, 1, False), now_ms, key_states.decoded_rows)
     chosen.select()
     return chosen
 
@@ -88,7 +88,7 @@ def _row(log: PullLog, chosen: OrderedSelection, request: ClaimRequest) -> Order
 
 
 def _stored(
-    orders: Orders, log: PullLog, state: OrderState, stored: Versioned[PullRow], chosen: OrderedSelection
+    key_states: KeyStateCache, log: PullLog, state: KeyStates, stored: Versioned[PullRow], chosen: OrderedSelection
 ) -> None:
     row = stored.value
     assert isinstance(row, OrderedRow)
@@ -96,7 +96,7 @@ def _stored(
     # A claim that is stored must be handed out: a snapshot that is not saved costs later readers some rows. A failure
     # within a transaction undoes the claim, too.
     with nullcontext() if log.context.later is not None else suppress(Unavailable, Broken):
-        orders.save(log, state)
-    orders.claimed(log, state, Versioned(row, stored.token))
+        key_states.save(log, state)
+    key_states.claimed(log, state, Versioned(row, stored.token))
     for row_no, (count, error) in chosen.unreadable.items():
         unreadable(log.context, log.source.name, row_no, count, error)

@@ -12,26 +12,26 @@ from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.ordered_claims import is_done
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.routes import Mapping
 
 
 def in_turn(
-    context: Context, orders: Orders, subject: Subject, group: Group, logs: Sequence[PullLog]
+    context: Context, key_states: KeyStateCache, subject: Subject, group: Group, logs: Sequence[PullLog]
 ) -> Sequence[PullLog]:
     """Returns those of the logs that the group may claim from now. Reads only where a queue has several parts."""
     if not (group.ordered and subject.routes):
         return logs
-    parts = _Parts(context, orders, subject, group)
+    parts = _Parts(context, key_states, subject, group)
     return [log for log in logs if log.queue is None or parts.begun(log.queue, log.mapping)]
 
 
 @dataclass
 class _Parts:
     context: Context
-    orders: Orders
+    key_states: KeyStateCache
     subject: Subject
     group: Group
     _done: dict[str, bool] = field(default_factory=dict)
@@ -57,12 +57,12 @@ class _Parts:
         return self._done[name]
 
     def _read(self, log: PullLog) -> bool:
-        if self.orders.known_done(log):
+        if self.key_states.known_done(log):
             return True
         try:
-            done = is_done(self.orders, log)
+            done = is_done(self.key_states, log)
         except Unavailable:
             return False
         if done:
-            self.orders.remember_done(log)
+            self.key_states.remember_done(log)
         return done

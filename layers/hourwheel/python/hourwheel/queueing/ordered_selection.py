@@ -18,9 +18,9 @@ from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing import pull_log
-from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.key_state_cache import KeyedRow, KeyedRowCache
+from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Divided, Order, Parked, bits
-from hourwheel.queueing.orders import DecodedRow, DecodedRows
 from hourwheel.queueing.pull_log import PullLog, first_page
 from hourwheel.queueing.records import Position
 
@@ -45,7 +45,7 @@ class ClaimLimits:
         return min(_MOST_AHEAD, max(AHEAD, 3 * self.max_messages))
 
 
-class _Run(NamedTuple):
+class _RowSpan(NamedTuple):
     """The messages of a row from ``start`` up to ``end`` that a claim has looked at: the indexes of those that it takes
     and parks. The range is ``kept`` up to this index, whatever follows."""
 
@@ -57,7 +57,7 @@ class _Run(NamedTuple):
 
 
 @dataclass
-class _Range:
+class _OrderedRange:
     """The messages that the row covers, one after the other: ``takes`` are the numbers of those that the pull takes,
     and ``parks`` the others."""
 
@@ -97,7 +97,7 @@ class _Range:
         self.counts.append(0)
         self.last_row = row_no
 
-    def add(self, row_no: int, row: DecodedRow, run: _Run) -> None:
+    def add(self, row_no: int, row: KeyedRow, run: _RowSpan) -> None:
         """Covers messages of the row that was begun last."""
         number = self.size - run.start
         self.takes += [number + index for index in run.takes]
@@ -110,7 +110,7 @@ class _Range:
         if run.end > run.kept:
             self._extend(row_no, row, run.kept, run.end)
 
-    def _extend(self, row_no: int, row: DecodedRow, start: int, end: int) -> None:
+    def _extend(self, row_no: int, row: KeyedRow, start: int, end: int) -> None:
         self.counts[-1] += end - start
         self.digests += b"".join(row.digests[start:end])
         self.end = Position(row_no, end) if end < row.row.count else Position(row_no + 1)
@@ -132,10 +132,10 @@ class OrderedSelection:
     """What the next pull takes, as far as ``select`` has come. ``limited``: there may be more."""
 
     log: PullLog
-    state: OrderState
+    state: KeyStates
     limits: ClaimLimits
     now_ms: int
-    decoded_rows: DecodedRows
+    decoded_rows: KeyedRowCache
     parked: list[tuple[bytes, Parked]] = field(default_factory=list)
     dropped: list[tuple[bytes, int, int]] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
@@ -146,13 +146,13 @@ class OrderedSelection:
     _blocked: set[bytes] = field(default_factory=set)
     _room: int = 0
     """The number of messages that the group may still park."""
-    covered: _Range = field(init=False)
+    covered: _OrderedRange = field(init=False)
 
     def select(self) -> None:
         state = self.state
         busy = state.busy
         self._blocked = busy | state.parked.keys()
-        self.covered = _Range(state.position, state.position, state.seq)
+        self.covered = _OrderedRange(state.position, state.position, state.seq)
         self._take_parked(state.ready(self.now_ms, busy))
         if not self.limited and len(self.messages) < self.limits.max_messages:
             self._look_ahead(self.covered)
@@ -198,7 +198,7 @@ class OrderedSelection:
         # What follows of a digest of which nothing stays parked may come in the same pull.
         self._blocked -= {digest for digest, number in left.items() if not number}
 
-    def _take(self, digest: bytes, parked: Parked, row: DecodedRow | None) -> bool:
+    def _take(self, digest: bytes, parked: Parked, row: KeyedRow | None) -> bool:
         """Takes or drops a parked message. Returns False if it does not fit into the answer."""
         if row is None or row.row.expires_ms <= self.now_ms:
             self.dropped.append((digest, parked.row_no, parked.in_row))
@@ -214,10 +214,10 @@ class OrderedSelection:
         self.parked.append((digest, parked))
         return True
 
-    def _read(self, row_nos: list[int]) -> dict[int, DecodedRow | None]:
+    def _read(self, row_nos: list[int]) -> dict[int, KeyedRow | None]:
         """Returns the rows of parked messages, as many as a claim may read; None for one that is removed or cannot be
         read."""
-        log, rows_read = self.log, dict[int, DecodedRow | None]()
+        log, rows_read = self.log, dict[int, KeyedRow | None]()
         row_numbers = list(dict.fromkeys(row_nos))
         unknown = []
         for row_no in row_numbers:
@@ -233,7 +233,7 @@ class OrderedSelection:
             rows_read[row_no] = None if row is None or row.filler else self._decoded(row_no, row)
         return rows_read
 
-    def _decoded(self, row_no: int, row: Row) -> DecodedRow | None:
+    def _decoded(self, row_no: int, row: Row) -> KeyedRow | None:
         if row.expires_ms <= self.now_ms:
             return None  # its segment may be absent already
         try:
@@ -244,7 +244,7 @@ class OrderedSelection:
 
     # Messages that nobody has seen
 
-    def _look_ahead(self, covered: _Range) -> None:
+    def _look_ahead(self, covered: _OrderedRange) -> None:
         """Covers messages until the pull is full. Keeps what lies before the last one that it takes: what follows is
         left for the next claim, unless this one has looked as far as it may."""
         self._room = self.log.group.max_held - self.state.total
@@ -259,7 +259,7 @@ class OrderedSelection:
         if not covered.digests:
             covered.keep(0)
 
-    def _run(self, row_no: int, row: DecodedRow, start: int) -> _Run:
+    def _run(self, row_no: int, row: KeyedRow, start: int) -> _RowSpan:
         """Chooses from the messages of a row. Ends before its last message where the pull is full, the claim looks no
         further ahead, or the group may park no more: the queue waits then until a parked message is settled."""
         messages, ahead = self.limits.max_messages - len(self.messages), start + self.limits.ahead - self.covered.size
@@ -285,10 +285,10 @@ class OrderedSelection:
         self._room -= len(parks)
         if len(takes) == messages or end == ahead:
             self.limited = True
-            return _Run(start, end, end, takes, parks)
-        return _Run(start, end, takes[-1] + 1 if takes else start, takes, parks)
+            return _RowSpan(start, end, end, takes, parks)
+        return _RowSpan(start, end, takes[-1] + 1 if takes else start, takes, parks)
 
-    def _rows_ahead(self, covered: _Range) -> Iterator[tuple[int, DecodedRow, int]]:
+    def _rows_ahead(self, covered: _OrderedRange) -> Iterator[tuple[int, KeyedRow, int]]:
         """Yields the rows from the state's position on, each with the index from which the claim looks at it."""
         start = self.state.position
         page = first_page(self.state.tail, self.limits.max_messages)

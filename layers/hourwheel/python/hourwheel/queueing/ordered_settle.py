@@ -1,18 +1,18 @@
-"""Decides what a settlement does with the messages of an ordered pull. Reads and writes nothing.
+"""Says what a settlement does with the messages of an ordered pull. Reads and writes nothing.
 
 A message that fails is parked at its place. The messages behind it that have its key and belong to the same pull are
 released with it, whatever the settlement says of them: none may overtake it.
 """
 
-from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow
+from hourwheel.queueing.parsed_settlements import ParsedSettlement
 
 
 @dataclass
-class InOrder:
+class OrderedOutcome:
     """The result: the messages that are parked again, as in ``Order.failed``, and those that become dead letters, by
     their index: ``spent`` after their last attempt, ``rejected`` by their consumer. All others are acknowledged."""
 
@@ -21,20 +21,11 @@ class InOrder:
     rejected: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class OutcomeRequest:
-    """What a settlement asks for: see ``Decision`` in ``settle.py``."""
-
-    named: Set[int]
-    retried: Set[int]
-    released: Set[int]
-    dead: Set[int]
-    delays_ms: Mapping[int, int]
-
-
-def decide_in_order(row: OrderedRow, asked: OutcomeRequest, group: Group, policy: RetryPolicy, now_ms: int) -> InOrder:
-    """Decides for the messages that ``asked`` names and that are not settled yet."""
-    decided, failed, messages = InOrder(), set[bytes](), row.messages()
+def settle_in_order(
+    row: OrderedRow, asked: ParsedSettlement, group: Group, policy: RetryPolicy, now_ms: int
+) -> OrderedOutcome:
+    """Returns what becomes of the messages that ``asked`` names and that are not settled yet."""
+    outcome, failed, messages = OrderedOutcome(), set[bytes](), row.messages()
     for index in sorted(asked.named - row.settled):
         digest, message = messages[index]
         due_ms: int | None = None
@@ -48,10 +39,10 @@ def decide_in_order(row: OrderedRow, asked: OutcomeRequest, group: Group, policy
             if group.when_dead == "stop":
                 due_ms = STOPPED_MS
             elif index in asked.dead:
-                decided.rejected.append(index)
+                outcome.rejected.append(index)
             else:
-                decided.spent.append(index)
+                outcome.spent.append(index)
         if due_ms is not None:
             failed.add(digest)
-            decided.failed.append((index, attempt, due_ms))
-    return decided
+            outcome.failed.append((index, attempt, due_ms))
+    return outcome

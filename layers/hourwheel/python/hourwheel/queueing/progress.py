@@ -12,8 +12,8 @@ from hourwheel.model.lag import Lag, QueueLag
 from hourwheel.ports import Counter
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.held_keys import with_parked
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, Tail
 from hourwheel.queueing.skipped import messages_between
@@ -31,11 +31,11 @@ class LogLag:
     end: int
 
 
-def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, orders: Orders) -> Lag:
+def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, key_states: KeyStateCache) -> Lag:
     """Returns how far a group is behind. ``logs`` are its pull logs: that of the retry log, then those of the queues.
     A log that cannot be reached is left out, and its cell named."""
     lag = _lag_of(logs, leases, dead)
-    return with_parked(lag, logs, orders) if dead.group.ordered else lag
+    return with_parked(lag, logs, key_states) if dead.group.ordered else lag
 
 
 def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:

@@ -20,12 +20,12 @@ from hourwheel.queueing.answers import Answers
 from hourwheel.queueing.claimer import Claimer, Look
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import Limit, pause_of
 from hourwheel.queueing.message_blocks import count_of
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Claim, PullLog, pull_logs
-from hourwheel.queueing.settlements import DecidedSettlement, Settlements
+from hourwheel.queueing.settlements import OpenedSettlement, Settlements
 from hourwheel.queueing.source_logs import GroupLogs, SourceLogs, Sources, first_parts
 from hourwheel.registry.registry import Registry
 
@@ -42,7 +42,7 @@ looks, and each look moves the group's position forward."""
 _SOON_MS = 20  # a look costs a request: retries that are due one after the other share it
 
 
-class _LookResult(NamedTuple, Generic[A]):
+class _LookAnswer(NamedTuple, Generic[A]):
     """The result of one look, as the pull answers it. ``more``: there may be more messages."""
 
     settled: list[Settled]
@@ -68,15 +68,15 @@ class Puller:
     ends: SourceEnds
     group_logs: GroupLogs
     flow: FlowControl
-    orders: Orders
+    key_states: KeyStateCache
     secret: bytes
     subject: str
     group: str
 
     def __post_init__(self) -> None:
-        self._settlements = Settlements(self.registry, self.orders, self.secret, self.subject, self.group)
+        self._settlements = Settlements(self.registry, self.key_states, self.secret, self.subject, self.group)
         self._source_logs = SourceLogs(
-            self.context, self.leases, self.ends, self.orders, self._settlements, self.group_logs
+            self.context, self.leases, self.ends, self.key_states, self._settlements, self.group_logs
         )
 
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
@@ -143,19 +143,19 @@ class Puller:
         subject, group = self._settlements.subject_and_group(opened, create=False)
         settled = self._settlements.settle(self.context, subject, group, opened)
         # In an ordered group each settlement may free a key.
-        if group.ordered or group.max_in_flight or any(decision.moves for _, decision in opened):
+        if group.ordered or group.max_in_flight or any(parsed.moves for _, parsed in opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
 
     def _look(
-        self, request: PullRequest, opened: Sequence[DecidedSettlement], answer: _Answer[A], pushing: bool
-    ) -> _LookResult[A]:
+        self, request: PullRequest, opened: Sequence[OpenedSettlement], answer: _Answer[A], pushing: bool
+    ) -> _LookAnswer[A]:
         """Settles and claims once, and reads the messages that it claimed."""
         look = self._taken(request, opened, pushing)
         answers = Answers(self.context, self.secret, look.subject, look.group)
         pulls, failed = self._answered(look, partial(answer, answers))
         more = look.limited or len(pulls) + failed < len(look.claims)
-        return _LookResult(look.settled, pulls, more, look.limit, look.due_ms)
+        return _LookAnswer(look.settled, pulls, more, look.limit, look.due_ms)
 
     def _answered(self, look: Look, answer: Callable[[PullLog, Claim], A | None]) -> tuple[list[A], int]:
         """Returns the answers to the claims whose messages can be read, and the number of claims of which a storage did
@@ -177,7 +177,7 @@ class Puller:
                     raise failure
         return pulls, len(errors)
 
-    def _taken(self, request: PullRequest, opened: Sequence[DecidedSettlement], pushing: bool) -> Look:
+    def _taken(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
         # Looked up for each look: during a wait the subject may get more queues, or be deleted and created again.
         create = not pushing
         subject, group = self._settlements.subject_and_group(opened, create=create, consumer=request.consumer)
@@ -188,7 +188,7 @@ class Puller:
         subject, group, logs, totals = sources
         moved = self._source_logs.with_messages(sources)
         leased = [log for log in logs if log.source.name in moved or self.leases.due(log)]
-        if self._source_logs.end_leases(subject, leased) or any(decision.moves for _, decision in opened):
+        if self._source_logs.end_leases(subject, leased) or any(parsed.moves for _, parsed in opened):
             # The totals were read before these retries were stored.
             moved[group.retry_log] = logs[0]
         if self.context.early_wakeups.is_early(self.subject) and not (group.ordered or subject.routes):
@@ -197,7 +197,7 @@ class Puller:
         look = Look(subject, group)
         if opened or moved:
             claimer = Claimer(
-                self.context, self.flow, self.orders, self.leases.faults, self._settlements, request, single=pushing
+                self.context, self.flow, self.key_states, self.leases.faults, self._settlements, request, single=pushing
             )
             look = self._take(claimer, look, opened, sources, moved)
         for log, claim in look.claims:
@@ -218,7 +218,7 @@ class Puller:
         self,
         claimer: Claimer,
         look: Look,
-        opened: Sequence[DecidedSettlement],
+        opened: Sequence[OpenedSettlement],
         sources: Sources,
         logs: dict[str, PullLog],
     ) -> Look:
@@ -228,10 +228,10 @@ class Puller:
             return claimer.take(look, opened, logs)
         left = list(logs.values())
         while True:
-            turn, later = first_parts(left)
+            first, later = first_parts(left)
             claims, nothing = len(look.claims), len(look.nothing)
             try:
-                look = claimer.take(look, opened, turn)
+                look = claimer.take(look, opened, first)
             except (Unavailable, Broken) as error:
                 if not look.claims:
                     raise
@@ -251,7 +251,7 @@ class Puller:
         # Of the queues from which this look claimed, other pulls may claim the next parts.
         return replace(look, limited=look.limited or bool(later and look.claims))
 
-    def _paused(self, subject: Subject, group: Group, opened: Sequence[DecidedSettlement], pause: Limit) -> Look:
+    def _paused(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], pause: Limit) -> Look:
         """Ends leases and settles, and claims nothing. Reads nothing where there is nothing to settle."""
         logs = pull_logs(self.context, subject, group)
         self._source_logs.end_leases(subject, [log for log in logs if self.leases.due(log)])

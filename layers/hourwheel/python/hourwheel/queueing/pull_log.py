@@ -89,7 +89,7 @@ class ClaimResult(NamedTuple):
 
 
 @dataclass
-class _Range:
+class _ClaimRange:
     """The range that a claim will cover, built row by row. Without messages only its end moves."""
 
     first: Position
@@ -323,9 +323,9 @@ class PullLog:
                 return
             row_no, page = page_rows[-1][0] + 1, _PAGE
 
-    def _take(self, tail: Tail, request: ClaimRequest, now_ms: int) -> _Range:
+    def _take(self, tail: Tail, request: ClaimRequest, now_ms: int) -> _ClaimRange:
         """Decides which rows a claim covers; without messages, which rows it passes over."""
-        taken = _Range(first=tail.position, end=tail.position, end_seq=tail.seq)
+        taken = _ClaimRange(first=tail.position, end=tail.position, end_seq=tail.seq)
         selection, max_messages = self.selection, request.max_messages
         for row_no, row in self.unread(tail.position, now_ms, first_page(tail, max_messages)):
             skip = tail.position.index if row_no == tail.position.row_no else 0
@@ -345,7 +345,7 @@ class PullLog:
                 break
         return taken
 
-    def _passes(self, taken: _Range, now_ms: int) -> bool:
+    def _passes(self, taken: _ClaimRange, now_ms: int) -> bool:
         """Returns whether a claim without messages writes a pull row that passes over the rows without messages."""
         return taken.long or (self.filtered and taken.unmatched.worth_passing(now_ms))
 

@@ -12,11 +12,12 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.orders import Orders
+from hourwheel.queueing.key_state_cache import KeyStateCache
+from hourwheel.queueing.parsed_settlements import ParsedSettlement, parse_settlement
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.receipts import Receipt, open_receipt
 from hourwheel.queueing.records import PullRow
-from hourwheel.queueing.settle import Decision, Settler, decide
+from hourwheel.queueing.settle import Settler
 from hourwheel.registry.broadcast import consumer_group, group_of_receipt
 from hourwheel.registry.registry import Registry
 
@@ -25,11 +26,11 @@ _STALE = Settled("stale")
 _KEPT_NAMES = 4_096  # of about 100 bytes each
 
 
-class DecidedSettlement(NamedTuple):
+class OpenedSettlement(NamedTuple):
     """A settlement whose receipt was issued to this group, and which does not contradict itself."""
 
     receipt: Receipt
-    decision: Decision
+    parsed: ParsedSettlement
 
 
 @dataclass
@@ -37,27 +38,27 @@ class Settlements:
     """Reads and carries out the settlements of one request to a group."""
 
     registry: Registry
-    orders: Orders
+    key_states: KeyStateCache
     secret: bytes
     subject: str
     group: str
     consumers: dict[tuple[str, int], Group | None] = field(default_factory=dict)
     """In a broadcast group, the groups of consumers that the receipts of the request name."""
 
-    def open(self, settlements: Sequence[Settlement]) -> list[DecidedSettlement]:
+    def open(self, settlements: Sequence[Settlement]) -> list[OpenedSettlement]:
         """Checks every receipt and settlement before the first is carried out. Raises ``Rejected``."""
         opened = []
         for index, settlement in enumerate(settlements):
             try:
                 receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
-                opened.append(DecidedSettlement(receipt, decide(settlement, receipt.value.size)))
+                opened.append(OpenedSettlement(receipt, parse_settlement(settlement, receipt.value.size)))
             except Rejected as error:
                 error.field = f"settle[{index}].{error.field}"
                 raise
         return opened
 
     def subject_and_group(
-        self, opened: Sequence[DecidedSettlement], *, create: bool, consumer: str = ""
+        self, opened: Sequence[OpenedSettlement], *, create: bool, consumer: str = ""
     ) -> tuple[Subject, Group]:
         """Returns the subject and the group; of a broadcast group that of the consumer, if one is named. Reads them
         again when a receipt names a later generation than the cached one."""
@@ -81,18 +82,18 @@ class Settlements:
         return subject, member or group
 
     def settle(
-        self, context: Context, subject: Subject, group: Group, opened: Sequence[DecidedSettlement]
+        self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
     ) -> list[Settled]:
         """Carries out settlements like ``apply``, in one transaction where all their logs are in one cell."""
         logs = () if context.cells is None else settled_logs(opened, subject, group)
         return context.atomically(lambda context: self.apply(context, subject, group, opened), logs)
 
     def apply(
-        self, context: Context, subject: Subject, group: Group, opened: Sequence[DecidedSettlement]
+        self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
     ) -> list[Settled]:
         """Carries out settlements in order, and returns the answer to each."""
 
-        def settle(receipt: Receipt, decision: Decision) -> Settled:
+        def settle(receipt: Receipt, parsed: ParsedSettlement) -> Settled:
             member = self._group_of(receipt, group)
             if member is None or subject.generation != receipt.subject_generation:
                 return _STALE
@@ -100,10 +101,10 @@ class Settlements:
             log = PullLog(context, member, source, receipt.queue)
             row: Versioned[PullRow] | None = receipt.pull_row
             if member.ordered:
-                row = self.orders.claimed_row(log, receipt.row_no, receipt.value.claim)
-            return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, decision)
+                row = self.key_states.claimed_row(log, receipt.row_no, receipt.value.claim)
+            return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, parsed)
 
-        return [settle(receipt, decision) for receipt, decision in opened]
+        return [settle(receipt, parsed) for receipt, parsed in opened]
 
     def _group_of(self, receipt: Receipt, group: Group) -> Group | None:
         """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it is
@@ -125,7 +126,7 @@ def _queue_log(subject: str, generation: int, queue: int) -> str:
     return str(LogName.of_queue(subject, generation, queue))
 
 
-def settled_logs(opened: Sequence[DecidedSettlement], subject: Subject, group: Group) -> list[str]:
+def settled_logs(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> list[str]:
     """Returns the logs that settlements need: those of the pulls, and the retry log for messages that are retried."""
     logs = [_source_of(receipt, subject, group) for receipt, _ in opened]
-    return [*logs, group.retry_log] if any(decision.moves for _, decision in opened) else logs
+    return [*logs, group.retry_log] if any(parsed.moves for _, parsed in opened) else logs

@@ -13,11 +13,11 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports import GET_MANY, Counter
 from hourwheel.queueing.claimer import names_by_cell
 from hourwheel.queueing.ends import SourceEnds
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.ordered_parts import in_turn
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import Nothing, PullLog, pull_logs
-from hourwheel.queueing.settlements import DecidedSettlement, Settlements
+from hourwheel.queueing.settlements import OpenedSettlement, Settlements
 from hourwheel.registry.moves import refresh_route
 
 _MOST_GROUPS = 2_000
@@ -62,11 +62,11 @@ class SourceLogs:
     context: Context
     leases: Leases
     ends: SourceEnds
-    orders: Orders
+    key_states: KeyStateCache
     settlements: Settlements
     group_logs: GroupLogs
 
-    def read(self, subject: Subject, group: Group, opened: Sequence[DecidedSettlement], *, create: bool) -> Sources:
+    def read(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], *, create: bool) -> Sources:
         """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
         moved; the subject and the group are then read again."""
         for last in (False, True):
@@ -89,9 +89,9 @@ class SourceLogs:
         moved = [
             log
             for log in logs
-            if self.ends.moved(log, group, totals[log.source.name]) or (group.ordered and self.orders.waits(log))
+            if self.ends.moved(log, group, totals[log.source.name]) or (group.ordered and self.key_states.waits(log))
         ]
-        return {log.source.name: log for log in in_turn(self.context, self.orders, subject, group, moved)}
+        return {log.source.name: log for log in in_turn(self.context, self.key_states, subject, group, moved)}
 
     def end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
         """Ends the leases that are over in these logs, and returns their number."""
@@ -113,12 +113,12 @@ class SourceLogs:
         if end < totals.rows:
             # Rows from ``end`` on are missing: not stored yet, or below the trim mark.
             end = max(end, log.source.trimmed())
-        final = totals.sealed and end >= totals.rows and not self.orders.holds(log)
+        final = totals.sealed and end >= totals.rows and not self.key_states.holds(log)
         self.ends.remember(log, log.group, end, unmatched=nothing.unmatched, final=final)
 
     def next_due_ms(self, group: Group, logs: Sequence[PullLog]) -> int | None:
         """Returns when the next parked message is due; None if none has a time."""
-        states = [self.orders.cached(log) for log in logs] if group.ordered else []
+        states = [self.key_states.cached(log) for log in logs] if group.ordered else []
         now_ms = self.context.clock.now_ms()
         dues = [state.next_due_ms(now_ms) for state in states if state is not None]
         return min((due_ms for due_ms in dues if due_ms is not None), default=None)

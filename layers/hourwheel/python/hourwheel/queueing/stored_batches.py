@@ -21,7 +21,7 @@ class StoredBatch:
     reservations: Sequence[Reservation]
     count: int
 
-    def placed(self, scheduled_id_of: Callable[[SchedulePosition], str]) -> list[SendResult]:
+    def send_results(self, scheduled_id_of: Callable[[SchedulePosition], str]) -> list[SendResult]:
         """Returns where each message is, in the order of the batch. ``scheduled_id_of`` makes the ids of delayed
         messages."""
         results: list[SendResult | None] = [None] * self.count

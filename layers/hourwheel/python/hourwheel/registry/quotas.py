@@ -28,8 +28,7 @@ def check_subjects(store: Store, settings: Settings) -> None:
     if _reached((1 for subject in subjects if not subject.deleted), settings.max_subjects):
         raise Conflict(
             "too-many-subjects",
-            f"there are {settings.max_subjects} subjects, and no more may be made: delete one, or have the limit "
-            "raised",
+            f"there are {settings.max_subjects} subjects, which is the limit: delete one, or have the limit raised",
             field="subject",
         )
 
@@ -44,7 +43,7 @@ def check_groups(subject: Subject) -> Room:
         if _reached(ones, settings.max_groups):
             raise Conflict(
                 "too-many-groups",
-                f"subject {subject.name!r} has {settings.max_groups} groups, and no more may be made: delete one, or "
+                f"subject {subject.name!r} has {settings.max_groups} groups, which is the limit: delete one, or "
                 "have the limit raised",
                 field="group",
             )

@@ -97,7 +97,9 @@ def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
     current = _head(context)
     number = current.value.number
     if number and read(archive, number - 1) is None:
-        raise Conflict("archive-other", f"the archive ends before manifest {number - 1}: it is not that of this store")
+        raise Conflict(
+            "archive-other", f"the archive ends before manifest {number - 1}: it is the archive of another store"
+        )
     while (manifest := read(archive, current.value.number)) is not None:
         for span in manifest.spans:
             _check(context, span)

@@ -13,7 +13,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.push.state import target_of
-from hourwheel.queueing.order_state import ParkedCounts
+from hourwheel.queueing.key_states import ParkedCounts
 from hourwheel.queueing.progress import LogLag
 from hourwheel.queueing.records import Tail
 from hourwheel.times import within

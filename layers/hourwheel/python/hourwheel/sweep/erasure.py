@@ -12,7 +12,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
-from hourwheel.queueing.orders import remove_snapshot
+from hourwheel.queueing.key_state_cache import remove_snapshot
 from hourwheel.registry.registry import Registry
 
 _ALL = "\U0010ffff"

@@ -25,9 +25,9 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.open_ends import LogEnd, OpenEnds
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.progress import LogLag, lag_of_log
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.registry.broadcast import with_all_settings
@@ -90,7 +90,7 @@ class Sweeper:
     context: Context
     registry: Registry
     leases: Leases
-    orders: Orders = field(default_factory=Orders)
+    key_states: KeyStateCache = field(default_factory=KeyStateCache)
     _looks: dict[str, LastLook] = field(default_factory=dict)
     _ends: OpenEnds = field(default_factory=OpenEnds)
     _done_ms: dict[str, int] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class Sweeper:
                 with self._contained(f"the checkpoint of {log.partition}"):
                     if group.ordered:
                         # Before the checkpoint: rows below it may be removed some days later.
-                        self.orders.sweep(log)
+                        self.key_states.sweep(log)
                     self.leases.checkpoint(log)
                 if log.queue is None:
                     self._trim(log.source)
@@ -319,7 +319,7 @@ class Sweeper:
 
     def _parked(self, log: PullLog, since_ms: int) -> ParkedLag:
         """Counts the parked messages of a log. Reads the row of the oldest one."""
-        counts = self.orders.counts(log, since_ms)
+        counts = self.key_states.counts(log, since_ms)
         row = None if counts.oldest_row is None else log.source.get(counts.oldest_row)
         return ParkedLag(counts, None if row is None else row.at_ms)
 

@@ -87,7 +87,7 @@ class RecordingCell(Cell):
 
     def _record(self, subjects: list[str], messages: Sequence[NewMessage], stored: StoredBatch) -> None:
         now_ms = self.context.clock.now_ms()
-        results = self.placed(stored)
+        results = self.send_results(stored)
         self.accepted += [
             Accepted(subject, message, result, now_ms)
             for subject, message, result in zip(subjects, messages, results, strict=True)

@@ -44,14 +44,14 @@ GROUPS = 20
 _ELSEWHERE = "messages that expired or were removed are in the lake: hourwheel pipeline run trace"
 
 
-class QueueOffset(NamedTuple):
+class MessagePosition(NamedTuple):
     """The position of a message: a queue, and the offset there."""
 
     queue: int
     offset: int
 
     @classmethod
-    def parse(cls, text: str) -> "QueueOffset | None":
+    def parse(cls, text: str) -> "MessagePosition | None":
         """Parses ``queue:offset``; returns None for any other text."""
         parts = _PLACE.fullmatch(text)
         return None if parts is None else cls(int(parts[1]), int(parts[2]))
@@ -66,12 +66,12 @@ class SearchSpan(NamedTuple):
 
     since_ms: int | None = None
     until_ms: int | None = None
-    start: QueueOffset | BucketRow | None = None
+    start: MessagePosition | BucketRow | None = None
 
 
 @dataclass(frozen=True)
 class _Found:
-    target: QueueOffset
+    target: MessagePosition
     log: Log
     row_no: int
     row: Row
@@ -90,7 +90,7 @@ class Trace:
     """Signs the position of a delayed message."""
     _read: int = field(default=0, init=False)
 
-    def by_offset(self, target: QueueOffset) -> MessageTrace:
+    def by_offset(self, target: MessagePosition) -> MessageTrace:
         """Returns the trace of the message at an offset. Raises ``NotFound``."""
         for log in queue_logs(self.context, self.subject, target.queue):
             row_no, row = row_at_offset(log, target.offset)
@@ -101,7 +101,7 @@ class Trace:
     def by_scheduled(self, scheduled: Scheduled, scheduled_id: str) -> MessageTrace:
         """Returns the trace of a delayed message, which may be in a queue by now."""
         if scheduled.queue is not None and scheduled.offset is not None:
-            trace = self.by_offset(QueueOffset(scheduled.queue, scheduled.offset))
+            trace = self.by_offset(MessagePosition(scheduled.queue, scheduled.offset))
             trace.scheduled_id = scheduled_id
             return trace
         state: Literal["cancelled", "scheduled"] = "cancelled" if scheduled.state == "cancelled" else "scheduled"
@@ -115,14 +115,14 @@ class Trace:
         if span.since_ms is None and own_ms is None:
             raise Rejected(
                 "field-invalid",
-                "a sender's id says nothing about its time: add from (and to), or give queue:offset",
+                "a sender's id does not tell when the message came: add from (and to), or give queue:offset",
                 field="from",
             )
         exact_ms = own_ms if span.since_ms is None else None
         if exact_ms is not None:
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
         traces: list[MessageTrace] = []
-        following: QueueOffset | BucketRow | None = None
+        following: MessagePosition | BucketRow | None = None
         for target in () if isinstance(span.start, BucketRow) else self._search(message_id, span, exact_ms):
             if isinstance(target, _Found):
                 traces.append(self._trace(target))
@@ -162,15 +162,15 @@ class Trace:
                     traces.append(self.by_scheduled(scheduled, self.scheduled_id(target)))
         return None
 
-    def _search(self, message_id: str, span: SearchSpan, exact_ms: int | None) -> Iterator[_Found | QueueOffset]:
+    def _search(self, message_id: str, span: SearchSpan, exact_ms: int | None) -> Iterator[_Found | MessagePosition]:
         """Yields the messages with the id, or an offset once the search has read as much as one call may."""
-        start = span.start if isinstance(span.start, QueueOffset) else QueueOffset(0, 0)
+        start = span.start if isinstance(span.start, MessagePosition) else MessagePosition(0, 0)
         for queue in range(start.queue, self.subject.queues):
             offset = start.offset if queue == start.queue else 0
             for log in queue_logs(self.context, self.subject, queue):
                 for row_no, row in self._rows(log, span, offset):
                     if self._read >= _ROWS:
-                        yield QueueOffset(queue, max(offset, row.first_seq))
+                        yield MessagePosition(queue, max(offset, row.first_seq))
                         return
                     self._read += 1
                     if exact_ms is None or row.at_ms == exact_ms:
@@ -202,7 +202,7 @@ class Trace:
         except Corrupt:
             return  # a trace by queue and offset says so
         for index, message in enumerate(messages):
-            target = QueueOffset(queue, row.first_seq + index)
+            target = MessagePosition(queue, row.first_seq + index)
             if message.id == message_id and target.offset >= offset:
                 yield _Found(target, log, row_no, row, index)
 
@@ -241,7 +241,7 @@ def given_ms(message_id: str, now_ms: int) -> int | None:
     return None if at_ms is None or at_ms > now_ms + _SKEW_MS else at_ms
 
 
-def accepted_trace(subject: str, target: QueueOffset, stored_ms: int, message: Message | None) -> MessageTrace:
+def accepted_trace(subject: str, target: MessagePosition, stored_ms: int, message: Message | None) -> MessageTrace:
     """Returns the trace of a message in a queue, without its groups. ``stored_ms``: the time at which its row was
     stored. ``message`` is None where it cannot be read."""
     trace = MessageTrace(

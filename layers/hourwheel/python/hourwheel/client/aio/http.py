@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hourwheel.client.aio.connections import AsyncConnections
-from hourwheel.client.codec import Call, HttpRequest, PackedAnswer, Tries
+from hourwheel.client.codec import Call, HttpRequest, MsgpackAnswer, Tries
 from hourwheel.client.endpoint import closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
 from hourwheel.client.http import begin
@@ -50,12 +50,12 @@ class AsyncHttp:
         safe: bool = True,
         wait_seconds: float = 0.0,
         retry_seconds: float | None = None,
-        packed: PackedAnswer[T] | None = None,
+        msgpack: MsgpackAnswer[T] | None = None,
         then: Callable[[T], Any] | None = None,
         refused: Callable[[AnswerError], Any] | None = None,
     ) -> Any:
         """Makes a ``Call`` and returns the typed answer, as ``Http.call`` does."""
-        call = Call(method, target, answer, body, wait_seconds, packed, then, refused)
+        call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused)
         seconds = self._retry_seconds if retry_seconds is None else retry_seconds
         request = self._codec.request(call)
         try:

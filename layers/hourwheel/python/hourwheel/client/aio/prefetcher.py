@@ -20,8 +20,8 @@ from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTrack
 from hourwheel.client.local_queue import LocalQueue
 from hourwheel.client.prefetcher import BUSY_END_SECONDS, BUSY_WAIT_SECONDS, LAST_SETTLEMENTS_SECONDS
 from hourwheel.client.pull_size import PullSize
+from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.ports import Ids
@@ -199,7 +199,7 @@ class AsyncPrefetcher:
     async def _run_puller(self) -> None:
         backoff = PullBackoff(self._options.ids)
         while (settlements := await self._begin_pull()) is not None:
-            pulled: Pulled | PackedPulled | None = None
+            pulled: Pulled | CompactPulls | None = None
             wait_seconds = self._options.wait_seconds
             if self._busy_pull:
                 wait_seconds = min(wait_seconds, BUSY_WAIT_SECONDS)
@@ -231,7 +231,7 @@ class AsyncPrefetcher:
         self._low_water = max(self._options.max_messages - 1, self._max_messages // 2)
         return self._leases.complete()
 
-    async def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | PackedPulled:
+    async def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | CompactPulls:
         options = self._options
         return await pull_encoded(
             self._pulls,
@@ -245,7 +245,7 @@ class AsyncPrefetcher:
             settle=settlements,
         )
 
-    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | PackedPulled | None) -> None:
+    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
         self._pulling = False
         if pulled is None:
             self._leases.unanswered(settlements)

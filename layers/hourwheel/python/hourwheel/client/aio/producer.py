@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 from hourwheel.client.aio.api import AsyncApi
-from hourwheel.client.aio.shared_sends import AwaitedBatch, SharedSends
+from hourwheel.client.aio.shared_sends import AsyncSharedSends, AwaitedBatch
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
@@ -89,7 +89,7 @@ class AsyncProducer:
             timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),
             ids=ids,
         )
-        self._sends = SharedSends(self._api, ids, most_messages=batch_messages, most_bytes=batch_bytes)
+        self._sends = AsyncSharedSends(self._api, ids, most_messages=batch_messages, most_bytes=batch_bytes)
         self._messages = 0
         self._bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()  # calls that wait for room, in order

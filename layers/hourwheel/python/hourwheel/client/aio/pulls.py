@@ -7,8 +7,8 @@ from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.calls.pull import pull_encoded as _pull_encoded
 from hourwheel.client.errors import BadRequest
 from hourwheel.client.prefetcher import UNKNOWN_RECEIPT
+from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.pulls import Settled, Settlement
 
 
@@ -21,12 +21,12 @@ async def pull_encoded(
     *,
     settle: Sequence[Settlement],
     **options: Any,
-) -> Pulled | PackedPulled:
+) -> Pulled | CompactPulls:
     """Tries a pull once. Leaves the messages encoded where the answer packs them. Settles without pulling where the
     server does not know one of the receipts."""
     try:
         answer: Any = _pull_encoded(pulls.calls, subject, group, consumer, settle=settle, **options)
-        return cast(Pulled | PackedPulled, await answer)
+        return cast(Pulled | CompactPulls, await answer)
     except BadRequest as error:
         if not settle or error.slug != UNKNOWN_RECEIPT:
             raise

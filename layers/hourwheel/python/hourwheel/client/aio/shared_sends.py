@@ -78,7 +78,7 @@ class _Subject:
         yield from self.waiting
 
 
-class SharedSends:
+class AsyncSharedSends:
     """Sends the batches of tasks. A request takes up to ``most_messages`` and ``most_bytes`` of several tasks."""
 
     def __init__(self, api: AsyncApi, ids: Ids, *, most_messages: int, most_bytes: int) -> None:

@@ -39,7 +39,7 @@ class _Positions(msgspec.Struct):
     positions: list[QueueOffset]
 
 
-class _Decided(msgspec.Struct):
+class _DecidedKeys(msgspec.Struct):
     decided: int
 
 
@@ -134,7 +134,7 @@ class GroupCalls(Calls):
         """
         body = {"then": then, **({"all": True} if keys is None else {"keys": list(keys)})}
         target = path("subjects", subject, "groups", group, "held")
-        decided: int = self._http.call("POST", target, answers(_Decided), body=body, then=attrgetter("decided"))
+        decided: int = self._http.call("POST", target, answers(_DecidedKeys), body=body, then=attrgetter("decided"))
         return decided
 
     def list_groups(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupPage:

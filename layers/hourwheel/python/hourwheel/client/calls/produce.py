@@ -6,11 +6,11 @@ from operator import attrgetter
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.codec import PackedAnswer, path
+from hourwheel.client.codec import MsgpackAnswer, path
+from hourwheel.client.records.compact import CompactProduceResult
 from hourwheel.client.records.messages import AddressedMessage, Message, ProduceBody, SendResult, on_the_wire
-from hourwheel.client.records.packed import PackedProduceResult
 
-_packed_decoder = msgspec.msgpack.Decoder(PackedProduceResult)
+_compact_decoder = msgspec.msgpack.Decoder(CompactProduceResult)
 
 
 class _Produced(msgspec.Struct):
@@ -91,7 +91,7 @@ class ProduceCalls(Calls):
             body=body,
             safe=idempotency_key is not None,
             retry_seconds=retry_seconds,
-            packed=PackedAnswer(_packed_decoder, lambda packed: _Produced(packed.placed(messages))),
+            msgpack=MsgpackAnswer(_compact_decoder, lambda compact: _Produced(compact.send_results(messages))),
             then=attrgetter("results"),
         )
         return results

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.codec import PackedAnswer, path
+from hourwheel.client.codec import MsgpackAnswer, path
 from hourwheel.client.errors import AnswerError, Conflict
+from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.records.packed import PackedPulled
 from hourwheel.model.pulls import Settled, Settlement, SettleResult
 
-_PULLED = PackedAnswer(msgspec.msgpack.Decoder(PackedPulled), PackedPulled.pulled)
-_ENCODED = PackedAnswer[PackedPulled](msgspec.msgpack.Decoder(PackedPulled), lambda pulled: pulled)
-_SETTLED = PackedAnswer[SettleResult](msgspec.msgpack.Decoder(SettleResult), lambda result: result)
+_PULLED = MsgpackAnswer(msgspec.msgpack.Decoder(CompactPulls), CompactPulls.pulled)
+_ENCODED = MsgpackAnswer[CompactPulls](msgspec.msgpack.Decoder(CompactPulls), lambda pulled: pulled)
+_SETTLED = MsgpackAnswer[SettleResult](msgspec.msgpack.Decoder(SettleResult), lambda result: result)
 
 
 class PullCalls(Calls):
@@ -54,7 +54,7 @@ class PullCalls(Calls):
         return pulled
 
     def _pull(
-        self, subject: str, group: str, body: dict[str, Any], packed: PackedAnswer[Any], retry_seconds: float | None
+        self, subject: str, group: str, body: dict[str, Any], msgpack: MsgpackAnswer[Any], retry_seconds: float | None
     ) -> Any:
         target = path("subjects", subject, "groups", group, "pull")
         return self._http.call(
@@ -64,7 +64,7 @@ class PullCalls(Calls):
             body=body,
             wait_seconds=body["wait_seconds"],
             retry_seconds=retry_seconds,
-            packed=packed,
+            msgpack=msgpack,
         )
 
     def settle(
@@ -97,7 +97,7 @@ class PullCalls(Calls):
             answers(SettleResult),
             body={"settle": settlements},
             retry_seconds=retry_seconds,
-            packed=_SETTLED,
+            msgpack=_SETTLED,
             then=attrgetter("results"),
             refused=stale,
         )
@@ -114,10 +114,10 @@ def pull_encoded(
     wait_seconds: float,
     lease_seconds: int,
     settle: Sequence[Settlement],
-) -> Pulled | PackedPulled:
+) -> Pulled | CompactPulls:
     """Tries ``pull`` once, for a ``Consumer``. Leaves the messages encoded where the answer packs them."""
     options = _options(max_messages, wait_seconds, lease_seconds, settle)
-    encoded: Pulled | PackedPulled = calls._pull(subject, group, {"consumer": consumer, **options}, _ENCODED, 0)
+    encoded: Pulled | CompactPulls = calls._pull(subject, group, {"consumer": consumer, **options}, _ENCODED, 0)
     return encoded
 
 

@@ -33,11 +33,10 @@ _PROGRESS_BYTES = 64 * 1024  # a client that reads fewer bytes of an answer in t
 Respond: TypeAlias = Callable[[Request], Awaitable[Answer]]
 """Answers a request. May raise ``Disconnected``; any other exception ends the connection without an answer."""
 
-Begin: TypeAlias = Callable[[Request, Callable[[Answer], None]], None]
-"""Begins to answer a request that has arrived, and passes the answer to the callback: once, on the loop's thread,
-now or later."""
+Answerer: TypeAlias = Callable[[Request, Callable[[Answer], None]], None]
+"""Answers a request that has arrived: calls the callback with the answer, once, on the loop's thread, now or later."""
 
-Plan: TypeAlias = Callable[[Request], Begin | None]
+Plan: TypeAlias = Callable[[Request], Answerer | None]
 """Returns how to answer a request whose head has arrived, without a task of its own; None where ``Respond`` answers."""
 
 
@@ -60,8 +59,8 @@ class Connection(asyncio.Protocol):
         self._head_seconds = min(self._bounds.head_seconds, self._bounds.request_seconds)
         self._respond = respond
         self._plan = plan
-        self._answering: Begin | None = None
-        self._beginning = False
+        self._answerer: Answerer | None = None
+        self._in_answerer = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._client = ""
@@ -72,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._empty_bytes = 0
         self._request: Request | None = None
         self._task: asyncio.Task[None] | None = None
-        self._begun = 0.0
+        self._started_at = 0.0
         self._deadline = _NEVER
         self._unread_deadline = _NEVER
         self._unread_bytes = 0
@@ -87,14 +86,14 @@ class Connection(asyncio.Protocol):
         self._secure = transport.get_extra_info("sslcontext") is not None
         # The transport calls as soon as one byte waits: TLS would take 0 to mean "always".
         self._transport.set_write_buffer_limits(high=1, low=0)
-        self._begun = self._loop.time()
+        self._started_at = self._loop.time()
         registry = self._registry
         if len(registry.open) >= registry.cap:
             self._turn_away()
             return
         peer: Any = transport.get_extra_info("peername")
         self._client = peer[0] if isinstance(peer, tuple) else ""
-        self._deadline = self._begun + self._head_seconds
+        self._deadline = self._started_at + self._head_seconds
         registry.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -190,8 +189,8 @@ class Connection(asyncio.Protocol):
             return
         if self._state is State.IDLE:
             self._state = State.HEAD
-            self._begun = min(self._begun, self._loop.time())
-            self._deadline = self._begun + self._head_seconds
+            self._started_at = min(self._started_at, self._loop.time())
+            self._deadline = self._started_at + self._head_seconds
             self._scanned = 0
         end = self._data.find(_END, self._scanned)
         if (len(self._data) if end < 0 else end) > self._bounds.head_bytes:
@@ -203,7 +202,7 @@ class Connection(asyncio.Protocol):
         else:
             head = self._data[:end]
             parsed = self._registry.parse_short_head(head) if end <= SHORT_BYTES else parse_head(head)
-            self._begin(parsed, self._data[end + len(_END) :])
+            self._accept_head(parsed, self._data[end + len(_END) :])
 
     def _drop_empty_lines(self) -> None:
         """Drops empty lines before a request: some clients send one after a body (RFC 9112, 2.2)."""
@@ -215,15 +214,15 @@ class Connection(asyncio.Protocol):
             raise Malformed("it begins with too many empty lines")
         self._data = self._data[match.end() :]
 
-    def _begin(self, head: Head, rest: bytes) -> None:
+    def _accept_head(self, head: Head, rest: bytes) -> None:
         framing = ChunkedBody(self._bounds.extra_bytes) if head.length is None else SizedBody(head.length)
         request = self._request = Request(head, framing, self._ask_for_body, client=self._client, secure=self._secure)
         self._state = State.BODY
         self._empty_bytes = 0
-        self._deadline = self._begun + self._bounds.request_seconds
+        self._deadline = self._started_at + self._bounds.request_seconds
         self._data = rest
-        self._answering = self._plan(request)
-        if self._answering is None:
+        self._answerer = self._plan(request)
+        if self._answerer is None:
             self._task = self._loop.create_task(self._serve(request))
         elif len(rest) < (head.length or 0):
             self._ask_for_body()
@@ -240,8 +239,8 @@ class Connection(asyncio.Protocol):
                 request.leave()
             if request.answered:
                 self._go_on()
-            elif self._answering is not None:
-                self._begin_to_answer(request, self._answering)
+            elif self._answerer is not None:
+                self._call_answerer(request, self._answerer)
 
     def _ask_for_body(self) -> None:
         request = self._request
@@ -259,18 +258,18 @@ class Connection(asyncio.Protocol):
 
     # Answering
 
-    def _begin_to_answer(self, request: Request, begin: Begin) -> None:
+    def _call_answerer(self, request: Request, answerer: Answerer) -> None:
         def reply(answer: Answer) -> None:
             self._registry.busy -= 1
             if request is self._request and self._state is not State.CLOSING:
                 self._answer(request, answer)
 
         self._registry.busy += 1
-        self._beginning = True
+        self._in_answerer = True
         try:
-            begin(request, reply)
+            answerer(request, reply)
         finally:
-            self._beginning = False
+            self._in_answerer = False
 
     async def _serve(self, request: Request) -> None:
         self._registry.busy += 1
@@ -302,9 +301,9 @@ class Connection(asyncio.Protocol):
         """Begins the next request, after this one was read and answered."""
         self._request = self._task = None
         self._state = State.IDLE
-        self._begun = _NEVER
+        self._started_at = _NEVER
         self._deadline = self._loop.time() + self._bounds.idle_seconds
-        if self._beginning:
+        if self._in_answerer:
             # The answer came at once: requests that were sent ahead must not be answered within one another.
             self._loop.call_soon(self._take_next)
         else:

@@ -15,9 +15,9 @@ from hourwheel.handover.copies import REJECTED
 from hourwheel.handover.handover import release, reserve
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.order_state import OrderState
+from hourwheel.queueing.key_state_cache import KeyStateCache
+from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Order, OrderedRow, Parked, digest_of
-from hourwheel.queueing.orders import Orders
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, SETTLED
 from hourwheel.queueing.settle import Settler
@@ -30,7 +30,7 @@ _AT_ONCE = 100
 class KeyDecision:
     """Decides about the stopped keys of one pull log: of ``keys``, or of all (None)."""
 
-    orders: Orders
+    key_states: KeyStateCache
     log: PullLog
     subject: Subject
     keys: frozenset[str] | None
@@ -48,11 +48,11 @@ class KeyDecision:
                 return total
 
     def _on(self, context: Context) -> "KeyDecision":
-        return KeyDecision(self.orders, self.log.on(context), self.subject, self.keys, self.then)
+        return KeyDecision(self.key_states, self.log.on(context), self.subject, self.keys, self.then)
 
     def _decide(self) -> int:
         while True:
-            state = self.orders.current(self.log)
+            state = self.key_states.current(self.log)
             chosen = self._stopped(state)
             if not chosen:
                 return 0
@@ -63,12 +63,12 @@ class KeyDecision:
                 return len(chosen)
             release(self.log.context, row.transfers)
 
-    def _stopped(self, state: OrderState) -> list[tuple[bytes, Parked]]:
+    def _stopped(self, state: KeyStates) -> list[tuple[bytes, Parked]]:
         digests = None if self.keys is None else {digest_of(key, 0, 0) for key in self.keys}
         heads = [(digest, entries[0]) for digest, entries in state.parked.items() if entries[0].due_ms == STOPPED_MS]
         return [head for head in heads if digests is None or head[0] in digests][:_AT_ONCE]
 
-    def _row(self, state: OrderState, chosen: Sequence[tuple[bytes, Parked]]) -> OrderedRow:
+    def _row(self, state: KeyStates, chosen: Sequence[tuple[bytes, Parked]]) -> OrderedRow:
         context, now_ms = self.log.context, self.log.context.clock.now_ms()
         order = Order(
             digests=b"".join(digest for digest, _ in chosen),

@@ -18,7 +18,7 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY, Key, Record, Table
-from hourwheel.queueing.order_state import OrderState, ParkedCounts
+from hourwheel.queueing.key_states import KeyStates, ParkedCounts
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked, Snapshot, digests_of
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
@@ -41,7 +41,7 @@ _CACHED_ROWS = 256
 _CACHED_BYTES = 32 << 20
 
 
-class DecodedRow(NamedTuple):
+class KeyedRow(NamedTuple):
     """A row of a queue or retry log, its messages as they are delivered at their first attempt, and their digests."""
 
     row: Row
@@ -59,27 +59,27 @@ class DecodedRow(NamedTuple):
 
 
 @dataclass
-class DecodedRows:
+class KeyedRowCache:
     """The rows that were decoded last. Rows never change, so none is out of date."""
 
-    _rows: dict[tuple[str, int], DecodedRow] = field(default_factory=dict)
+    _rows: dict[tuple[str, int], KeyedRow] = field(default_factory=dict)
     _bytes: int = 0
 
-    def cached(self, log: Log, row_no: int) -> DecodedRow | None:
+    def cached(self, log: Log, row_no: int) -> KeyedRow | None:
         return self._rows.get((log.name, row_no))
 
-    def decoded(self, log: PullLog, row_no: int, row: Row) -> DecodedRow:
+    def decoded(self, log: PullLog, row_no: int, row: Row) -> KeyedRow:
         """Decodes the row, or returns it as it was decoded before. Raises ``Corrupt``."""
         name = (log.source.name, row_no)
         cached = self._rows.get(name)
         if cached is not None:
             return cached
         messages = with_position(row, messages_of(row, log.batches), log.queue)
-        decoded = DecodedRow(row, messages, digests_of(messages, row_no))
+        decoded = KeyedRow(row, messages, digests_of(messages, row_no))
         self._keep(name, decoded)
         return decoded
 
-    def _keep(self, name: tuple[str, int], decoded: DecodedRow) -> None:
+    def _keep(self, name: tuple[str, int], decoded: KeyedRow) -> None:
         self._rows[name] = decoded
         self._bytes += decoded.row.raw_bytes
         while len(self._rows) > _CACHED_ROWS or self._bytes > _CACHED_BYTES:
@@ -95,22 +95,22 @@ class _LastClaim(NamedTuple):
     """The state behind a claim, and the claim's token."""
 
     claim: bytes
-    state: OrderState
+    state: KeyStates
 
 
 @dataclass
-class Orders:
+class KeyStateCache:
     """The states of the ordered groups that this process has seen, by pull log. Thread-safe: a state that was published
     never changes."""
 
-    decoded_rows: DecodedRows = field(default_factory=DecodedRows)
-    _states: dict[str, OrderState] = field(default_factory=dict)
+    decoded_rows: KeyedRowCache = field(default_factory=KeyedRowCache)
+    _states: dict[str, KeyStates] = field(default_factory=dict)
     _done: dict[str, int] = field(default_factory=dict)
     _claimed: dict[str, _LastClaim] = field(default_factory=dict)
     _rows: dict[bytes, Versioned[OrderedRow]] = field(default_factory=dict)
     """The rows of the last claims, by their tokens, for the settlements."""
 
-    def cached(self, log: PullLog) -> OrderState | None:
+    def cached(self, log: PullLog) -> KeyStates | None:
         """Returns the state as it was last published. Reads nothing."""
         return self._states.get(log.partition)
 
@@ -136,7 +136,7 @@ class Orders:
         """Remembers that the group is done with a log that takes no more messages, until it seeks."""
         self._done[log.partition] = log.group.seeks
 
-    def current(self, log: PullLog) -> OrderState:
+    def current(self, log: PullLog) -> KeyStates:
         """Returns the state with all rows that are stored now, which must not be changed, and publishes it."""
         state = self.opened(log)
         self.publish(log, state)
@@ -150,7 +150,7 @@ class Orders:
             state = self.current(log)
         return state.counts(log.context.clock.now_ms(), log.source.trimmed() if state.parked else 0)
 
-    def opened(self, log: PullLog) -> OrderState:
+    def opened(self, log: PullLog) -> KeyStates:
         """Returns a state with all rows that are stored now, which the caller may change."""
         now_ms = log.context.clock.now_ms()
         cached = self._in_transaction(log) or self._states.get(log.partition)
@@ -160,7 +160,7 @@ class Orders:
         state.at_ms = now_ms
         return state
 
-    def _in_transaction(self, log: PullLog) -> OrderState | None:
+    def _in_transaction(self, log: PullLog) -> KeyStates | None:
         """Returns the state behind the last claim of this process, if its row is there. That claim may belong to the
         transaction that the caller shares: the row is there if everything is that the claim has read and written."""
         last = self._claimed.get(log.partition) if log.context.later is not None else None
@@ -173,7 +173,7 @@ class Orders:
         )
         return last.state if there else None
 
-    def claimed(self, log: PullLog, state: OrderState, row: Versioned[OrderedRow]) -> None:
+    def claimed(self, log: PullLog, state: KeyStates, row: Versioned[OrderedRow]) -> None:
         """Publishes the state behind a claim that was stored as this row."""
         if log.context.later is not None:
             self._claimed[log.partition] = _LastClaim(row.value.claim, state)
@@ -191,12 +191,12 @@ class Orders:
         row = log.record(row_no).load()
         return row if row is not None and row.value.claim == claim else None
 
-    def publish(self, log: PullLog, state: OrderState) -> None:
+    def publish(self, log: PullLog, state: KeyStates) -> None:
         """Makes the state cached to the process, once everything that it contains is stored for good. The caller must
         not change it any more."""
         log.context.afterwards(lambda _: self._publish(log.partition, state))
 
-    def save(self, log: PullLog, state: OrderState) -> None:
+    def save(self, log: PullLog, state: KeyStates) -> None:
         """Saves a snapshot of the state, which contains a claim of this process, about once in 500 rows or an hour."""
         now_ms = log.context.clock.now_ms()
         rows = state.row_no - state.saved_row
@@ -209,7 +209,7 @@ class Orders:
             record.swap(None if current is None else current.token, state.snapshot(now_ms))
         state.saved_row, state.saved_ms = state.row_no, now_ms
 
-    def sweep(self, log: PullLog) -> OrderState:
+    def sweep(self, log: PullLog) -> KeyStates:
         """Saves a snapshot if the last one is out of date and a minute old: rows below it, and open rows that were
         closed since, may be removed some days later. Returns the state."""
         record = snapshot_record(log)
@@ -225,16 +225,16 @@ class Orders:
             record.swap(current.token, snapshot)
         return state
 
-    def _publish(self, partition: str, state: OrderState) -> None:
+    def _publish(self, partition: str, state: KeyStates) -> None:
         cached = self._states.get(partition)
         if cached is None or cached.row_no <= state.row_no or cached.at_ms < state.at_ms - _TRUSTED_MS:
             self._states[partition] = state
 
-    def _load(self, log: PullLog) -> OrderState:
+    def _load(self, log: PullLog) -> KeyStates:
         snapshot = snapshot_record(log).load()
         if snapshot is None:
-            return OrderState(0, Position(log.origin), 0)
-        state = OrderState.of(snapshot.value)
+            return KeyStates(0, Position(log.origin), 0)
+        state = KeyStates.of(snapshot.value)
         records = _records(log, [seen.row_no for seen in snapshot.value.open])
         for seen in snapshot.value.open:
             if seen.row_no in records:
@@ -242,7 +242,7 @@ class Orders:
                 state.reopen(seen, _opened(log, seen.row_no, record), record.token)
         return state
 
-    def _catch_up(self, log: PullLog, state: OrderState) -> None:
+    def _catch_up(self, log: PullLog, state: KeyStates) -> None:
         """Reads the open rows again, and follows the rows that were stored since. One scan reads the rows near the
         end."""
         near = state.row_no - _NEAR * len(state.open)
@@ -254,7 +254,7 @@ class Orders:
         full = len(rows) == state.row_no - start + _PAGE
         self._follow(log, state, [(row_no, record) for row_no, record in rows if row_no >= state.row_no], full=full)
 
-    def _follow(self, log: PullLog, state: OrderState, rows: list[tuple[int, Record]], *, full: bool) -> None:
+    def _follow(self, log: PullLog, state: KeyStates, rows: list[tuple[int, Record]], *, full: bool) -> None:
         """Follows these rows, and if the scan that found them was ``full``, those behind."""
         removed = False
         while True:
@@ -301,7 +301,7 @@ def _scan(log: PullLog, start: int, limit: int) -> list[tuple[int, Record]]:
     return [(int(sort), record) for sort, record in items]
 
 
-def _see(log: PullLog, state: OrderState, row_nos: list[int], records: dict[int, Record] | None = None) -> None:
+def _see(log: PullLog, state: KeyStates, row_nos: list[int], records: dict[int, Record] | None = None) -> None:
     """Brings open rows of the state up to date. Decodes those that have changed since it saw them."""
     records = _records(log, row_nos) if records is None else records
     for row_no in row_nos:

@@ -8,8 +8,8 @@ import pytest
 
 from hourwheel.client import BadRequest, DeliveryTimeout, Message, SendResult, ServerFault
 from hourwheel.client.errors import no_answer, problem_of
-from hourwheel.client.group_sends import CallerBatch, GroupSends
 from hourwheel.client.outgoing import RequestContext
+from hourwheel.client.shared_sends import CallerBatch, SharedSends
 from tests.unit.client.ids import StillIds
 
 LONG_SECONDS = 120.0
@@ -49,7 +49,7 @@ class Store:
 class Caller:
     """Sends one batch on a thread of its own."""
 
-    def __init__(self, sends: GroupSends, *messages: Message, seconds: float = LONG_SECONDS) -> None:
+    def __init__(self, sends: SharedSends, *messages: Message, seconds: float = LONG_SECONDS) -> None:
         self.accepted: list[SendResult] | None = None
         self.error: BaseException | None = None
         self._arguments = (sends, messages, seconds)
@@ -77,7 +77,7 @@ class Caller:
 class Held:
     """Holds the first request of a store, until the callers that a test wants have come."""
 
-    def __init__(self, store: Store, sends: GroupSends) -> None:
+    def __init__(self, store: Store, sends: SharedSends) -> None:
         self._reached, self._open = threading.Event(), threading.Event()
         self._callers = lambda: sends._subjects["orders"]
         then = store.before
@@ -106,12 +106,12 @@ def store() -> Store:
 
 
 @pytest.fixture
-def sends(store: Store) -> GroupSends:
+def sends(store: Store) -> SharedSends:
     context = RequestContext(store, StillIds(), threading.Event())
-    return GroupSends(context, most_messages=10, most_bytes=1_000)
+    return SharedSends(context, most_messages=10, most_bytes=1_000)
 
 
-def test_callers_that_wait_share_the_next_request(store: Store, sends: GroupSends) -> None:
+def test_callers_that_wait_share_the_next_request(store: Store, sends: SharedSends) -> None:
     held = Held(store, sends)
     callers = [Caller(sends, Message(f"{name}1"), Message(f"{name}2")) for name in "abc"]
     held.wait_for(3)
@@ -126,7 +126,7 @@ def test_callers_that_wait_share_the_next_request(store: Store, sends: GroupSend
     ]
 
 
-def test_a_request_takes_as_many_callers_as_its_bounds_allow(store: Store, sends: GroupSends) -> None:
+def test_a_request_takes_as_many_callers_as_its_bounds_allow(store: Store, sends: SharedSends) -> None:
     held = Held(store, sends)
     callers = [Caller(sends, *[Message(name)] * 4) for name in "abc"]
     held.wait_for(3)
@@ -136,7 +136,7 @@ def test_a_request_takes_as_many_callers_as_its_bounds_allow(store: Store, sends
     assert sorted(len(bodies) for _, bodies in store.requests) == [1, 4, 8]
 
 
-def test_a_batch_as_large_as_a_request_does_not_wait(store: Store, sends: GroupSends) -> None:
+def test_a_batch_as_large_as_a_request_does_not_wait(store: Store, sends: SharedSends) -> None:
     held = Held(store, sends)
     assert Caller(sends, *[Message("large")] * 10).join().offsets == list(range(10))
     held.open()
@@ -145,7 +145,7 @@ def test_a_batch_as_large_as_a_request_does_not_wait(store: Store, sends: GroupS
 
 @pytest.mark.parametrize("key", ["bad", "named"])
 def test_a_refused_message_fails_the_batch_of_its_caller_alone_and_whole(
-    store: Store, sends: GroupSends, key: str
+    store: Store, sends: SharedSends, key: str
 ) -> None:
     held = Held(store, sends)
     before = Caller(sends, Message("a1"), Message("a2"))
@@ -166,7 +166,7 @@ def test_a_refused_message_fails_the_batch_of_its_caller_alone_and_whole(
     assert len(set(keys)) == len(keys)  # another content is another request
 
 
-def test_a_message_that_cannot_be_encoded_fails_its_caller_alone(store: Store, sends: GroupSends) -> None:
+def test_a_message_that_cannot_be_encoded_fails_its_caller_alone(store: Store, sends: SharedSends) -> None:
     held = Held(store, sends)
     culprit = Caller(sends, Message("a", headers={"not": "encodable"}))
     held.wait_for(1)
@@ -178,7 +178,7 @@ def test_a_message_that_cannot_be_encoded_fails_its_caller_alone(store: Store, s
     held.first.join()
 
 
-def test_a_refusal_of_all_is_told_to_all_and_not_repeated(store: Store, sends: GroupSends) -> None:
+def test_a_refusal_of_all_is_told_to_all_and_not_repeated(store: Store, sends: SharedSends) -> None:
     def full(number: int) -> None:
         if number > 1:
             raise ServerFault(problem_of("volume-full", "no room is left", status=507))
@@ -193,7 +193,7 @@ def test_a_refusal_of_all_is_told_to_all_and_not_repeated(store: Store, sends: G
     assert len(store.requests) == 2
 
 
-def test_a_caller_that_gives_up_before_its_turn_is_not_sent(store: Store, sends: GroupSends) -> None:
+def test_a_caller_that_gives_up_before_its_turn_is_not_sent(store: Store, sends: SharedSends) -> None:
     held = Held(store, sends)
     hasty = Caller(sends, Message("hasty"), seconds=0.01).join()
     patient = Caller(sends, Message("patient"))
@@ -206,7 +206,7 @@ def test_a_caller_that_gives_up_before_its_turn_is_not_sent(store: Store, sends:
 
 
 def test_a_caller_that_gives_up_while_its_message_is_under_way_leaves_the_others_alone(
-    store: Store, sends: GroupSends
+    store: Store, sends: SharedSends
 ) -> None:
     given_up = threading.Event()
 
@@ -243,7 +243,7 @@ def lost_answer(store: Store, then: Callable[[], None]) -> Callable[[int], None]
     return before
 
 
-def test_a_leader_whose_time_is_over_hands_its_request_on_unchanged(store: Store, sends: GroupSends) -> None:
+def test_a_leader_whose_time_is_over_hands_its_request_on_unchanged(store: Store, sends: SharedSends) -> None:
     """Another key, or another content, would store messages twice."""
     leading: list[CallerBatch] = []
     store.before = lost_answer(store, lambda: setattr(leading[0], "give_up_at", 0.0))
@@ -261,7 +261,7 @@ def test_a_leader_whose_time_is_over_hands_its_request_on_unchanged(store: Store
     assert store.requests[1:] == [store.requests[1]] * 3
 
 
-def test_an_interrupt_of_the_leader_ends_only_its_own_call(store: Store, sends: GroupSends) -> None:
+def test_an_interrupt_of_the_leader_ends_only_its_own_call(store: Store, sends: SharedSends) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -279,7 +279,7 @@ def test_an_interrupt_of_the_leader_ends_only_its_own_call(store: Store, sends: 
     assert Caller(sends, Message("next")).join().offsets == [3]
 
 
-def test_the_last_caller_that_gives_up_leaves_nothing_behind(store: Store, sends: GroupSends) -> None:
+def test_the_last_caller_that_gives_up_leaves_nothing_behind(store: Store, sends: SharedSends) -> None:
     def unavailable(number: int) -> None:
         raise no_answer("away", sent=False)
 
@@ -290,7 +290,7 @@ def test_the_last_caller_that_gives_up_leaves_nothing_behind(store: Store, sends
     assert not sends._subjects
 
 
-def test_the_messages_of_a_caller_keep_their_order_beside_others(store: Store, sends: GroupSends) -> None:
+def test_the_messages_of_a_caller_keep_their_order_beside_others(store: Store, sends: SharedSends) -> None:
     def send_all(name: str) -> None:
         for number in range(50):
             sends.send("orders", [Message(f"{name}{number:02}")], 3, LONG_SECONDS)
@@ -306,7 +306,7 @@ def test_the_messages_of_a_caller_keep_their_order_beside_others(store: Store, s
         assert own == sorted(own)
 
 
-def test_a_caller_that_comes_long_after_the_last_answer_waits_for_nobody(store: Store, sends: GroupSends) -> None:
+def test_a_caller_that_comes_long_after_the_last_answer_waits_for_nobody(store: Store, sends: SharedSends) -> None:
     held = Held(store, sends)
     others = [Caller(sends, Message(name)) for name in "ab"]
     held.wait_for(2)

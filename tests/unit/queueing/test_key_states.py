@@ -7,8 +7,8 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pulled, PullRequest, Settlement
-from hourwheel.queueing.order_state import InFlight, OrderState
+from hourwheel.model.pulls import Pull, PullRequest, Settlement
+from hourwheel.queueing.key_states import InFlight, KeyStates
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import Position
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -20,7 +20,7 @@ def pull_log(bench: Bench) -> PullLog:
     return pull_logs(cell.context, subject, cell.registry.group(subject, "billing", create=False))[1]
 
 
-def told(state: OrderState) -> object:
+def told(state: KeyStates) -> object:
     """Returns what a state says, without its times."""
     return (
         (state.row_no, state.position, state.seq, state.total, state.parked, state.retries, state.busy),
@@ -32,7 +32,7 @@ def _positions(flight: InFlight) -> dict[int, tuple[bytes, Position, int]]:
     return {index: (digest, message.position, message.attempt) for index, (digest, message) in flight.messages.items()}
 
 
-def settled_somehow(pull: Pulled, draws: Random) -> Settlement:
+def settled_somehow(pull: Pull, draws: Random) -> Settlement:
     indexes = list(range(len(pull.messages)))
     draws.shuffle(indexes)
     cut, end = sorted(draws.randrange(len(indexes) + 1) for _ in range(2))
@@ -44,7 +44,7 @@ def test_a_state_that_a_process_carries_along_equals_one_that_is_read_anew(seed:
     draws = Random(seed)
     bench = Bench(CallByCall(MemoryStore()) if seed % 2 else MemoryStore())
     bench.cell.put_group("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=2), max_held=40)
-    cells, leased = [bench.cell, bench.another_process()], list[Pulled]()
+    cells, leased = [bench.cell, bench.another_process()], list[Pull]()
     for step in range(80):
         cell = draws.choice(cells)
         kind = draws.choice(("send", "pull", "pull", "settle", "seek" if step % 20 == 19 else "settle", "wait"))
@@ -62,8 +62,8 @@ def test_a_state_that_a_process_carries_along_equals_one_that_is_read_anew(seed:
         else:
             bench.clock.pass_time(draws.choice((1, 3, 31)))
         log = pull_log(bench)
-        anew = bench.another_process().orders.current(log)
-        assert [told(cell.orders.current(log)) for cell in cells] == [told(anew)] * 2
+        anew = bench.another_process().key_states.current(log)
+        assert [told(cell.key_states.current(log)) for cell in cells] == [told(anew)] * 2
 
 
 def served(messages: int) -> tuple[Bench, CallByCall]:

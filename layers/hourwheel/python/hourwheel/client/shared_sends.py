@@ -168,7 +168,7 @@ class _CallerWaiter:
         self.lock.acquire(timeout=max(0.0, until - time.monotonic()))
 
 
-class GroupSends:
+class SharedSends:
     """Sends the batches of callers that wait. Thread-safe.
 
     A request takes up to ``most_messages`` and ``most_bytes`` of several callers; a batch that is as large as that

@@ -18,7 +18,7 @@ UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 """The errors that decoding of a block raises."""
 
 
-class PackedProduceResult(Struct, gc=False):
+class CompactProduceResult(Struct, gc=False):
     """Where the messages of a batch are: each in ``results``, or in ``parts`` of a queue, the offset of the first
     message there, and the indexes of the messages in the batch (None: all of them)."""
 
@@ -26,8 +26,8 @@ class PackedProduceResult(Struct, gc=False):
     prefix: str = ""
     parts: list[tuple[int, int, list[int] | None]] = []
 
-    def placed(self, messages: Sequence[Message]) -> list[SendResult]:
-        """Returns the place of each message. Raises ``LookupError`` where the answer is about another batch."""
+    def send_results(self, messages: Sequence[Message]) -> list[SendResult]:
+        """Returns the result of each message. Raises ``LookupError`` where the answer is about another batch."""
         if not self.parts:
             return self.results
         prefix = self.prefix
@@ -37,11 +37,11 @@ class PackedProduceResult(Struct, gc=False):
                 SendResult(message.id or f"{prefix}-{index}", queue, offset + index)
                 for index, message in enumerate(messages)
             ]
-        placed = dict[int, SendResult]()
+        by_index = dict[int, SendResult]()
         for queue, offset, indexes in self.parts:
             for step, index in enumerate(range(len(messages)) if indexes is None else indexes):
-                placed[index] = SendResult(messages[index].id or f"{prefix}-{index}", queue, offset + step)
-        return [placed[index] for index in range(len(messages))]
+                by_index[index] = SendResult(messages[index].id or f"{prefix}-{index}", queue, offset + step)
+        return [by_index[index] for index in range(len(messages))]
 
 
 class _Stored(Struct, gc=False):
@@ -63,7 +63,7 @@ class _Stored(Struct, gc=False):
 _decoder = msgspec.msgpack.Decoder(list[_Stored])
 
 
-class Block(Struct, gc=False):
+class MessageBlock(Struct, gc=False):
     """Messages that follow one another, still encoded."""
 
     messages: msgspec.Raw
@@ -110,13 +110,13 @@ class Block(Struct, gc=False):
         ]
 
 
-class PackedPull(Struct):
+class CompactPull(Struct):
     """A ``Pull`` whose messages are in blocks."""
 
     receipt: str
     queue: int | str
     lease_until: datetime
-    blocks: list[Block]
+    blocks: list[MessageBlock]
     ordered: bool = False
 
     @property
@@ -124,11 +124,11 @@ class PackedPull(Struct):
         return sum(block.count for block in self.blocks)
 
     def received(self) -> list[Received]:
-        """Decodes the messages. Raises what ``Block.received`` raises."""
+        """Decodes the messages. Raises what ``MessageBlock.received`` raises."""
         return [message for block in self.blocks for message in block.received()]
 
     def pull(self) -> Pull:
-        """Decodes the messages. Raises what ``Block.received`` raises."""
+        """Decodes the messages. Raises what ``MessageBlock.received`` raises."""
         return Pull(
             receipt=self.receipt,
             queue=self.queue,
@@ -138,13 +138,13 @@ class PackedPull(Struct):
         )
 
 
-class PackedPulled(Struct):
+class CompactPulls(Struct):
     """A ``Pulled`` whose messages are in blocks."""
 
-    pulls: list[PackedPull]
+    pulls: list[CompactPull]
     settled: list[Settled] = []
     limited_by: str | None = None
 
     def pulled(self) -> Pulled:
-        """Decodes the messages. Raises what ``Block.received`` raises."""
+        """Decodes the messages. Raises what ``MessageBlock.received`` raises."""
         return Pulled(pulls=[each.pull() for each in self.pulls], settled=self.settled, limited_by=self.limited_by)

@@ -58,7 +58,7 @@ class InFlight:
 
 
 @dataclass
-class OrderState:
+class KeyStates:
     """``row_no`` is the next pull row, ``position`` and ``seq`` where it begins. ``parked`` holds the parked messages
     of each key digest in order, ``open`` the rows with messages in flight. ``rows`` and ``messages`` are those that the
     last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen."""
@@ -80,7 +80,7 @@ class OrderState:
     """When the state was last brought up to date."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "OrderState":
+    def of(cls, snapshot: Snapshot) -> "KeyStates":
         """Returns the state at a snapshot, without its open rows: see ``reopen``."""
         parked = {digest: tuple(entries) for digest, entries in snapshot.parked}
         return cls(
@@ -94,10 +94,10 @@ class OrderState:
             saved_ms=snapshot.saved_ms,
         )
 
-    def copy(self) -> "OrderState":
+    def copy(self) -> "KeyStates":
         """Returns a state that changes by itself."""
         own = {"parked": dict(self.parked), "open": dict(self.open), "retries": dict(self.retries)}
-        return OrderState(**{**vars(self), **own})
+        return KeyStates(**{**vars(self), **own})
 
     def snapshot(self, now_ms: int) -> Snapshot:
         rows = tuple(

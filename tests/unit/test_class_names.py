@@ -1,0 +1,60 @@
+"""A class name means one class of the library, apart from the pairs that are listed here with their reasons."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+LIBRARY = Path(__file__).parents[2] / "layers/hourwheel/python/hourwheel"
+
+WIRE = "the server builds the record, the client reads it: equal names on both sides of the wire"
+ERRORS = "the server refuses with one error, the client raises the other: neither knows the other's tree"
+PAIRS = {
+    "AddressedMessage": WIRE,
+    "CompactProduceResult": WIRE,
+    "CompactPull": WIRE,
+    "Conflict": ERRORS,
+    "ConsumerState": WIRE,
+    "DamagedRow": WIRE,
+    "DeadPage": WIRE,
+    "Group": WIRE,
+    "GroupTrace": WIRE,
+    "Lag": WIRE,
+    "Message": WIRE,
+    "MessageBlock": WIRE,
+    "MessageTrace": WIRE,
+    "NotFound": ERRORS,
+    "OutboxRow": "the relay reads rows as records, and Django's model of the same table names its rows likewise",
+    "PeekPage": WIRE,
+    "PendingCounts": WIRE,
+    "Pull": WIRE,
+    "PushTarget": WIRE,
+    "RetryPolicy": WIRE,
+    "ScheduledMessage": WIRE,
+    "SendResult": WIRE,
+    "Subject": WIRE,
+    "TagFilter": WIRE,
+    "TooLarge": ERRORS,
+    "TraceEvent": WIRE,
+    "TracePage": WIRE,
+}
+
+
+def folders_by_class() -> dict[str, list[str]]:
+    """Returns, for each class, the top folder or module of each of its definitions."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(LIBRARY.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path.relative_to(LIBRARY).parts[0])
+    return found
+
+
+def test_no_two_classes_of_the_library_have_one_name_but_the_listed_pairs() -> None:
+    twice = {name for name, folders in folders_by_class().items() if len(folders) > 1}
+    assert twice == PAIRS.keys()
+
+
+def test_each_listed_pair_has_one_class_in_the_client_and_one_in_the_server() -> None:
+    classes = folders_by_class()
+    between = [name for name, reason in PAIRS.items() if reason in (WIRE, ERRORS)]
+    assert [name for name in between if (len(classes[name]), classes[name].count("client")) != (2, 1)] == []
