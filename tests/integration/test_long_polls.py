@@ -9,9 +9,13 @@ from tests.integration.process import Connection, Server, bodies, pull, send
 MANY = 200
 
 
-def ask(connection: Connection, group: str, *, subject: str = "orders", seconds: float = 20) -> None:
+def ask(
+    connection: Connection, group: str, *, subject: str = "orders", seconds: float = 20, consumer: str = "c1"
+) -> None:
     """Sends a pull that waits; the group is there once the server has begun with it."""
-    connection.send("POST", f"/v1/subjects/{subject}/groups/{group}/pull", {"consumer": "c1", "wait_seconds": seconds})
+    connection.send(
+        "POST", f"/v1/subjects/{subject}/groups/{group}/pull", {"consumer": consumer, "wait_seconds": seconds}
+    )
 
 
 def until_groups(server: Server, count: int, subject: str = "orders") -> None:
@@ -72,6 +76,20 @@ def test_of_many_consumers_of_a_group_each_message_wakes_one(server: Server) -> 
     assert sorted(found) == [f"{n}" for n in range(8)]
     for poller in pollers:
         poller.close()
+
+
+def test_a_message_wakes_every_consumer_of_a_broadcast_group(server: Server) -> None:
+    server.ok("PUT", "/v1/subjects/orders/groups/screens", {"broadcast": True})
+    consumers = {name: server.connect() for name in ("hall", "desk", "shop")}
+    for name, connection in consumers.items():
+        pull(connection, group="screens", consumer=name)
+        ask(connection, "screens", consumer=name)
+    began = time.monotonic()
+    send(server, "for all")
+    for connection in consumers.values():
+        assert bodies(connection.receive().json["pulls"]) == ["for all"]
+        connection.close()
+    assert time.monotonic() - began < 15  # each pull waits for 20 s where nothing wakes it
 
 
 def test_those_beyond_the_limit_are_answered_at_once(start: Start) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from hourwheel.embedded.greenlets import GreenletRunner, Resume
+from hourwheel.log_names import shared_name
 
 _MARKS = 4_096
 """Subjects share the marks. A change of another subject may end a wait early, which is harmless."""
@@ -33,8 +34,9 @@ class Waiter:
 class EmbeddedWakeups:
     """Implements ``Wakeups`` for greenlets and threads of one process.
 
-    An announcement wakes the waiter of a group that has waited longest. A pull that takes all that it may announces
-    again (see ``Puller.pull``), so further waiters wake while messages are left.
+    An announcement wakes the waiter of a group that has waited longest, and of a broadcast group one of each consumer.
+    A pull that takes all that it may announces again (see ``Puller.pull``), so further waiters wake while messages are
+    left.
     """
 
     def __init__(self, *, max_waiting: int, greenlets: GreenletRunner | None = None) -> None:
@@ -79,8 +81,9 @@ class EmbeddedWakeups:
             groups = self._waiting.get(subject)
             if groups is None:
                 return
-            for name in [group] if group is not None else list(groups):
-                self._wake_one(subject, name)
+            for name in list(groups):
+                if group is None or shared_name(name) == group:
+                    self._wake_one(subject, name)
 
     def announce_early(self, subject: str) -> None:
         if subject in self._waiting and self._greenlets is not None and self._greenlets.on_loop:

@@ -43,8 +43,10 @@ _SOON_MS = 20  # a look costs a request: retries that are due one after the othe
 
 
 class _LookAnswer(NamedTuple, Generic[A]):
-    """The result of one look, as the pull answers it. ``more``: there may be more messages."""
+    """The result of one look, as the pull answers it. ``more``: there may be more messages. ``group`` is the name under
+    which the pull waits: that of a consumer's group in a broadcast group, where a message is for every consumer."""
 
+    group: str
     settled: list[Settled]
     pulls: list[A]
     more: bool
@@ -114,7 +116,7 @@ class Puller:
                 looks = left_ms > -_LOOKING_MS
             else:
                 seconds = look.wait_ms(left_ms, now_ms) / 1_000
-                looks = left_ms > 0 and wakeups.wait(self.subject, self.group, mark=seen, tries=tries, seconds=seconds)
+                looks = left_ms > 0 and wakeups.wait(self.subject, look.group, mark=seen, tries=tries, seconds=seconds)
             if not looks:
                 break
             seen = wakeups.mark(self.subject)
@@ -155,7 +157,7 @@ class Puller:
         answers = Answers(self.context, self.secret, look.subject, look.group)
         pulls, failed = self._answered(look, partial(answer, answers))
         more = look.limited or len(pulls) + failed < len(look.claims)
-        return _LookAnswer(look.settled, pulls, more, look.limit, look.due_ms)
+        return _LookAnswer(look.group.name, look.settled, pulls, more, look.limit, look.due_ms)
 
     def _answered(self, look: Look, answer: Callable[[PullLog, Claim], A | None]) -> tuple[list[A], int]:
         """Returns the answers to the claims whose messages can be read, and the number of claims of which a storage did
