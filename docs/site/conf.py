@@ -42,6 +42,8 @@ docs/client
 docs/testing
 docs/api
 docs/push
+docs/celery
+docs/dramatiq
 docs/pipeline
 docs/spark
 ```

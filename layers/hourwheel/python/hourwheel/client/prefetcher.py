@@ -183,9 +183,11 @@ class Prefetcher:
         that are not settled by then come again when their leases end.
         """
         left_seconds = max(0.0, self._drain_until - time.monotonic())
-        self._puller.join(max(left_seconds, BUSY_END_SECONDS) if self._busy_pull else left_seconds)
+        if self._puller.is_alive():
+            self._puller.join(max(left_seconds, BUSY_END_SECONDS) if self._busy_pull else left_seconds)
         self._pulls.close()  # cuts a pull that still waits; the messages of its answer come again when their lease ends
-        self._puller.join()
+        if self._puller.is_alive():
+            self._puller.join()
         with self._lock:
             self._record_acks(time.monotonic())
             while self._queue:
@@ -259,7 +261,7 @@ class Prefetcher:
     def _begin_pull(self) -> list[Settlement] | None:
         with self._lock:
             self._hungry_puller = True
-            self._hungry.wait_for(lambda: self._stopping or len(self._queue) <= self._low_water)
+            self._hungry.wait_for(lambda: self._stopping or self._has_room())
             self._hungry_puller = False
             if self._stopping:
                 return None
@@ -267,9 +269,17 @@ class Prefetcher:
             self._record_acks(now)
             self._pulling = True
             self._busy_pull = self._leases.in_hand
-            self._max_messages = self._size.next(self._handled, now)
+            self._max_messages = self._next_size(now)
             self._low_water = max(self._options.low_water, self._max_messages // 2)
             return self._leases.complete()
+
+    def _has_room(self) -> bool:
+        """Returns whether it is time for the next pull."""
+        return len(self._queue) <= self._low_water
+
+    def _next_size(self, now: float) -> int:
+        """Returns how many messages the next pull asks for."""
+        return self._size.next(self._handled, now)
 
     def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | CompactPulls:
         options = self._options

@@ -1,0 +1,48 @@
+"""Wakes the thread that hands out messages, through a descriptor that an event loop can watch."""
+
+import os
+import select
+import threading
+from contextlib import suppress
+
+
+class Bell:
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._lock = threading.Lock()
+        self._rung = False
+        self._closed = False
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
+
+    def fileno(self) -> int:
+        return self._reader
+
+    def ring(self) -> None:
+        """Makes the descriptor readable, from any thread."""
+        with self._lock:
+            if not self._rung and not self._closed:
+                self._rung = True
+                os.write(self._writer, b"\0")
+
+    def hush(self) -> None:
+        """Makes the descriptor unreadable. The caller then looks for messages."""
+        with self._lock:
+            if self._rung and not self._closed:
+                self._rung = False
+                with suppress(BlockingIOError):
+                    os.read(self._reader, 1)
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        """Waits until it rings. Returns whether it did in time."""
+        ready = self._poll.poll(None if timeout_seconds is None else max(0.0, timeout_seconds * 1_000))
+        return bool(ready)
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._reader)
+                os.close(self._writer)

@@ -1,0 +1,312 @@
+"""Speaks for one channel of Kombu: declares, publishes, consumes and settles."""
+
+import itertools
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from amqp.protocol import queue_declare_ok_t
+from kombu.entity import TRANSIENT_DELIVERY_MODE
+from kombu.exceptions import ChannelError
+from kombu.exceptions import OperationalError as KombuOperationalError
+from kombu.transport import virtual
+
+from hourwheel.celery.state import QueueKind, Source
+from hourwheel.celery.tap import Tap, Tapped
+from hourwheel.celery.unsettled import Unsettled
+from hourwheel.celery.wire import KombuMessage, encode
+from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound
+from hourwheel.client.lease_tracker import DeliveryOutcome
+from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.client.records.messages import SendResult
+from hourwheel.client.subscription import Subscription
+from hourwheel.model.fields import BATCH_MESSAGES
+
+_log = logging.getLogger("hourwheel.celery")
+
+
+class Channel(virtual.Channel):
+    """A channel of a connection. Its queues are groups of subjects; ``state`` says of which."""
+
+    QoS = Unsettled
+    supports_fanout = True
+    do_restore = False
+    body_encoding = None
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        self.link = connection
+        self.closed: bool = False
+        self._taps: dict[str, Tap] = {}
+        self._retired: list[Tap] = []
+        self._getters: dict[str, Tap] = {}
+        self._tags = itertools.count(1)
+
+    # Declaring
+
+    def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
+        queue = queue or f"amq.gen-{self.link.ids.token().hex()}"
+        if passive:
+            if not self.link.topology.exists(queue):
+                raise ChannelError(
+                    f"NOT_FOUND - no queue {queue!r} on this server", (50, 10), "Channel.queue_declare", "404"
+                )
+            return queue_declare_ok_t(queue, self._size(queue), 0)
+        durable = kwargs.get("durable", True) and not kwargs.get("auto_delete") and not kwargs.get("exclusive")
+        self.state.queues[queue] = QueueKind(durable=bool(durable))
+        if durable:
+            self.link.topology.ensure_queue(queue)
+        return queue_declare_ok_t(queue, 0, 0)
+
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
+        if if_empty and self._size(queue):
+            return
+        self._drop_getter(queue)
+        self.link.topology.delete(queue)
+        self.state.queue_bindings_delete(queue)
+        for exchange in self.state.exchanges.values():
+            exchange["table"] = [bound for bound in exchange["table"] if bound[2] != queue]
+
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
+        """Deletes an exchange and its bindings, with what it holds for queues. The queues stay."""
+        if exchange in self.state.exchanges:
+            if self.state.is_shared(exchange):
+                self.link.topology.delete_exchange(exchange)
+            for binding in [each for each in self.state.bindings if each.exchange == exchange]:
+                self.state.binding_delete(*binding)
+            del self.state.exchanges[exchange]
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
+        if self.state.is_shared(exchange):
+            self.link.topology.ensure_binding(queue, exchange)
+
+    def _size(self, queue: str) -> int:
+        return int(self.link.topology.size(queue))
+
+    def _purge(self, queue: str) -> int:
+        return int(self.link.topology.purge(queue))
+
+    # Publishing
+
+    def basic_publish(self, message: KombuMessage, exchange: str, routing_key: str, **kwargs: Any) -> None:
+        """Sends a message. Returns once it is durable, unless it is transient or ``confirm_publish`` is off.
+
+        Raises ``ChannelError`` where no queue can get the message, ``OperationalError`` where the server does not
+        answer, ``AnswerError`` where it refuses the message, and ``ValueError`` for a delay that is none.
+        """
+        self._augment(message, exchange, routing_key)
+        for subject in self._targets(exchange, routing_key, message):
+            self._send(subject, message)
+
+    def _augment(self, message: KombuMessage, exchange: str, routing_key: str) -> None:
+        """Adds what Kombu's messages carry. A body that is no text is base64."""
+        body, encoding = message["body"], None
+        if isinstance(body, bytes):
+            try:
+                body = body.decode()
+            except UnicodeDecodeError:
+                encoding = "base64"
+        message["body"], encoding = self.encode_body(body, encoding)
+        properties = message["properties"]
+        properties["body_encoding"] = encoding
+        properties["delivery_info"].update(exchange=exchange, routing_key=routing_key)
+
+    def _targets(self, exchange: str, routing_key: str, message: KombuMessage) -> list[str]:
+        topology = self.link.topology
+        level = self._level(message)
+        if not exchange:
+            return [topology.subject_of(routing_key, level)]
+        if exchange not in self.state.exchanges:
+            if topology.has_exchange(exchange):  # Celery sends to a Broadcast queue without declaring it
+                return [topology.exchange_subject(exchange)]
+            raise ChannelError(
+                f"NOT_FOUND - no exchange {exchange!r}: declare it in this program",
+                (50, 10),
+                "Channel.basic_publish",
+                "404",
+            )
+        if self.state.is_shared(exchange):
+            return [topology.ensure_exchange(exchange)]
+        queues = sorted(self._lookup(exchange, routing_key))
+        if not queues:
+            _log.warning(
+                "no queue is bound to exchange %r with the key %r: the message is dropped, as in AMQP. Declare the"
+                " queue in the program that sends (task_queues)",
+                exchange,
+                routing_key,
+            )
+        return [topology.subject_of(queue, level) for queue in queues]
+
+    def _level(self, message: KombuMessage) -> int:
+        priority = self._get_message_priority(message)
+        return max((step for step in self.link.options.priority_steps if step <= priority), default=0)
+
+    def _send(self, subject: str, message: KombuMessage) -> None:
+        options = self.link.options
+        outgoing = encode(message)
+        producer = self.link.producer
+        transient = message["properties"].get("delivery_mode") == TRANSIENT_DELIVERY_MODE
+        try:
+            if transient or not options.confirm_publish:
+                producer.send(
+                    outgoing.body,
+                    subject=subject,
+                    message_id=outgoing.id,
+                    delay=outgoing.delay,
+                    deliver_at=outgoing.deliver_at,
+                    on_done=_log_failure,
+                )
+                return
+            (result,) = producer.send_batch([outgoing], subject=subject)
+        except (DeliveryTimeout, Closed) as error:
+            raise KombuOperationalError(str(error)) from error
+        if result.scheduled_id is not None and options.on_scheduled is not None:
+            options.on_scheduled(message.get("headers") or {}, result)
+
+    # Consuming
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Callable[[Any], object], consumer_tag: str, **kwargs: Any
+    ) -> None:
+        self._reap()
+        tap = self._tap(queue, callback, no_ack=no_ack)
+        self._taps[consumer_tag] = tap
+        self._consumers.add(consumer_tag)
+        for _, subscription in tap.subscriptions:
+            subscription.start()
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Ends the pulls of a consumer. What it was handed may still be settled."""
+        tap = self._taps.pop(consumer_tag, None)
+        if tap is not None:
+            self._consumers.discard(consumer_tag)
+            for _, subscription in tap.subscriptions:
+                subscription.halt()
+            self._retired.append(tap)
+
+    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
+        for active in self._taps.values():
+            if active.queue == queue and (tapped := active.take()) is not None:
+                return self._message(tapped, no_ack=no_ack)
+        tap = self._getters.get(queue)
+        if tap is None:
+            tap = self._getters[queue] = self._tap(queue, None, no_ack=no_ack)
+            for _, subscription in tap.subscriptions:
+                subscription.start_settling()
+        try:
+            tapped = tap.fetch()
+        except NotFound:
+            return None
+        return None if tapped is None else self._message(tapped, no_ack=no_ack)
+
+    def deliver(self, most: int) -> int:
+        """Hands out up to this many messages that were pulled. Returns how many."""
+        count = 0
+        for tag, tap in list(self._taps.items()):
+            while count < most and tag in self._taps and (tap.no_ack or self.qos.can_consume()):
+                tapped = tap.take()
+                if tapped is None:
+                    break
+                count += 1
+                message = self._message(tapped, no_ack=tap.no_ack)
+                assert tap.callback is not None
+                tap.callback(message)
+            if count >= most:
+                self._taps[tag] = self._taps.pop(tag)  # the next queue comes first the next time
+                break
+        return count
+
+    def _message(self, tapped: Tapped, *, no_ack: bool) -> Any:
+        tag = next(self._tags)
+        tapped.message["properties"]["delivery_tag"] = tag
+        if no_ack:
+            tapped.subscription.settle(tapped.delivery, DeliveryOutcome.ACK)
+        else:
+            self.qos.hold(tag, tapped.subscription, tapped.delivery)
+        return self.Message(tapped.message, channel=self)
+
+    def _tap(self, queue: str, callback: Callable[[Any], object] | None, *, no_ack: bool) -> Tap:
+        subscriptions = [(source, self._subscribe(queue, source)) for source in self.link.topology.sources(queue)]
+        return Tap(queue, callback, subscriptions, self.link.clock, no_ack=no_ack)
+
+    def _subscribe(self, queue: str, source: Source) -> Subscription:
+        link, options = self.link, self.link.options
+        consumer = link.topology.consumer_of(queue) if source.transient else link.consumer_id()
+        return Subscription(
+            PrefetchOptions(
+                connect=link.connect,
+                subject=source.subject,
+                group=source.group,
+                consumer_id=consumer,
+                max_messages=BATCH_MESSAGES,
+                wait_seconds=options.wait_seconds,
+                lease_seconds=options.visibility_timeout,
+                settle_linger_seconds=options.settle_linger_seconds,
+                low_water=BATCH_MESSAGES,
+                ids=link.ids,
+            ),
+            room=self.qos.room,
+            limit=self.qos.limit,
+            on_ready=link.bell.ring,
+        )
+
+    # Settling
+
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
+        self.qos.prefetch_count = prefetch_count
+        for tap in self._taps.values():
+            tap.nudge()
+        self.link.bell.ring()
+
+    def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
+        if multiple:
+            self.qos.ack_up_to(delivery_tag)
+        else:
+            self.qos.ack(delivery_tag)
+        self.link.bell.ring()
+
+    def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
+        self.qos.reject(delivery_tag, requeue=requeue)
+        self.link.bell.ring()
+
+    def basic_recover(self, requeue: bool = False) -> None:
+        if not requeue:
+            raise NotImplementedError("messages are recovered by requeueing them: basic_recover(requeue=True)")
+        self.qos.restore_unacked()
+
+    def close(self) -> None:
+        """Gives back the messages that are not settled, and sends the settlements of the others."""
+        if self.closed:
+            return
+        self.closed = True
+        for tag in list(self._taps):
+            self.basic_cancel(tag)
+        held = self.qos.give_back()
+        for tap in (*self._retired, *self._getters.values()):
+            for _, subscription in tap.subscriptions:
+                subscription.close(release=held.get(subscription, ()))
+        self._retired.clear()
+        self._getters.clear()
+        if self.connection is not None:
+            self.connection.close_channel(self)
+        self.exchange_types = None
+
+    def _reap(self) -> None:
+        """Ends the threads of cancelled consumers about whose messages everything is decided."""
+        for tap in [tap for tap in self._retired if not tap.busy]:
+            self._retired.remove(tap)
+            for _, subscription in tap.subscriptions:
+                subscription.close()
+
+    def _drop_getter(self, queue: str) -> None:
+        tap = self._getters.pop(queue, None)
+        if tap is not None:
+            for _, subscription in tap.subscriptions:
+                subscription.close()
+
+
+def _log_failure(future: Future[SendResult]) -> None:
+    error = future.exception()
+    if error is not None:
+        _log.warning("a message that nobody waited for was not sent: %s", error)

@@ -1,0 +1,90 @@
+"""Defines what a broker's URL and ``broker_transport_options`` say."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from hourwheel.client.records.messages import SendResult
+from hourwheel.client.signing import Sign
+from hourwheel.model.fields import MAX_LEASE_SECONDS, MAX_WAIT_SECONDS
+
+DEFAULT_PORT = 7420
+
+Scheduled = Callable[[Mapping[str, Any], SendResult], object]
+
+
+class TransportOptions(Struct, frozen=True, kw_only=True):
+    """The transport options of Hourwheel. Others are left to Kombu, which adds some of its own.
+
+    Raises:
+        msgspec.ValidationError: by ``options_of``, for a value of the wrong type or outside its range.
+    """
+
+    token: str | None = None
+    ca_file: str | None = None
+    sign: Sign | None = None
+    region: str | None = None
+    group: Annotated[str, Meta(min_length=1, max_length=100)] = "celery"
+    queue_name_prefix: str = ""
+    visibility_timeout: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] = 60
+    """The lease in seconds. A living worker extends it, so it says how soon the tasks of a killed worker come again."""
+    wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 20.0
+    settle_linger_seconds: Annotated[float, Meta(ge=0)] = 1.0
+    publish_timeout: Annotated[float, Meta(gt=0)] = 10.0
+    confirm_publish: bool = True
+    """Whether ``apply_async`` waits until the task is durable."""
+    retention_seconds: Annotated[int, Meta(ge=60, le=2_592_000)] = 604_800
+    """How long a new queue keeps a task that no worker takes."""
+    exchange_retention: dict[str, int] = msgspec.field(default_factory=lambda: {"celeryev": 3_600})
+    """The retention of durable exchanges that differ from ``retention_seconds``."""
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    """After as many deliveries a task becomes a dead letter: it was requeued each time, or its worker died."""
+    priority_steps: tuple[Annotated[int, Meta(ge=0, le=9)], ...] = ()
+    """The lowest priorities of the levels that queues have, such as ``[0, 3, 6, 9]``."""
+    on_scheduled: Scheduled | None = None
+    """Called with the headers and the result of each delayed task, whose ``scheduled_id`` cancels it."""
+
+
+class Server(NamedTuple):
+    url: str
+    token: str | None
+
+
+def options_of(options: Mapping[str, Any]) -> TransportOptions:
+    """Returns the options. Raises ``ValueError`` that names the option whose value is wrong."""
+    names = TransportOptions.__struct_fields__
+    hook = options.get("on_scheduled")
+    if hook is not None and not callable(hook):
+        raise ValueError(f"broker_transport_options['on_scheduled'] must be a function, got {hook!r}")
+    chosen = {name: options[name] for name in names if name in options and name != "on_scheduled"}
+    try:
+        checked = msgspec.convert(chosen, TransportOptions)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"broker_transport_options: {error}") from None
+    return msgspec.structs.replace(checked, on_scheduled=hook, priority_steps=tuple(sorted(checked.priority_steps)))
+
+
+def server_of(info: Any, options: TransportOptions) -> Server:
+    """Returns the server of a ``kombu.Connection``.
+
+    Its URL is ``hourwheel://[:TOKEN@]HOST[:PORT][/PREFIX]``, ``hourwheel+http://…`` or ``hourwheel+https://…``. A token
+    in the options counts more than one in the URL, and that more than one of ``HOURWHEEL_TOKEN``.
+    """
+    token = options.token or info.password or info.userid or None
+    if "://" in (info.hostname or ""):
+        parts = urlsplit(info.hostname)
+        said = parts.password or parts.username
+        token = options.token or (unquote(said) if said else None)
+        host = parts.netloc.rpartition("@")[2]
+        url = urlunsplit((parts.scheme, host, parts.path, "", ""))
+    else:
+        secure = str(info.transport_cls).endswith("+https") or bool(info.ssl)
+        host = info.hostname or "localhost"
+        prefix = (info.virtual_host or "").strip("/")
+        port = info.port or (443 if secure else DEFAULT_PORT)
+        url = f"{'https' if secure else 'http'}://{host}:{port}" + (f"/{prefix}" if prefix else "")
+    return Server(url, token or os.environ.get("HOURWHEEL_TOKEN") or None)

@@ -1,0 +1,58 @@
+"""Shares one producer among the connections of a process to one server, so that their threads share requests."""
+
+import os
+import threading
+from typing import Any, NamedTuple
+
+from hourwheel.client.producer import Producer
+from hourwheel.client.signing import Sign
+
+
+class ProducerSettings(NamedTuple):
+    url: str
+    token: str | None
+    ca_file: str | None
+    sign: Sign | None
+    region: str | None
+    delivery_timeout_seconds: float
+
+
+class _Shared:
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.users = 0
+
+
+_lock = threading.Lock()
+_producers: dict[ProducerSettings, _Shared] = {}
+
+
+def acquire(settings: ProducerSettings) -> Producer:
+    """Returns the producer with these settings. The caller gives it back by ``release``."""
+    with _lock:
+        shared = _producers.get(settings)
+        if shared is None:
+            shared = _producers[settings] = _Shared(Producer(**settings._asdict(), linger_seconds=0.001))
+        shared.users += 1
+        return shared.producer
+
+
+def release(settings: ProducerSettings) -> None:
+    """Closes the producer after its last user, which sends what it holds. Raises ``NotSent``."""
+    with _lock:
+        shared = _producers.get(settings)
+        if shared is None:
+            return
+        shared.users -= 1
+        if shared.users > 0:
+            return
+        del _producers[settings]
+    shared.producer.close()
+
+
+def _forget_lock(*_: Any) -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread of the parent may hold it
+
+
+os.register_at_fork(after_in_child=_forget_lock)

@@ -1,0 +1,93 @@
+"""Remembers, for a process, the exchanges, queues and bindings that were declared, and where a queue gets its messages.
+
+Kombu declares what it uses before each use, so nothing of this is stored. There are two kinds of exchanges:
+
+- A durable direct exchange, such as Celery has for tasks. The sender declares the queue, so the sender knows the
+  bindings, and a message goes into the subject of each queue.
+- Every other exchange: fanout, topic, and direct for replies. Its sender need not know the queues. The exchange is a
+  subject of its own; a durable queue is a group of that subject, any other queue is a consumer of a broadcast group,
+  which the server forgets when nobody pulls for it. The receiver passes over messages whose routing key does not match.
+"""
+
+import re
+import threading
+from collections import defaultdict
+from typing import NamedTuple
+
+from kombu.transport import virtual
+from kombu.transport.virtual.exchange import TopicExchange
+
+_pattern = TopicExchange(None).key_to_pattern
+
+
+class QueueKind(NamedTuple):
+    """How a queue was declared. One that is not durable belongs to this process and ends with it."""
+
+    durable: bool
+
+
+class Source(NamedTuple):
+    """Where a queue gets messages: a group of a subject, and the routing keys that the queue takes there.
+
+    ``transient``: the queue is a consumer of a broadcast group.
+    """
+
+    subject: str
+    group: str
+    transient: bool = False
+    keys: re.Pattern[str] | None = None
+
+    def takes(self, routing_key: str) -> bool:
+        return self.keys is None or self.keys.match(routing_key) is not None
+
+
+class BrokerState(virtual.BrokerState):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: dict[str, QueueKind] = {}
+        self.ensured: set[tuple[str, ...]] = set()
+
+    def is_shared(self, exchange: str) -> bool:
+        """Returns whether the exchange is a subject of its own."""
+        declared = self.exchanges[exchange]
+        return declared["type"] != "direct" or not declared["durable"]
+
+    def shared_bindings(self, queue: str) -> dict[str, list[str]]:
+        """Returns the routing keys by which the queue is bound to each exchange that is a subject of its own."""
+        bound = defaultdict(list)
+        for binding in self.queue_bindings(queue):
+            if binding.exchange in self.exchanges and self.is_shared(binding.exchange):
+                bound[binding.exchange].append(binding.routing_key or "")
+        return bound
+
+    def has_own_subject(self, queue: str) -> bool:
+        """Returns whether senders can reach the queue by its name. A transient queue behind an exchange is spared."""
+        return self.is_durable(queue) or not self.shared_bindings(queue)
+
+    def is_durable(self, queue: str) -> bool:
+        kind = self.queues.get(queue)
+        return kind is None or kind.durable
+
+    def keys(self, exchange: str, routing_keys: list[str]) -> re.Pattern[str] | None:
+        """Returns the pattern of the routing keys that one of these bindings takes, None for all."""
+        kind = self.exchanges[exchange]["type"]
+        if kind == "fanout":
+            return None
+        patterns = [_pattern(key) if kind == "topic" else f"^{re.escape(key)}$" for key in routing_keys]
+        return re.compile("|".join(patterns))
+
+
+_lock = threading.Lock()
+_states: dict[tuple[str, str], BrokerState] = {}
+
+
+def state_of(url: str, prefix: str) -> BrokerState:
+    """Returns the state that all connections of this process to one server share."""
+    with _lock:
+        return _states.setdefault((url, prefix), BrokerState())
+
+
+def forget(url: str, prefix: str) -> None:
+    """Forgets what was declared: what follows declares it anew."""
+    with _lock:
+        _states.pop((url, prefix), None)

@@ -1,0 +1,86 @@
+"""Consumes one queue: the subscriptions of its sources, and the messages that they bring."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hourwheel.celery.state import Source
+from hourwheel.celery.wire import KombuMessage, NotKombu, decode
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.subscription import Subscription
+from hourwheel.ports import Clock
+
+_log = logging.getLogger("hourwheel.celery")
+
+
+class Tapped(NamedTuple):
+    """A message of a queue that was pulled and is not handed out yet."""
+
+    subscription: Subscription
+    delivery: Delivery
+    message: KombuMessage
+
+
+class Tap:
+    """Consumes a queue for one consumer of Kombu. The highest level of priority comes first."""
+
+    def __init__(
+        self,
+        queue: str,
+        callback: Callable[[Any], object] | None,
+        subscriptions: list[tuple[Source, Subscription]],
+        clock: Clock,
+        *,
+        no_ack: bool,
+    ) -> None:
+        self.queue = queue
+        self.callback = callback
+        self.no_ack = no_ack
+        self.subscriptions = subscriptions
+        self._clock = clock
+
+    def take(self) -> Tapped | None:
+        """Returns a message that was pulled, or None. Raises the error with which the server refused the pulls."""
+        for source, subscription in self.subscriptions:
+            while (delivery := subscription.take()) is not None:
+                if (tapped := self._tapped(source, subscription, delivery)) is not None:
+                    return tapped
+        return None
+
+    def fetch(self) -> Tapped | None:
+        """Pulls a message, and returns it or None. Raises ``AnswerError``."""
+        for source, subscription in self.subscriptions:
+            while (delivery := subscription.fetch()) is not None:
+                if (tapped := self._tapped(source, subscription, delivery)) is not None:
+                    return tapped
+        return None
+
+    def nudge(self) -> None:
+        for _, subscription in self.subscriptions:
+            subscription.nudge()
+
+    @property
+    def busy(self) -> bool:
+        return any(subscription.busy for _, subscription in self.subscriptions)
+
+    def _tapped(self, source: Source, subscription: Subscription, delivery: Delivery) -> Tapped | None:
+        """Returns the message decoded, or settles it where the queue does not take it."""
+        try:
+            message = decode(delivery.body, redelivered=delivery.attempt > 1)
+        except NotKombu as error:
+            _log.error("message %s of %s is none of Kombu's, now a dead letter: %s", delivery.id, self.queue, error)
+            subscription.settle(delivery, DeliveryOutcome.DEAD)
+            return None
+        key = message["properties"]["delivery_info"].get("routing_key") or ""
+        if not source.takes(key) or self._expired(message, delivery):
+            subscription.settle(delivery, DeliveryOutcome.ACK)
+            return None
+        return Tapped(subscription, delivery, message)
+
+    def _expired(self, message: KombuMessage, delivery: Delivery) -> bool:
+        """Returns whether the sender's ``expiration``, which counts from the queue on, is over."""
+        lifetime_ms = message["properties"].get("expiration")
+        if lifetime_ms is None:
+            return False
+        since = delivery.due_at or delivery.produced_at
+        return self._clock.now_ms() > since.timestamp() * 1_000 + int(lifetime_ms)

@@ -1,0 +1,158 @@
+"""Creates subjects and groups for the queues and exchanges that Kombu declares."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from hourwheel.celery.names import exchange_subject, name_of, queue_subject
+from hourwheel.celery.options import TransportOptions
+from hourwheel.celery.state import BrokerState, Source
+from hourwheel.client.api import Api
+from hourwheel.client.ensure import ensure_group, ensure_subject
+from hourwheel.client.errors import NotFound
+from hourwheel.model.pulls import Settlement
+
+_BROADCAST_GROUP = "queues"
+_CONSUMER_EXPIRES_SECONDS = 120
+_TRANSIENT_RETENTION_SECONDS = 3_600
+
+
+@dataclass(frozen=True)
+class Topology:
+    api: Api
+    state: BrokerState
+    options: TransportOptions
+    process: str
+    """Tells the transient queues of this process from those of the same name that another one had."""
+
+    def subject_of(self, queue: str, level: int = 0) -> str:
+        return queue_subject(self.options.queue_name_prefix, queue, level)
+
+    def exchange_subject(self, exchange: str) -> str:
+        return exchange_subject(self.options.queue_name_prefix, exchange)
+
+    def consumer_of(self, queue: str) -> str:
+        return f"{name_of(queue)}.{self.process}"[-100:].lstrip(".")
+
+    def levels(self) -> tuple[int, ...]:
+        """Returns the levels of priority that a queue has, the highest first."""
+        return tuple(reversed(self.options.priority_steps)) or (0,)
+
+    def sources(self, queue: str) -> list[Source]:
+        """Returns where the queue gets its messages, the highest level of priority first."""
+        sources = []
+        if self.state.has_own_subject(queue):
+            for level in self.levels():
+                sources.append(Source(self.subject_of(queue, level), self.options.group))
+        for exchange, keys in self.state.shared_bindings(queue).items():
+            transient = not self.state.is_durable(queue)
+            group = _BROADCAST_GROUP if transient else name_of(queue)
+            pattern = self.state.keys(exchange, keys)
+            sources.append(Source(self.exchange_subject(exchange), group, transient, pattern))
+        return sources
+
+    def ensure_queue(self, queue: str) -> None:
+        """Creates the subject and the group of a queue that senders reach by its name."""
+        if self.state.has_own_subject(queue):
+            for level in self.levels():
+                subject = self.subject_of(queue, level)
+                self._ensure_subject(subject, self.options.retention_seconds)
+                self._ensure_group(subject, self.options.group)
+
+    def ensure_exchange(self, exchange: str) -> str:
+        """Creates the subject of an exchange. Returns the subject."""
+        subject = self.exchange_subject(exchange)
+        durable = self.state.exchanges[exchange]["durable"]
+        default = self.options.retention_seconds if durable else _TRANSIENT_RETENTION_SECONDS
+        self._ensure_subject(subject, self.options.exchange_retention.get(exchange, default))
+        return subject
+
+    def ensure_binding(self, queue: str, exchange: str) -> None:
+        """Creates the subject of an exchange, and the group or the consumer for the queue: from now on it is sent
+        what the exchange takes."""
+        subject = self.ensure_exchange(exchange)
+        if self.state.is_durable(queue):
+            self._ensure_group(subject, name_of(queue), latest=True)
+            return
+        self._ensure_group(subject, _BROADCAST_GROUP, latest=True, broadcast=True)
+        key = ("consumer", subject, queue)
+        if key not in self.state.ensured:
+            pulled = self.api.pull(subject, _BROADCAST_GROUP, self.consumer_of(queue), max_messages=1)
+            back = [Settlement(receipt=pull.receipt, release=[0]) for pull in pulled.pulls]
+            if back:
+                self.api.settle(subject, _BROADCAST_GROUP, back)
+            self.state.ensured.add(key)
+
+    def exists(self, queue: str) -> bool:
+        if not self.state.has_own_subject(queue):
+            return bool(self.state.shared_bindings(queue))
+        with suppress(NotFound):
+            self.api.get_subject(self.subject_of(queue))
+            return True
+        return False
+
+    def size(self, queue: str) -> int:
+        """Counts the messages that can be pulled now."""
+        count = 0
+        for source in self.sources(queue):
+            if not source.transient:
+                with suppress(NotFound):
+                    lag = self.api.lag(source.subject, source.group)
+                    count += lag.waiting + lag.retrying
+        return count
+
+    def purge(self, queue: str) -> int:
+        """Acknowledges every message that can be pulled now. Returns how many."""
+        count = 0
+        for source in self.sources(queue):
+            consumer = self.consumer_of(queue)
+            while pulls := self.api.pull(source.subject, source.group, consumer, max_messages=1_000).pulls:
+                self.api.settle(source.subject, source.group, [Settlement(receipt=pull.receipt) for pull in pulls])
+                count += sum(len(pull.messages) for pull in pulls)
+        return count
+
+    def delete(self, queue: str) -> None:
+        """Deletes the subject of the queue, and its groups of exchanges. Consumers of broadcast groups expire."""
+        for source in self.sources(queue):
+            with suppress(NotFound):
+                if source.transient:
+                    continue
+                if source.group == self.options.group:
+                    self.api.delete_subject(source.subject)
+                else:
+                    self.api.delete_group(source.subject, source.group)
+        names = {self.subject_of(queue, level) for level in self.levels()} | {queue, name_of(queue)}
+        self.state.ensured.difference_update([key for key in self.state.ensured if not names.isdisjoint(key)])
+
+    def has_exchange(self, exchange: str) -> bool:
+        """Returns whether another program bound a queue to an exchange that is a subject of its own."""
+        key = ("exchange", self.exchange_subject(exchange))
+        if key not in self.state.ensured:
+            with suppress(NotFound):
+                self.api.get_subject(key[1])
+                self.state.ensured.add(key)
+        return key in self.state.ensured
+
+    def delete_exchange(self, exchange: str) -> None:
+        subject = self.exchange_subject(exchange)
+        with suppress(NotFound):
+            self.api.delete_subject(subject)
+        self.state.ensured.difference_update([key for key in self.state.ensured if subject in key])
+
+    def _ensure_subject(self, subject: str, retention_seconds: int) -> None:
+        key = ("subject", subject)
+        if key not in self.state.ensured:
+            ensure_subject(self.api, subject, retention_seconds=retention_seconds)
+            self.state.ensured.add(key)
+
+    def _ensure_group(self, subject: str, group: str, *, latest: bool = False, broadcast: bool = False) -> None:
+        key = ("group", subject, group)
+        if key not in self.state.ensured:
+            ensure_group(
+                self.api,
+                subject,
+                group,
+                max_attempts=self.options.max_attempts,
+                latest=latest,
+                consumer_expires_seconds=_CONSUMER_EXPIRES_SECONDS if broadcast else None,
+            )
+            self.state.ensured.add(key)

@@ -1,0 +1,168 @@
+"""Connects Kombu with a server of Hourwheel."""
+
+import functools
+import os
+import re
+import socket
+import time
+from typing import Any
+
+from kombu.transport import virtual
+
+from hourwheel import __version__
+from hourwheel.celery import producers
+from hourwheel.celery.bell import Bell
+from hourwheel.celery.channel import Channel
+from hourwheel.celery.options import DEFAULT_PORT, options_of, server_of
+from hourwheel.celery.state import state_of
+from hourwheel.celery.topology import Topology
+from hourwheel.client.api import Api
+from hourwheel.client.errors import ClientError, Closed, ServerUnavailable
+from hourwheel.client.producer import Producer
+from hourwheel.system import SystemClock, SystemIds
+
+_CONNECT_SECONDS = 5.0
+_MOST_AT_ONCE = 100
+_TURN_SECONDS = 0.005  # a pool without processes runs a task while it is handed out
+
+
+class Transport(virtual.Transport):
+    """A connection of Kombu. ``options`` are those of ``broker_transport_options``.
+
+    Raises:
+        ValueError: a transport option has a wrong value.
+        ClientError: requests are to be signed, and botocore is not installed.
+    """
+
+    Channel = Channel
+    driver_type = "hourwheel"
+    driver_name = "hourwheel"
+    default_port = DEFAULT_PORT
+    implements = virtual.Transport.implements.extend(
+        asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
+    )
+    connection_errors = (*virtual.Transport.connection_errors, ServerUnavailable, Closed)
+    channel_errors = (*virtual.Transport.channel_errors, ClientError)
+    recoverable_connection_errors = (ServerUnavailable, Closed)
+    recoverable_channel_errors = ()
+
+    def __init__(self, client: Any, **kwargs: Any) -> None:
+        super().__init__(client, **kwargs)
+        self.options = options_of(client.transport_options)
+        self.ids = SystemIds()
+        self.clock = SystemClock()
+        self.bell = Bell()
+        server = server_of(client, self.options)
+        options = self.options
+        self.state = state_of(server.url, options.queue_name_prefix)
+        self._settings = producers.ProducerSettings(
+            url=server.url,
+            token=server.token,
+            ca_file=options.ca_file,
+            sign=options.sign,
+            region=options.region,
+            delivery_timeout_seconds=options.publish_timeout,
+        )
+        self.connect = functools.partial(
+            Api,
+            server.url,
+            token=server.token,
+            ca_file=options.ca_file,
+            sign=options.sign,
+            region=options.region,
+            ids=self.ids,
+        )
+        self._producer: Producer | None = None
+        self._api: Api | None = None
+        self._open = False
+
+    @property
+    def topology(self) -> Topology:
+        return Topology(self._admin(), self.state, self.options, _process_token())
+
+    @property
+    def producer(self) -> Producer:
+        if self._producer is None:
+            self._producer = producers.acquire(self._settings)
+        return self._producer
+
+    def consumer_id(self) -> str:
+        """Returns a name for a consumer: ``host-process-random``."""
+        host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:60]
+        return f"{host}-{os.getpid()}-{self.ids.token().hex()[:8]}"
+
+    def establish_connection(self) -> Any:
+        """Asks the server for its health. Raises ``ServerUnavailable`` where none answers."""
+        with self.connect(retry_seconds=0, timeout_seconds=self.client.connect_timeout or _CONNECT_SECONDS) as api:
+            api.health()
+        self._open = True
+        return super().establish_connection()
+
+    def verify_connection(self, connection: Any) -> bool:
+        return self._open
+
+    def close_connection(self, connection: Any) -> None:
+        self._open = False
+        super().close_connection(connection)
+        self.bell.close()
+        if self._producer is not None:
+            self._producer = None
+            producers.release(self._settings)
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Hands out one message. Raises ``socket.timeout`` where none comes in time."""
+        give_up_at = None if timeout is None else time.monotonic() + timeout
+        while not self._deliver_some(1):
+            self.bell.hush()
+            if self._deliver_some(1):
+                return
+            left_seconds = None if give_up_at is None else give_up_at - time.monotonic()
+            if left_seconds is not None and left_seconds <= 0:
+                raise TimeoutError("no message came in time")  # socket.timeout is the same class
+            self.bell.wait(left_seconds)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        loop.add_reader(self.bell.fileno(), self._on_bell)
+        self.bell.ring()
+
+    def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
+        loop.remove_reader(self.bell.fileno())
+
+    def driver_version(self) -> str:
+        return __version__
+
+    def _on_bell(self) -> None:
+        """Hands out messages for a moment; the event loop then sees to signals, and to the results of the pool."""
+        self.bell.hush()
+        until = time.monotonic() + _TURN_SECONDS
+        for _ in range(_MOST_AT_ONCE):
+            if not self._deliver_some(1):
+                return
+            if time.monotonic() >= until:
+                break
+        self.bell.ring()
+
+    def _deliver_some(self, most: int) -> int:
+        count = 0
+        for channel in list(self.channels):
+            count += channel.deliver(most - count)
+            if count >= most:
+                break
+        return count
+
+    def _admin(self) -> Api:
+        if self._api is None:
+            self._api = self.connect(retry_seconds=self.options.publish_timeout)
+        return self._api
+
+
+@functools.cache
+def _token_of(pid: int) -> str:
+    return SystemIds().token().hex()[:8]
+
+
+def _process_token() -> str:
+    return _token_of(os.getpid())

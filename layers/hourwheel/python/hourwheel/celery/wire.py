@@ -1,0 +1,73 @@
+"""Encodes the messages of Kombu.
+
+A message of Hourwheel has the JSON object of Kombu's virtual transports as its body, and the id of the task as its id:
+
+    {"body": "[[2, 2], {}, …]", "content-type": "application/json", "content-encoding": "utf-8",
+     "headers": {"task": "shop.add", "id": "…", "eta": null, …},
+     "properties": {"delivery_info": {"exchange": "", "routing_key": "celery"}, "body_encoding": null, …}}
+
+``properties.body_encoding`` is ``base64`` where the body is no text.
+"""
+
+import sys
+from datetime import UTC, datetime, tzinfo
+from typing import Any, TypeAlias
+
+from kombu.utils.json import dumps, loads
+
+from hourwheel.client.records.messages import Message
+
+KombuMessage: TypeAlias = dict[str, Any]
+
+_MAX_ID = 100
+
+
+class NotKombu(Exception):
+    """Says that the body of a message is none of Kombu's."""
+
+
+def encode(message: KombuMessage) -> Message:
+    """Returns the message to send. Raises ``ValueError`` for a delay or an ``eta`` that is none."""
+    properties = dict(message["properties"])
+    delay, deliver_at = properties.pop("delay", None), properties.pop("deliver_at", None)
+    headers = message.get("headers") or {}
+    if delay is None and deliver_at is None:
+        deliver_at = _eta(headers)
+    text = dumps({**message, "properties": properties})
+    task_id = headers.get("id")
+    named = isinstance(task_id, str) and 1 <= len(task_id) <= _MAX_ID
+    return Message(text, id=task_id if named else None, delay=delay, deliver_at=deliver_at)
+
+
+def decode(body: str | bytes, *, redelivered: bool) -> KombuMessage:
+    """Returns a message as Kombu has it. Raises ``NotKombu``."""
+    try:
+        message = loads(body)
+        properties = message["properties"]
+        properties.setdefault("delivery_info", {})["redelivered"] = redelivered
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotKombu(f"{type(error).__name__}: {error}") from error
+    message["redelivered"] = redelivered
+    checked: KombuMessage = message
+    return checked
+
+
+def _eta(headers: KombuMessage) -> datetime | None:
+    """Returns the time before which a task of Celery must not run.
+
+    The header stays as it is, so that a worker whose clock is behind that of the server waits for the rest by itself.
+    """
+    eta = headers.get("eta")
+    if not eta or "task" not in headers:
+        return None
+    moment = eta if isinstance(eta, datetime) else datetime.fromisoformat(str(eta))
+    return moment if moment.tzinfo else moment.replace(tzinfo=_timezone())
+
+
+def _timezone() -> tzinfo:
+    """Returns the zone that Celery takes for times without one."""
+    state = sys.modules.get("celery._state")
+    if state is None:
+        return UTC
+    zone: tzinfo = state.get_current_app().timezone
+    return zone

@@ -1,0 +1,163 @@
+"""Pulls for a framework of tasks, which says how many messages it has room for, and settles what the framework decides.
+
+A ``Consumer`` hands messages to handlers. A framework brings handlers of its own, limits what each worker may hold, and
+asks for a message when it can take one.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
+from hourwheel.client.records.compact import CompactPulls
+from hourwheel.client.records.messages import Pulled
+from hourwheel.model.fields import BATCH_MESSAGES, Delay
+from hourwheel.model.pulls import Settlement
+
+PACE_SECONDS = 0.1
+
+
+class Pace:
+    """Counts what a worker finished lately: in the current tenth of a second or in the one before."""
+
+    def __init__(self) -> None:
+        self._slot = 0
+        self._now = 0
+        self._before = 0
+
+    def add(self, now: float) -> None:
+        self._turn(now)
+        self._now += 1
+
+    def recent(self, now: float) -> int:
+        self._turn(now)
+        return max(self._now, self._before)
+
+    def _turn(self, now: float) -> None:
+        slot = int(now / PACE_SECONDS)
+        if slot != self._slot:
+            self._before = self._now if slot == self._slot + 1 else 0
+            self._now = 0
+            self._slot = slot
+
+
+class Subscription(Prefetcher):
+    """Pulls ahead for one worker. ``take`` returns a message that is there, ``settle`` decides about one.
+
+    ``room`` returns how many messages the framework could take now, ``limit`` how many it may hold at once. A pull asks
+    for the room, and for as many more as the worker settled within a tenth of a second beyond its limit: a worker with
+    short tasks pulls in large batches, and one with long tasks holds nothing that another worker could begin.
+    ``on_ready`` is called, on a thread of the subscription, when messages or a failure are there.
+    """
+
+    def __init__(
+        self,
+        options: PrefetchOptions,
+        *,
+        room: Callable[[], int],
+        limit: Callable[[], int],
+        on_ready: Callable[[], None],
+    ) -> None:
+        super().__init__(options)
+        self._open_room = room
+        self._limit = limit
+        self._on_ready = on_ready
+        self._pace = Pace()
+        self._process = os.getpid()
+
+    @property
+    def own(self) -> bool:
+        """Whether this process started the subscription; a forked child has no threads for it, and leaves it alone."""
+        return self._process == os.getpid()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the framework holds messages about which it has not decided."""
+        return self._leases.in_hand
+
+    def start_settling(self) -> None:
+        """Starts without pulling, for ``fetch``."""
+        self._settler.start()
+
+    def take(self) -> Delivery | None:
+        """Returns a message that was pulled, or None. Raises the error with which the server refused the pulls."""
+        delivery = self._next_at_once()
+        if delivery is None and self.failure is not None:
+            raise self.failure
+        return delivery
+
+    def fetch(self) -> Delivery | None:
+        """Pulls one message, at once, on the caller's thread. Raises ``AnswerError``."""
+        with self._lock:
+            self._record_acks(time.monotonic())
+            settlements = self._leases.complete()
+            self._max_messages = 1
+        pulled: Pulled | CompactPulls | None = None
+        try:
+            pulled = self._pull(settlements, 0)
+        finally:
+            self._end_pull(settlements, pulled)
+        return self.take()
+
+    def settle(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
+        """Decides about a message. A decision that comes after another one has no effect."""
+        if not self.own:
+            return
+        self._pace.add(time.monotonic())
+        self._decide(delivery, outcome, delay)
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Lets the puller look whether there is room."""
+        if self._hungry_puller:
+            with self._lock:
+                self._hungry.notify()
+
+    def halt(self) -> None:
+        """Ends the pulls, and gives back the messages that nobody has taken. What was taken may still be settled."""
+        if not self.own:
+            return
+        self.stop(drain_seconds=0)
+        if not self._busy_pull:
+            self._pulls.close()
+        with self._lock:
+            self._release_queue()
+
+    def close(self, *, release: Sequence[Delivery] = ()) -> None:
+        """Gives back these messages and those that nobody has taken, and settles what was decided. Ends the threads."""
+        if not self.own:
+            return
+        self.halt()
+        for delivery in release:
+            self._decide(delivery, DeliveryOutcome.RELEASE)
+        self.finish()
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        self._on_ready()
+
+    def _has_room(self) -> bool:
+        return self._room() > 0
+
+    def _next_size(self, now: float) -> int:
+        return max(1, self._room())
+
+    def _room(self) -> int:
+        """Returns how many messages a pull may bring, 0 while there are enough."""
+        ahead = max(0, self._pace.recent(time.monotonic()) - self._limit())
+        most = min(self._open_room() + ahead, BATCH_MESSAGES)
+        waiting = len(self._queue)
+        return most - waiting if 2 * waiting <= most else 0
+
+    def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
+        super()._end_pull(settlements, pulled)
+        if self._stopping:
+            with self._lock:
+                self._release_queue()
+        elif self._queue:
+            self._on_ready()
+
+    def _release_queue(self) -> None:
+        while self._queue:
+            self._decide(self._queue.popleft(), DeliveryOutcome.RELEASE)

@@ -1,0 +1,90 @@
+"""Hands the messages of a queue to a worker of Dramatiq."""
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from dramatiq.broker import Consumer, MessageProxy
+from dramatiq.errors import DecodeError
+from dramatiq.message import Message
+
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.client.subscription import Subscription
+
+_log = logging.getLogger("hourwheel.dramatiq")
+
+
+class DeliveredMessage(MessageProxy):
+    """A message with its lease."""
+
+    def __init__(self, message: Message, delivery: Delivery) -> None:  # type: ignore[type-arg]  # its result is unknown
+        super().__init__(message)
+        self.delivery = delivery
+
+
+class QueueConsumer(Consumer):
+    """Iterates over the messages of a queue: at most ``prefetch`` that are not settled.
+
+    Returns None where no message comes within ``timeout_seconds``. Worker threads may settle.
+    """
+
+    def __init__(self, options: PrefetchOptions, *, prefetch: int, timeout_seconds: float) -> None:
+        self._queue = options.subject
+        self._prefetch = prefetch
+        self._timeout_seconds = timeout_seconds
+        self._held: set[Delivery] = set()
+        self._ready = threading.Event()
+        self._subscription = Subscription(options, room=self._room, limit=lambda: prefetch, on_ready=self._ready.set)
+        self._subscription.start()
+
+    def __next__(self) -> MessageProxy | None:
+        message = self._next()
+        if message is None:
+            self._ready.wait(self._timeout_seconds)
+            self._ready.clear()
+            message = self._next()
+        return message
+
+    def ack(self, message: MessageProxy) -> None:
+        self._settle(message, DeliveryOutcome.ACK)
+
+    def nack(self, message: MessageProxy) -> None:
+        """Makes the message a dead letter."""
+        self._settle(message, DeliveryOutcome.DEAD)
+
+    def requeue(self, messages: Iterable[MessageProxy]) -> None:
+        """Gives messages back: another worker gets them at once."""
+        for message in messages:
+            self._settle(message, DeliveryOutcome.RELEASE)
+
+    def close(self) -> None:
+        """Gives back what no worker has begun, and settles what is decided.
+
+        Messages that worker threads still handle come again when their lease ends."""
+        self._subscription.close()
+
+    def _next(self) -> MessageProxy | None:
+        while self._room() and (delivery := self._subscription.take()) is not None:
+            body = delivery.body
+            try:
+                message = Message.decode(body.encode() if isinstance(body, str) else body)
+            except DecodeError as error:
+                _log.error(
+                    "message %s of %s is none of Dramatiq's, now a dead letter: %s", delivery.id, self._queue, error
+                )
+                self._subscription.settle(delivery, DeliveryOutcome.DEAD)
+                continue
+            self._held.add(delivery)
+            return DeliveredMessage(message, delivery)
+        return None
+
+    def _room(self) -> int:
+        return max(0, self._prefetch - len(self._held))
+
+    def _settle(self, message: MessageProxy, outcome: DeliveryOutcome) -> None:
+        """Decides about a message that a consumer of this queue handed out; others are ignored."""
+        if isinstance(message, DeliveredMessage):
+            self._held.discard(message.delivery)
+            self._subscription.settle(message.delivery, outcome)
+            self._ready.set()

@@ -1,0 +1,1 @@
+"""Hourwheel as the broker of Dramatiq."""
