@@ -93,3 +93,28 @@ def test_a_block_of_a_newer_schema_is_refused_by_name() -> None:
 def test_a_wrong_count_is_refused() -> None:
     with pytest.raises(Corrupt, match="claims 3 messages"):
         decode(block(b"\x90", count=3))
+
+
+def records(count: int) -> list[NewMessage]:
+    return [
+        NewMessage(body=f'{{"order": {number}, "customer": "c-{number % 9}", "paid": true}}') for number in range(count)
+    ]
+
+
+def noise(count: int) -> list[NewMessage]:
+    drawn = random.Random(7)
+    return [NewMessage(body=drawn.randbytes(100).hex()) for _ in range(count)]
+
+
+def test_a_large_batch_of_noise_is_compressed_fast_and_comes_back() -> None:
+    fast, thorough = (encode(noise(200), noise_bytes=limit) for limit in (4_096, 1 << 20))
+    assert len(thorough.data) < len(fast.data) <= fast.raw_bytes + HEADER_BYTES
+    assert decode(fast.data) == decode(thorough.data)
+
+
+def test_a_batch_of_records_takes_as_little_space_whatever_its_size() -> None:
+    assert encode(records(200), noise_bytes=4_096) == encode(records(200), noise_bytes=1 << 20)
+
+
+def test_a_small_batch_of_noise_takes_as_little_space_as_possible() -> None:
+    assert encode(noise(10), noise_bytes=4_096) == encode(noise(10), noise_bytes=1 << 20)

@@ -49,20 +49,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The settings of a cell. ``msgspec.convert`` checks them where they enter the library.
 
     ``inline_bytes``: a larger encoded batch goes to an object instead of its row; from 8 to 13 KB on DynamoDB's writes
-    cost more than an S3 PUT. ``compression_level``: the level of zstd for batches up to 64 KB. ``registry_seconds``:
-    the largest age at which cached settings of a subject or group are used. ``bucket_minutes`` and ``shards``: the
-    length of a bucket of delayed messages, and the number of buckets for the same time; operators may change both while
-    messages wait. ``batch_buckets``: the messages of one batch may fall due in at most this many buckets. ``tick_ms``:
-    the time between two looks of a wheel for due messages; 0: no ticks, a wheel sleeps until its next message is due,
-    which needs ``WheelWakeups``. ``retry``: the policy of groups without one of their own.
-    ``retention_seconds``: the retention of new subjects. ``sweep_rest_seconds``: the longest time that the sweeper lets
-    an idle subject rest; 0: it never lets one rest. ``archive``: the sweeper removes no row before it is archived.
-    ``max_wait_seconds``: the longest wait of a pull, whatever its request asks for, as a waiting pull holds a Lambda
-    execution. ``auto_create``: produce and pull create the subject and the group that they name. ``max_subjects``, and
-    ``max_groups`` of each subject: the largest number that may exist; 0: no limit.
+    cost more than an S3 PUT. ``compression_level``: the level of zstd for batches up to 64 KB. ``noise_bytes``: a
+    larger batch that hardly compresses is compressed fast rather than well. ``registry_seconds``: the largest age at
+    which cached settings of a subject or group are used. ``bucket_minutes`` and ``shards``: the length of a bucket of
+    delayed messages, and the number of buckets for the same time; operators may change both while messages wait.
+    ``batch_buckets``: the messages of one batch may fall due in at most this many buckets. ``tick_ms``: the time
+    between two looks of a wheel for due messages; 0: no ticks, a wheel sleeps until its next message is due, which
+    needs ``WheelWakeups``. ``retry``: the policy of groups without one of their own. ``retention_seconds``: the
+    retention of new subjects. ``sweep_rest_seconds``: the longest time that the sweeper lets an idle subject rest; 0:
+    it never lets one rest. ``archive``: the sweeper removes no row before it is archived. ``max_wait_seconds``: the
+    longest wait of a pull, whatever its request asks for, as a waiting pull holds a Lambda execution. ``auto_create``:
+    produce and pull create the subject and the group that they name. ``max_subjects``, and ``max_groups`` of each
+    subject: the largest number that may exist; 0: no limit.
     """
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
+    noise_bytes: Annotated[int, msgspec.Meta(ge=1_024)] = 64 * 1_024
     inline_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=300 * 1_024)] = 12 * 1_024
     registry_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 2.0
     bucket_minutes: Annotated[int, msgspec.Meta(ge=5, le=60)] = 60
@@ -153,7 +155,7 @@ class Context:
         """Builds a row for each batch of logs in the cell of ``log``. The large ones are stored together in an object
         of this folder. The rows have no sequence yet."""
         return rows_of(
-            [encode(messages, self.settings.compression_level) for messages in batches],
+            [encode(messages, self.settings.compression_level, self.settings.noise_bytes) for messages in batches],
             blobs=self.blobs_of(log),
             key=lambda: f"{folder}/{self.ids.unique(at_ms)}",
             at_ms=at_ms,

@@ -44,7 +44,9 @@ MAX_RAW_BYTES = 8 << 20
 _HEADER = struct.Struct("<4sBBHIIII")
 _MAGIC = b"HWB1"
 _SCHEMA = 1
-_FAST = 1  # the lowest level of zstd
+_FAST = 1  # the lowest level that compresses single characters
+_NOISE = -3  # finds repetitions alone: four times as fast, and unpacks ten times as fast
+_SAMPLE_BYTES = 2 << 10  # about ten messages: enough repetition to tell records from noise
 _LARGE = 64 << 10
 """A larger batch is compressed fast: it goes to an object, where its size costs next to nothing."""
 
@@ -89,12 +91,23 @@ def _compressor(level: int) -> zstd.ZstdCompressor:
     return compressor
 
 
-def encode(messages: Sequence[NewMessage], level: int = _FAST) -> Block:
-    """Encodes messages as a block, compressed at this level of zstd (a large batch: at the fastest). Raises
-    ``ValueError`` for a payload over ``MAX_RAW_BYTES``."""
+def encode(messages: Sequence[NewMessage], level: int = _FAST, noise_bytes: int = _LARGE) -> Block:
+    """Encodes messages as a block, compressed at this level of zstd (a large batch: at the fastest). A batch of more
+    than ``noise_bytes`` that hardly compresses, such as one of random or encrypted texts, takes a third more space, and
+    a quarter of the time. Raises ``ValueError`` for a payload over ``MAX_RAW_BYTES``."""
     raw = _encoder.encode(messages)
     answer = batch_size(messages, raw)
-    return pack(raw, len(messages), _SCHEMA, level if len(raw) <= _LARGE else _FAST, answer)
+    if len(raw) > noise_bytes and _is_noise(raw):
+        level = _NOISE
+    elif len(raw) > _LARGE:
+        level = _FAST
+    return pack(raw, len(messages), _SCHEMA, level, answer)
+
+
+def _is_noise(raw: bytes) -> bool:
+    """Returns whether a sample of the payload keeps more than half of its size."""
+    sample = raw[:_SAMPLE_BYTES]
+    return 2 * len(_compressor(_FAST).compress(sample, zstd.ZstdCompressor.FLUSH_FRAME)) > len(sample)
 
 
 def pack(raw: bytes, count: int, schema: int, level: int, answer: AnswerSize = _UNSIZED) -> Block:
