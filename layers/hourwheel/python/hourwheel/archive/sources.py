@@ -56,7 +56,7 @@ class LogSource(Protocol):
 
 
 @dataclass(frozen=True)
-class MessageSource:
+class MessageLog:
     """A queue, a retry, dead or schedule log."""
 
     rows: Log
@@ -167,14 +167,14 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
         for name in names:
             yield _queue_source(context, name)
         for group in groups:
-            yield MessageSource(context.log(group.retry_log))
-            yield MessageSource(context.log(group.dead_log))
+            yield MessageLog(context.log(group.retry_log))
+            yield MessageLog(context.log(group.dead_log))
             yield from _pull_sources(context, subject, group, names)
     for name in orphan_logs(context):
-        yield MessageSource(context.log(name))
+        yield MessageLog(context.log(name))
     now_ms = context.clock.now_ms()
     for bucket, _ in buckets(context):
-        yield MessageSource(context.log(bucket.log))
+        yield MessageLog(context.log(bucket.log))
         # No wheel appends to a dispatch log before its bucket's lead: this saves a read for each later bucket.
         if bucket.start_ms - LEAD_MS <= now_ms:
             yield DispatchSource(DispatchLog(context, bucket))
@@ -182,7 +182,7 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
 
 def _queue_source(context: Context, name: str) -> LogSource:
     try:
-        return MessageSource(context.log(name))
+        return MessageLog(context.log(name))
     except CellUnavailable as error:
         return ClosedSource(MESSAGES, name, error)
 

@@ -29,7 +29,7 @@ _DAMAGED = "the message of the row cannot be read"
 _UNDECIDED = {"sequence-passed", "sequence-undecided", "idempotency-key-reused"}
 
 
-class Queue(Protocol):
+class ProduceApi(Protocol):
     """The call of the ``Api`` that a relay makes."""
 
     def produce(
@@ -64,7 +64,7 @@ class Worker:
     """Sends rows on one thread, with a connection of its own. ``stopping`` ends its pauses."""
 
     shards: Shards
-    queue: Queue
+    queue: ProduceApi
     clock: Clock
     ids: Ids
     stopping: threading.Event
