@@ -14,7 +14,7 @@ from hourwheel.archive import blocks
 from hourwheel.archive.blocks import Columns, Entry, MessageRows
 from hourwheel.errors import Corrupt
 from hourwheel.log_names import is_schedule
-from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
+from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, decode_entry
 from hourwheel_pipeline.columns import (
     Ints,
     batch_of,
@@ -27,7 +27,7 @@ from hourwheel_pipeline.columns import (
     timestamps,
 )
 from hourwheel_pipeline.names import LogOwner, log_owner
-from hourwheel_pipeline.schemas import CANCEL_MARKER, MESSAGES, QUEUE, SCHEMAS, TIMESTAMP
+from hourwheel_pipeline.schemas import CANCEL_MARKER, DEAD, DROP_MARKER, MESSAGES, QUEUE, SCHEMAS, TIMESTAMP
 
 
 def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
@@ -42,7 +42,16 @@ def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     if decoded.present:
         yield _message_batch(decoded, due_times, manifest)
     if cancel_markers:
-        yield _cancel_marker_batch(decoded, cancel_markers, manifest)
+        marked = [(i, [(marker.row_no, marker.index)]) for i, marker in cancel_markers.items()]
+        yield _marker_batch(decoded, CANCEL_MARKER, marked, manifest)
+    drops = [
+        (i, decode_drop_marker(entry.meta))
+        for i, entry in enumerate(decoded.entries)
+        if entry.meta and not entry.count and log_owner(decoded.logs[entry.log]).kind == DEAD
+    ]
+    if drops:
+        marked = [(i, [(drop.row_no, index) for index in drop.indexes]) for i, drop in drops]
+        yield _marker_batch(decoded, DROP_MARKER, marked, manifest)
 
 
 def _message_batch(decoded: MessageRows, due_times: Mapping[int, DueTimes], manifest: int) -> pa.RecordBatch:
@@ -73,20 +82,22 @@ def _message_batch(decoded: MessageRows, due_times: Mapping[int, DueTimes], mani
     return batch_of(MESSAGES, fields, total, manifest)
 
 
-def _cancel_marker_batch(
-    decoded: MessageRows, cancel_markers: Mapping[int, CancelMarker], manifest: int
+def _marker_batch(
+    decoded: MessageRows, kind: str, marked: Sequence[tuple[int, Sequence[tuple[int, int]]]], manifest: int
 ) -> pa.RecordBatch:
-    entries = [decoded.entries[i] for i in cancel_markers]
-    owners = [log_owner(decoded.logs[entry.log])._replace(kind=CANCEL_MARKER) for entry in entries]
+    """Returns a row for each message that the markers, given by the indexes of their entries, cancel or drop."""
+    every = [(i, index, pick) for i, picks in marked for index, pick in enumerate(picks)]
+    entries = [decoded.entries[i] for i, _, _ in every]
+    owners = [log_owner(decoded.logs[entry.log])._replace(kind=kind) for entry in entries]
     rows = range(len(entries))
     fields = {
         **_owner_columns(owners, np.array(rows)),
         **_time_columns(entries, np.array(rows)),
         "row": pa.array([entry.row_no for entry in entries]),
-        "index": pa.array([0 for _ in rows], pa.int32()),
+        "index": pa.array([index for _, index, _ in every], pa.int32()),
         "sequence": pa.array([entry.first_seq for entry in entries]),
-        "cancelled_row": pa.array([marker.row_no for marker in cancel_markers.values()]),
-        "cancelled_index": pa.array([marker.index for marker in cancel_markers.values()], pa.int32()),
+        "cancelled_row": pa.array([row_no for _, _, (row_no, _) in every]),
+        "cancelled_index": pa.array([index for _, _, (_, index) in every], pa.int32()),
     }
     return batch_of(MESSAGES, fields, len(entries), manifest)
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.handover.handover import Transfer
-from hourwheel.logs.entries import CancelMarker, DueTimes, encode_entry
+from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, encode_entry
 from hourwheel.model.messages import Message
 from hourwheel.queueing.records import CLOSED, SETTLED, Position, PullRow
 from hourwheel_pipeline import compact
@@ -77,10 +77,15 @@ class Compacted:
         """Returns the number of times that the archive has each row."""
         found = contents(self.builder.archive)
         messages = [(*place, _kind(place[0])) for place in found.messages]
-        cancel_markers = [
-            (log, row, 0, "cancel_marker")
-            for (log, row), entry in found.entries.items()
-            if entry.meta and not entry.present
+        empty = [(log, row, entry.meta) for (log, row), entry in found.entries.items() if not entry.count]
+        markers: list[tuple[Any, ...]] = [
+            (log, row, 0, "cancel_marker") for log, row, meta in empty if meta and _kind(log) == "schedule"
+        ]
+        markers += [
+            (log, row, index, "drop_marker")
+            for log, row, meta in empty
+            if meta and _kind(log) == "dead"
+            for index, _ in enumerate(decode_drop_marker(meta).indexes)
         ]
         dispatches = [
             (bucket, row, place, *pick)
@@ -89,7 +94,7 @@ class Compacted:
             for pick in transfer.picks
         ]
         return {
-            MESSAGES: Counter(messages + cancel_markers),
+            MESSAGES: Counter(messages + markers),
             PULLS: Counter(list(found.pulls)),
             DISPATCHES: Counter(dispatches),
         }

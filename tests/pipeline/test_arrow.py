@@ -20,7 +20,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import pack
-from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry, encode_entry
+from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, decode_entry, encode_entry
 from hourwheel.model.messages import Message, message_bytes
 from hourwheel.ports import Blobs
 from hourwheel.queueing.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
@@ -28,7 +28,7 @@ from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel_pipeline.arrow import batches
 from hourwheel_pipeline.pull_rows import OUTCOMES
 from hourwheel_pipeline.reading import Work, manifests_from
-from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
+from hourwheel_pipeline.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS, SCHEMAS
 from tests.pipeline.archives import RETENTION_MS, ArchiveBuilder
 from tests.pipeline.worlds import World, lively
 from tests.unit.archive.reading import Contents, contents
@@ -160,8 +160,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_of_a_real_cell_each_message_becomes_the_row_that_it_should(world: World) -> None:
     archive = FileBlobs(world.archive)
     rows = rows_of(archive)
-    assert {row["kind"] for row in rows} == {"queue", "retry", "dead", "orphan", "schedule", "cancel_marker"}
-    assert by_place([row for row in rows if row["kind"] != "cancel_marker"]) == by_place(expected(contents(archive)))
+    assert {row["kind"] for row in rows} == {"queue", "retry", "dead", "orphan", "schedule", *MARKERS}
+    assert by_place([row for row in rows if row["kind"] not in MARKERS]) == by_place(expected(contents(archive)))
+
+
+def test_of_a_real_cell_each_dead_letter_that_was_dropped_has_a_row(world: World) -> None:
+    archive = FileBlobs(world.archive)
+    drops = [
+        (log, row, decode_drop_marker(entry.meta))
+        for (log, row), entry in contents(archive).entries.items()
+        if entry.meta and kind_of(log) == "dead" and not entry.count
+    ]
+    expected_rows = [(log, row, drop.row_no, index) for log, row, drop in drops for index in drop.indexes]
+    rows = [row for row in rows_of(archive) if row["kind"] == "drop_marker"]
+    assert [(row["log"], row["row"], row["cancelled_row"], row["cancelled_index"]) for row in rows] == expected_rows
+    assert expected_rows
+    assert {row["group"] for row in rows} == {"billing"}
 
 
 def test_of_a_real_cell_each_strike_becomes_a_row(world: World) -> None:

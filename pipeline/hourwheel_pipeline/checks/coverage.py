@@ -25,7 +25,7 @@ from pyspark.sql import functions as fn
 from hourwheel.archive.segments import HOUR_MS
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
-from hourwheel_pipeline.schemas import CANCEL_MARKER, DISPATCHES, MESSAGES, PULLS
+from hourwheel_pipeline.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS
 
 _MINUTE_MS = 60_000
 
@@ -165,9 +165,9 @@ def _heads(claims: DataFrame, since_ms: int | None) -> DataFrame:
 
 
 def stored_of(table: str, rows: DataFrame) -> DataFrame:
-    """Returns the rows that manifests count, as ``table``, ``log`` and ``manifest``: all but cancel markers."""
+    """Returns the rows that manifests count, as ``table``, ``log`` and ``manifest``: all but markers."""
     if table == MESSAGES:
-        rows = rows.where(fn.col("kind") != CANCEL_MARKER)
+        rows = rows.where(~fn.col("kind").isin(*MARKERS))
     log = "bucket" if table == DISPATCHES else "log"
     return rows.select(fn.lit(table).alias("table"), fn.col(log).alias("log"), "manifest")
 

@@ -16,7 +16,7 @@ from hourwheel.queueing.records import SOUGHT, Moved, Position, PullRow, Tail
 from hourwheel.retention.manifests import read
 from hourwheel.trace.claims import Claims
 from hourwheel.trace.history import SourceLog
-from hourwheel_pipeline.schemas import CANCEL_MARKER, DEAD, DISPATCHES, MESSAGES, PULLS, RETRY
+from hourwheel_pipeline.schemas import DEAD, DISPATCHES, DROP_MARKER, MARKERS, MESSAGES, PULLS, RETRY
 from hourwheel_pipeline.tracing.rows import LakeRows, TableRow, milliseconds, pull_row_of, transfer_of, where
 
 _ENDS = ("log", "pull_row", "first_row", "first_index", "end_row", "end_index", "manifest")
@@ -94,9 +94,10 @@ class LakeHistory:
         return transfer_of(last), last["target_index"] or 0, milliseconds(last["at"])
 
     def dead_state(self, row_no: int) -> DeadState | None:
-        """Returns which dead letters of the row were redriven: no row of the lake says so, but a redriven one has a
-        first attempt in the retry log after its death. A letter that was dropped looks like one that is still there."""
-        done, moved = set(), []
+        """Returns which dead letters of the row were redriven or dropped. No row of the lake says the former, but a
+        redriven letter has a first attempt in the retry log after its death."""
+        drops = self.rows.of(MESSAGES, kind=DROP_MARKER, log=self.group.dead_log, cancelled_row=row_no)
+        done, moved = {drop["cancelled_index"] for drop in drops}, []
         for letter in self._copies(self.group.dead_log, row_no):
             again = self._redriven(letter)
             if again is not None:
@@ -127,8 +128,8 @@ class LakeHistory:
 
     def _copies(self, log: str, row_no: int) -> list[TableRow]:
         """Returns the messages of a row, by their index."""
-        rows = self.rows.of(MESSAGES, where("kind", "!=", CANCEL_MARKER), log=log, row=row_no)
-        return sorted(rows, key=lambda row: row["index"])
+        rows = self.rows.of(MESSAGES, log=log, row=row_no)
+        return sorted((row for row in rows if row["kind"] not in MARKERS), key=lambda row: row["index"])
 
     def _ends(self, log: SourceLog) -> list[TableRow]:
         """Returns the ranges of the group's pull rows, in their order."""

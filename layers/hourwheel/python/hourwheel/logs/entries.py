@@ -1,7 +1,8 @@
-"""Encodes the entry that a row of a schedule log has in its ``meta``.
+"""Encodes the entry that a row of a schedule log, or a marker in a dead log, has in its ``meta``.
 
     due times      [1, subject, generation, member, first_ms, after_ms]   when each message is due, and where it goes
     cancel marker  [2, row_no, index]                                     a message of the same log is not sent
+    drop marker    [3, row_no, indexes]                                   dead letters of the same log were dropped
 
 ``member`` is ``{group}~{generation}`` if the messages go to the retry log of that group; without it they go to the
 queues of the subject. Message ``k`` is due at ``first_ms + after_ms[k]``; all messages are due at ``first_ms`` if the
@@ -50,13 +51,21 @@ class CancelMarker(msgspec.Struct, array_like=True, frozen=True, tag=2):
     index: int
 
 
+class DropMarker(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """Says to readers of the archive that these dead letters of a row of the same log were dropped."""
+
+    row_no: int
+    indexes: tuple[int, ...]
+
+
 ScheduleEntry: TypeAlias = DueTimes | CancelMarker
 
 _encoder = msgspec.msgpack.Encoder()
+_drop_decoder = msgspec.msgpack.Decoder(DropMarker)
 _decoder: msgspec.msgpack.Decoder[ScheduleEntry] = msgspec.msgpack.Decoder(ScheduleEntry)
 
 
-def encode_entry(entry: ScheduleEntry) -> bytes:
+def encode_entry(entry: ScheduleEntry | DropMarker) -> bytes:
     return _encoder.encode(entry)
 
 
@@ -65,3 +74,10 @@ def decode_entry(data: bytes) -> ScheduleEntry:
         return _decoder.decode(data)
     except UNDECODABLE as error:
         raise Corrupt(f"not an entry of a schedule row: {error}") from error
+
+
+def decode_drop_marker(data: bytes) -> DropMarker:
+    try:
+        return _drop_decoder.decode(data)
+    except UNDECODABLE as error:
+        raise Corrupt(f"not a marker of dropped dead letters: {error}") from error

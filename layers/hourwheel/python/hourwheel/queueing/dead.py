@@ -21,9 +21,11 @@ from hourwheel.faults import unreadable
 from hourwheel.handover.copies import REDRIVE, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.entries import DropMarker, encode_entry
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import GARBAGE_MS, Log
-from hourwheel.logs.rows import Row, sort_of
+from hourwheel.logs.rows import Row, filler, sort_of
+from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.pages import DeadPage
@@ -281,8 +283,18 @@ class DeadLetters:
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes))
             outcome = record.swap(current.token if current else None, value, expires_ms=value.garbage_ms)
             if outcome.stored:
+                self._mark_dropped(row_no, indexes)
                 return len(offered & value.done)
             current = outcome.current
+
+    def _mark_dropped(self, row_no: int, indexes: list[int]) -> None:
+        """Tells the archive, which has no states of dead letters, that these were dropped. If the process ends before,
+        they look as if they were still there."""
+        if self.context.settings.archive:
+            now_ms = self.context.clock.now_ms()
+            entry = encode_entry(DropMarker(row_no, tuple(indexes)))
+            with suppress(Sealed):  # the group is deleted just now
+                self.log.append(filler(now_ms, now_ms + DEAD_RETENTION_MS, entry))
 
     def _finish(self, row_no: int, current: Versioned[DeadState]) -> Versioned[DeadState]:
         if not current.value.transfers:
