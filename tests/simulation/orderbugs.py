@@ -9,7 +9,7 @@ import msgspec
 
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.queueing import settle
-from hourwheel.queueing.key_states import KeyStates
+from hourwheel.queueing.key_states import InFlight, KeyStates
 from hourwheel.queueing.ordered_parts import _Parts
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked
 from hourwheel.queueing.ordered_selection import OrderedSelection
@@ -32,14 +32,17 @@ def _many_processes(plan: Plan) -> Plan:
 
 @planted(sharpen=in_order)
 def a_key_in_flight_is_handed_out() -> Iterator[None]:
-    with patch.object(KeyStates, "busy", property(lambda state: set[bytes]())):
+    def set_open(self: KeyStates, row_no: int, flight: InFlight) -> None:
+        self.open[row_no] = flight
+
+    with patch.object(KeyStates, "_set_open", set_open), patch.object(KeyStates, "_land", lambda *_: None):
         yield
 
 
 @planted(sharpen=in_order)
 def a_message_overtakes_parked_ones_of_its_key() -> Iterator[None]:
     def look_ahead(self: OrderedSelection, covered: Any) -> None:
-        self._blocked = self.state.busy
+        self._free = {*self.state.parked}
         real(self, covered)
 
     real = OrderedSelection._look_ahead

@@ -164,8 +164,8 @@ class KeyStateCache:
         """Returns the state behind the last claim of this process, if its row is there. That claim may belong to the
         transaction that the caller shares: the row is there if everything is that the claim has read and written."""
         last = self._claimed.get(log.partition) if log.context.later is not None else None
-        if last is None:
-            return None
+        if last is None or last.state is self._states.get(log.partition):
+            return None  # published: the transaction of the claim is over
         record = log.source.store.get(log.record(last.state.row_no - 1).key)
         # A claim is stored under its own token: only a row that was changed since has to be decoded.
         there = record is not None and (
@@ -307,7 +307,7 @@ def _see(log: PullLog, state: KeyStates, row_nos: list[int], records: dict[int, 
     for row_no in row_nos:
         record = records.get(row_no)
         if record is None:
-            del state.open[row_no]  # removed days after it was closed
+            state.close(row_no)  # removed days after it was closed
         elif record.token != state.open[row_no].token:
             state.see(row_no, _opened(log, row_no, record), record.token)
 

@@ -68,6 +68,8 @@ class KeyStates:
     seq: int
     parked: dict[bytes, tuple[Parked, ...]] = field(default_factory=dict)
     open: dict[int, InFlight] = field(default_factory=dict)
+    busy: dict[bytes, int] = field(default_factory=dict)
+    """The digests of messages in flight, each with the number of open rows that have any."""
     retries: dict[bytes, int] = field(default_factory=dict)
     """When the first message of a digest is tried again, for the digests of which it has failed."""
     rows: int = 0
@@ -96,7 +98,7 @@ class KeyStates:
 
     def copy(self) -> "KeyStates":
         """Returns a state that changes by itself."""
-        own = {"parked": dict(self.parked), "open": dict(self.open), "retries": dict(self.retries)}
+        own = {name: dict(getattr(self, name)) for name in ("parked", "open", "busy", "retries")}
         return KeyStates(**{**vars(self), **own})
 
     def snapshot(self, now_ms: int) -> Snapshot:
@@ -110,11 +112,6 @@ class KeyStates:
     def tail(self) -> Tail:
         return Tail(self.row_no, self.position, self.seq, self.rows, self.messages)
 
-    @property
-    def busy(self) -> set[bytes]:
-        """The digests of messages in flight."""
-        return set[bytes]().union(*(flight.digests for flight in self.open.values()))
-
     def due_ms(self) -> int | None:
         """Returns the earliest time at which a parked message may be handed out, if its key is not in flight; None if
         nothing is parked."""
@@ -125,11 +122,11 @@ class KeyStates:
         none."""
         return min((due_ms for due_ms in self.retries.values() if now_ms < due_ms < STOPPED_MS), default=None)
 
-    def ready(self, now_ms: int, busy: Set[bytes]) -> list[tuple[bytes, tuple[Parked, ...]]]:
-        """Returns the digests of which the first messages may be handed out now, each with these messages, while
-        ``busy`` ones are in flight."""
+    def ready(self, now_ms: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
+        """Returns the digests of which no message is in flight, and the first ones may be handed out now, each with
+        these messages."""
         turns: list[tuple[bytes, tuple[Parked, ...]]] = []
-        for digest in self.parked.keys() - busy:
+        for digest in self.parked.keys() - self.busy.keys():
             entries = self.parked[digest]
             if entries[0].due_ms > now_ms:
                 continue
@@ -143,7 +140,7 @@ class KeyStates:
     def counts(self, now_ms: int, trimmed: int) -> ParkedCounts:
         """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
         counts, busy = ParkedCounts(held=len(self.held())), self.busy
-        turns = self.ready(now_ms + SOON_MS, busy)
+        turns = self.ready(now_ms + SOON_MS)
         counts.pullable = sum(entry.row_no >= trimmed for _, entries in turns for entry in entries)
         for digest, entries in self.parked.items():
             free = digest not in busy
@@ -193,7 +190,7 @@ class KeyStates:
         for digest, parked in parks:
             self._park(digest, parked)
         if messages:
-            self.open[row_no] = InFlight(len(messages), dict(enumerate(messages)), token=token)
+            self._set_open(row_no, InFlight(len(messages), dict(enumerate(messages)), token=token))
             self.see(row_no, row, token)
         self.row_no, self.position, self.seq = row_no + 1, row.end, row.end_seq
         if row.covered:
@@ -202,7 +199,7 @@ class KeyStates:
     def reopen(self, seen: SnapshotRow, row: OrderedRow, token: bytes) -> None:
         """Adds a row that was open at the snapshot, as it is now."""
         messages = {index: message for index, message in enumerate(row.messages()) if index not in seen.done}
-        self.open[seen.row_no] = InFlight(row.size, messages, seen.again_below, token)
+        self._set_open(seen.row_no, InFlight(row.size, messages, seen.again_below, token))
         self.see(seen.row_no, row, token)
 
     def see(self, row_no: int, row: OrderedRow, token: bytes) -> None:
@@ -214,9 +211,32 @@ class KeyStates:
                 digest, message = flight.messages[index]
                 self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms))
         if row.state != OPEN:
-            del self.open[row_no]
+            self.close(row_no)
+        elif decided:
+            self._set_open(row_no, flight.without(decided, token))
         else:
-            self.open[row_no] = flight.without(decided, token) if decided else replace(flight, token=token)
+            self.open[row_no] = replace(flight, token=token)
+
+    def close(self, row_no: int) -> None:
+        """Forgets an open row, of which every message is decided."""
+        for digest in self.open.pop(row_no).digests:
+            self._land(digest)
+
+    def _set_open(self, row_no: int, flight: InFlight) -> None:
+        before = self.open.get(row_no)
+        for digest in flight.digests if before is None else flight.digests - before.digests:
+            self.busy[digest] = self.busy.get(digest, 0) + 1
+        for digest in () if before is None else before.digests - flight.digests:
+            self._land(digest)
+        self.open[row_no] = flight
+
+    def _land(self, digest: bytes) -> None:
+        """Notes that a row has no message of the digest in flight any more."""
+        rows = self.busy[digest] - 1
+        if rows:
+            self.busy[digest] = rows
+        else:
+            del self.busy[digest]
 
     def _park(self, digest: bytes, parked: Parked) -> None:
         entries = self.parked.get(digest)
@@ -234,13 +254,23 @@ class KeyStates:
         """Removes a message that a row takes or drops: from the parked ones, or from an open row in which it has failed
         since this state saw that row."""
         entries = self.parked.get(digest, ())
-        if entries and entries[0].at(row_no, index):
-            self._put(digest, entries[1:])
+        if entries and (first := entries[0]).in_row == index and first.row_no == row_no:
+            if len(entries) == 1:
+                self._unpark(digest)
+            else:
+                self._put(digest, entries[1:])
             return
         left = tuple(entry for entry in entries if not entry.at(row_no, index))
         self._put(digest, left)
         if len(left) == len(entries):
             self._leave_earlier(row_no, index, sought=False)
+
+    def _unpark(self, digest: bytes) -> None:
+        """Removes the only parked message of a digest."""
+        del self.parked[digest]
+        self.total -= 1
+        if self.retries:
+            self.retries.pop(digest, None)
 
     def _leave_earlier(self, row_no: int, index: int, *, sought: bool) -> None:
         """Removes a message from the open row that had it before; with ``sought`` only if a seek came since."""
@@ -249,7 +279,7 @@ class KeyStates:
                 continue
             served = {at for at, (_, message) in flight.messages.items() if message.at(row_no, index)}
             if served:
-                self.open[open_row] = flight.without(served, flight.token)
+                self._set_open(open_row, flight.without(served, flight.token))
 
     def _put(self, digest: bytes, entries: tuple[Parked, ...]) -> None:
         self.total += len(entries) - len(self.parked.get(digest, ()))

@@ -143,17 +143,16 @@ class OrderedSelection:
     limited: bool = False
     size: int = 0
     _charged: set[int] = field(default_factory=set)
-    _blocked: set[bytes] = field(default_factory=set)
+    _free: set[bytes] = field(default_factory=set)
+    """The digests of which the pull takes every parked message."""
     _room: int = 0
     """The number of messages that the group may still park."""
     covered: _OrderedRange = field(init=False)
 
     def select(self) -> None:
         state = self.state
-        busy = state.busy
-        self._blocked = busy | state.parked.keys()
         self.covered = _OrderedRange(state.position, state.position, state.seq)
-        self._take_parked(state.ready(self.now_ms, busy))
+        self._take_parked(state.ready(self.now_ms))
         if not self.limited and len(self.messages) < self.limits.max_messages:
             self._look_ahead(self.covered)
         self.covered.cut(state.position, state.seq)
@@ -196,7 +195,7 @@ class OrderedSelection:
                 return
             left[digest] -= 1
         # What follows of a digest of which nothing stays parked may come in the same pull.
-        self._blocked -= {digest for digest, number in left.items() if not number}
+        self._free = {digest for digest, number in left.items() if not number}
 
     def _take(self, digest: bytes, parked: Parked, row: KeyedRow | None) -> bool:
         """Takes or drops a parked message. Returns False if it does not fit into the answer."""
@@ -263,12 +262,14 @@ class OrderedSelection:
         """Chooses from the messages of a row. Ends before its last message where the pull is full, the claim looks no
         further ahead, or the group may park no more: the queue waits then until a parked message is settled."""
         messages, ahead = self.limits.max_messages - len(self.messages), start + self.limits.ahead - self.covered.size
-        end, digests, blocked = min(row.row.count, ahead), row.digests, self._blocked
+        end, digests = min(row.row.count, ahead), row.digests
+        busy, parked, free = self.state.busy, self.state.parked, self._free
         takes: list[int] = []
         parks: list[int] = []
         whole = False
         for index in range(start, end):
-            if digests[index] in blocked:
+            digest = digests[index]
+            if digest in busy or (digest in parked and digest not in free):
                 if len(parks) >= self._room:
                     end = index
                     break
