@@ -125,7 +125,7 @@ class Claimer:
             after = look.copied(settled, limited=True)
             if not self._is_current(look, context):
                 return after
-            limited = self._claim(after, [log.on(context) for log in logs])
+            limited = self._claim(after, logs, context)
             return after if limited or look.limited else after.copied(settled, limited=False)
 
         if self.context.cells is None:
@@ -140,7 +140,7 @@ class Claimer:
             return True
         return is_current(pull_logs(context, look.subject, look.group), look.rows)
 
-    def _claim(self, look: Look, logs: Sequence[PullLog]) -> bool:
+    def _claim(self, look: Look, logs: Sequence[PullLog], context: Context) -> bool:
         """Claims from the logs, retries first, until the request is full. Adds the claims to the look, and returns
         whether there may be more. The first queue is random, so that no queue is always last."""
         retries = [log for log in logs if log.queue is None]
@@ -148,7 +148,8 @@ class Claimer:
         first = int(self.context.ids.jitter() * len(queues))
         messages, size = self._room(look)
         more = False
-        for log in [*retries, *queues[first:], *queues[:first]]:
+        for unbound in [*retries, *queues[first:], *queues[:first]]:
+            log = unbound.on(context)
             request = ClaimRequest(
                 self.request.consumer,
                 messages,

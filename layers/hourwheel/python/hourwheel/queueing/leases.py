@@ -105,11 +105,10 @@ class Leases:
         finally:
             watch.lock.release()
 
-    def record_pull(self, log: PullLog, subject: Subject) -> int:
-        """Records that a consumer pulls from the log now (see ``active_logs``). Returns the time."""
+    def record_pull(self, log: PullLog, subject: Subject) -> None:
+        """Records that a consumer pulls from the log now (see ``active_logs``)."""
         watch = self._watch(log)
         watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
-        return watch.pulled_ms
 
     def expire_throttled(self, log: PullLog, subject: Subject) -> int:
         """Ends leases that are over, at most once a second for each log and process, and returns their number."""
@@ -118,7 +117,9 @@ class Leases:
     def rests(self, log: PullLog, subject: Subject) -> bool:
         """Records that a consumer pulls from the log now. Returns whether this process has looked for ended leases
         there less than a second ago."""
-        return 0 <= self.record_pull(log, subject) - self._watch(log).looked_ms < _THROTTLE_MS
+        watch = self._watch(log)
+        watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
+        return 0 <= watch.pulled_ms - watch.looked_ms < _THROTTLE_MS
 
     def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
         """Returns the logs pulled in this process that may have open leases: one was seen, or the last pull is less
@@ -189,7 +190,9 @@ class Leases:
             yield watch
 
     def _watch(self, log: PullLog) -> _Watch:
-        return self._watches.setdefault(log.partition, _Watch())
+        watch = self._watches.get(log.partition)
+        # Each pull asks this about each of its logs: a watch and its lock are not made in vain.
+        return self._watches.setdefault(log.partition, _Watch()) if watch is None else watch
 
     def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> None:
         """Scans the pull rows that were stored since the last look."""

@@ -127,7 +127,8 @@ class SourceLogs:
         """Returns the totals of the source logs by name, perhaps out of date, without those in a cell that is out of
         reach. Costs one request for each ``GET_MANY`` logs of a cell."""
         totals: dict[str, Counter] = {}
-        for names in names_by_cell([log.source.name for log in logs]):
+        every = [log.source.name for log in logs]
+        for names in [every] if self.context.cells is None else names_by_cell(every):
             if cell_of(names[0]) == HOME:
                 totals |= self._read_totals(names)
             else:
