@@ -81,6 +81,7 @@ class GroupCommit:
         ticket = Ticket(work)
         with self._mutex:
             self._waiting.append(ticket)
+            # Decided under the mutex: exactly one caller leads, and every other one is in the group of a leader.
             lead = not self._leading
             self._leading = True
         # Woken with its work done, or as the leader of the next group.
@@ -114,6 +115,7 @@ class GroupCommit:
         sync takes long, and it needs no interpreter. Does nothing if the invitation was withdrawn. The work that
         ``before_commit`` queues joins the transaction."""
         with self._mutex:
+            # The thread of the queue may have taken the lead over: then the group is not this caller's any more.
             if not self._invited:
                 return
             self._invited = False
@@ -197,6 +199,7 @@ class GroupCommit:
             if self._inviting:
                 ticket.invite()
                 return
+        # The event loop of the caller has ended: nobody would come to lead.
         except RuntimeError:
             with self._mutex:
                 self._invited = False

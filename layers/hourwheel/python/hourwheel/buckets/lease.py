@@ -58,6 +58,7 @@ def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
 
 
 def _ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
+    # First, as a sleeping wheel of this process needs no timer. An announcement is a hint: it may be lost.
     context.wheel_wakeups.announce(bucket.name, due_ms)
     try:
         wakes_ms = _announced(context, bucket, due_ms)
@@ -87,6 +88,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
             return now_ms  # the owner died: its lease is over, and it has not left
         elif owner.wakes_ms <= now_ms:
             wakes_ms = now_ms  # the wheel is overdue: the record must not hide that
+        # The record then reads as that of an owner that left: no wheel is replaced by it, as its lease is over.
         announcement = Owner(owner="", until_ms=0, wakes_ms=wakes_ms)
         stored, current = record.swap(None if current is None else current.token, announcement)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
@@ -102,6 +104,7 @@ def needs_wheel(context: Context, bucket: Bucket) -> bool:
     if current is None:
         return bucket.start_ms - LEAD_MS <= now_ms
     owner = current.value
+    # A timer that has just fired gets some time before the sweeper starts a second wheel.
     return owner.wakes_ms <= now_ms - _RECENT_MS if owner.left else not owner.alive(now_ms)
 
 

@@ -63,6 +63,7 @@ class Dispatcher:
         """Hands over the due messages at these packed positions, and yields after each step. Holds those back whose
         cell is out of reach. Raises ``Fenced``, and the errors of the home store: the next owner then finishes what the
         dispatch log names."""
+        # A step is one dispatch row, and a store takes rows of 350 KB: a row names at most this many positions.
         for i in range(0, len(positions), _STEP_PICKS):
             rest = unpack_all(positions[i : i + _STEP_PICKS])
             while rest:
@@ -114,6 +115,7 @@ class Dispatcher:
             return batch if transfer.expires_ms > self.context.clock.now_ms() else None
         row = self._row(batch, transfer.at_ms, transfer.expires_ms, transfer.log)
         try:
+            # An announcement for rows that were there before would wake pulls for nothing.
             if self._put(self.context, transfer, row):
                 self._announce([batch])
         except Filled:
@@ -132,6 +134,7 @@ class Dispatcher:
         """Hands the batches over in one step. Returns those to hand over anew, because their row was filled or their
         log sealed. Holds those back whose cell is out of reach."""
         at_ms = self.ownership.time()
+        # Before the step is written: the sweeper must know the log of orphans once a dispatch row may name it.
         for log in dict.fromkeys(batch.target.log for batch in batches if batch.target.kind == ORPHANED):
             register_orphan(self.context, log)
         rows, held = self._rows(batches, at_ms)
@@ -144,11 +147,14 @@ class Dispatcher:
                 former = [batch.still_named for batch in (*step.closed, *step.held)]
                 transfers = [transfer for _, transfer, _ in step.ready]
                 named = (*transfers, *self.cells.open, *(transfer for transfer in former if transfer))
+                # The row is written before any of the puts below: whoever replaces this wheel finds what it may have
+                # stored.
                 try:
                     self.ownership.append(context, named)
                 except Fenced:
                     release(context, [transfer for transfer in transfers if transfer.log])
                     raise
+            # After the dispatch row. A put that is lost here is repeated by the next owner of the bucket.
             self._put_rows(context, step)
             return step
 

@@ -49,6 +49,7 @@ def put_dispatched(context: Context, bucket: str, row_no: int, row: Dispatched, 
     """Puts a row of the dispatch log; returns whether the log has it, also from an earlier try with this token. False:
     another row has its number."""
     record = Record(_encoder.encode(row), token)
+    # The fence: two wheels that both believe they own the bucket want the same row, and one of them gets it.
     refused = context.store.put(Key(Table.DISPATCH, bucket, sort_of(row_no)), record, expect=None)
     return refused is None or (refused.current is not None and refused.current.token == token)
 
@@ -78,6 +79,7 @@ class DispatchLog:
 
     def _first_since(self, at_ms: int) -> int:
         last = self.context.store.scan(Table.DISPATCH, self.bucket.name, limit=1, reverse=True)
+        # Halving works because the times of dispatch rows never fall, whatever the clocks do: see ``time``.
         low, high = 0, int(last[0][0]) + 1 if last else 0
         while low < high:
             middle = (low + high) // 2
@@ -115,6 +117,7 @@ class Ownership:
         current = record.load()
         while True:
             now_ms = self._context.clock.now_ms()
+            # The lease only avoids work done twice. A paused owner may outlive its lease: the fence stops it.
             if current is not None and current.value.owner != self._owner and current.value.alive(now_ms):
                 return False
             stored, current = record.swap(None if current is None else current.token, self._owner_now(0))
@@ -180,6 +183,7 @@ class Ownership:
 
     def _swap(self, value: Owner) -> None:
         assert self._held is not None
+        # Guarded by the token of this lease: an owner that was replaced learns of it at its next renewal at the latest.
         outcome = owner_record(self._context, self._bucket).swap(self._held.token, value)
         if not outcome.stored or outcome.current is None:
             raise Fenced(self._bucket.name)

@@ -113,6 +113,8 @@ class Wheel:
     def run(self, pause: Pause) -> WheelEnd:
         """Turns until there is nothing to do or ``pause`` returns False, and returns why the wheel ended. Raises the
         errors of the store, and then keeps the lease until it runs out, because the last call may still take effect."""
+        # A timer or a sweep may come late: a closed bucket needs no wheel, and a new lease would only delay its
+        # removal.
         current = bucket_record(self.context, self.bucket).load()
         if current is None or current.value.closed_ms:
             return WheelEnd.CLOSED
@@ -143,10 +145,13 @@ class Wheel:
         else:
             raise Fenced(self.bucket.name)
         self._state = WheelState.CATCHING_UP
+        # The former owner may have died between a dispatch row and its puts. Those before the last row were finished by
+        # it.
         self._dispatcher.finish(self._unfinished)
         # A cancel marker may be behind a row that is not stored yet, and its caller, who found no owner, relies on it.
         self._must_read = self._log.totals().rows
         self._read()
+        # Published only after the fence: a caller that cancels relies on it that no former owner sends the message.
         self._ownership.keep(self._next_row)
         self._opened_ms = self.context.clock.now_ms()
 
@@ -154,6 +159,8 @@ class Wheel:
         """Works off one tick; returns None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel
         in a large tick, the next owner hands over the rest."""
         cancelled = self._read()
+        # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
+        # renewal.
         if cancelled or self._ownership.due_for_renewal():
             self._ownership.keep(self._next_row)
         now_ms = self.context.clock.now_ms()
@@ -165,7 +172,9 @@ class Wheel:
             return None
         if self._state is WheelState.CATCHING_UP:
             self._state = WheelState.TURNING
+        # The messages were due at this time: their dispatch row must not be earlier, even if the clock is set back now.
         self._ownership.pass_to(now_ms)
+        # Hand-overs that a cell interrupted come first: the rows of the messages below are reserved behind theirs.
         if self._cells.open:
             self._dispatcher.put_open()
         due = self._cells.in_order(self._wheel.take(now_ms))
@@ -177,8 +186,10 @@ class Wheel:
             ended = self._relay(self.context.clock.now_ms())
             if ended is not None:
                 return ended
+            # Between two steps, so that a stop never falls between a dispatch row and its puts.
             if not pause(0):
                 return self._stop()
+        # The steps took time: the bucket may have ended meanwhile.
         now_ms = self.context.clock.now_ms()
         if now_ms >= self.bucket.end_ms:
             return self._close(now_ms)
@@ -284,6 +295,7 @@ class Wheel:
             unreadable(self.context, self._log.name, row_no, row.count, error)
             self._unreadable = True
             return False
+        # A marker for a message that was handed over already changes nothing: the dispatch log decides.
         if isinstance(entry, CancelMarker):
             self._wheel.discard(pack(entry.row_no, entry.index))
             return True
@@ -297,6 +309,7 @@ class Wheel:
         if i < len(self._handed_over) and self._handed_over[i] < first + count:
             done = set(self._handed_over[i : bisect_left(self._handed_over, first + count)])
             positions = [packed for packed in positions if packed not in done]
+        # Most batches are due at one time: one slot takes them without a look at each message.
         if not due_times.after_ms:
             self._wheel.add_all(positions, due_times.first_ms)
             return

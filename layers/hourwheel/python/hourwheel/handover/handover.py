@@ -114,10 +114,12 @@ def put_row(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]
     caller has to record."""
     log = context.log(transfer.log)
     try:
+        # Under the token of the record: a repeat after a crash recognises the row, and stores it once.
         log.put(transfer.reservation, row(transfer), transfer.token)
     except Filled:
         # This process was slower than a reader's patience. No reader has seen the messages: they go to another row.
         return transfer.moved_to(reserve_in(context, transfer.log, len(transfer.picks)))
+    # Only now: before its row is stored, a wheel that is woken for the message would find nothing.
     if transfer.due_times is not None:
         ensure_wheel_by(context, Bucket.of_log(transfer.log), transfer.due_times.first_ms)
     return None

@@ -62,6 +62,7 @@ class Log:
         Returns the reservation that was used. Two writes, unless a reader has filled the row. Raises ``Sealed``."""
         token = self.ids.token()
         while True:
+            # The token stays for all tries: whichever row holds it in the end is the only one with this batch.
             used = reservation or self.reserve(row.count)
             try:
                 self.put(used, row, token)
@@ -73,6 +74,8 @@ class Log:
     def reserve(self, count: int) -> Reservation:
         """Reserves the next row and ``count`` sequences. Raises ``Sealed``. A reservation that is never used becomes a
         hole, which a reader fills."""
+        # The sums include this addition. If its answer is lost, the caller adds again, and the first numbers stay a
+        # hole.
         after = self.store.add(self.name, rows=1, numbers=count)
         return Reservation(self.name, after.rows - 1, after.numbers - count)
 
@@ -81,6 +84,7 @@ class Log:
         returns False. Raises ``Filled`` when the row has another content."""
         numbered = msgspec.structs.replace(row, first_seq=reservation.first_seq)
         record = to_record(numbered, token, GARBAGE_MS)
+        # Only an empty row takes the batch: of a slow writer and a reader that fills the row one wins, for ever.
         refused = self.store.put(row_key(self.name, reservation.row_no), record, expect=None)
         if refused is None:
             return True
@@ -101,6 +105,7 @@ class Log:
     def fill_end(self, end: int, expires_ms: int) -> bool:
         """Fills missing rows between the last stored row and ``end``, at most 100 of them; returns whether none is
         missing any more. The log must have given out these rows at least a minute ago. One read if none is missing."""
+        # A stale answer shows an earlier end, never a later one: then the strong read below decides.
         last = self._last(consistent=False)
         if last is not None and last[0] + 1 >= end:
             return True
@@ -109,6 +114,7 @@ class Log:
         if last is not None:
             # A filler that expires before the rows in front of it would leave a hole again.
             start, expires_ms = max(start, last[0] + 1), max(expires_ms, last[1].expires_ms)
+        # A row that is stored between the read and the fill refuses the filler: nothing is overwritten.
         self._fill_missing(start, min(end, start + _FILLED_AT_ONCE), expires_ms=expires_ms)
         return end <= start + _FILLED_AT_ONCE
 
@@ -119,6 +125,7 @@ class Log:
         present = self._scan(start, limit, consistent=consistent)
         if not present:
             return []
+        # Rows below the trim mark may be gone without being holes: readers skip them, and fill nothing there.
         if present[0][0] > start:
             start = max(start, min(self.trimmed(), present[0][0]))
         rows: list[tuple[int, Row]] = []
@@ -128,6 +135,7 @@ class Log:
                 if not consistent:
                     # An eventually consistent read may miss a stored row: only a strong read finds holes.
                     return self.read(start, limit, consistent=True)
+                # The writer may still be alive. Rows behind the hole wait, or they would be read before it.
                 if not self._overdue(row):
                     break
                 # A hole may be long where rows have expired: at most ``limit`` rows of it are filled at a time.
@@ -245,6 +253,8 @@ class Log:
 
     def _fill(self, hole: int, follower: Row) -> Row:
         """Fills a hole and returns the content of the row then: a filler, or the batch whose writer was faster."""
+        # A filler outlives each writer that may still try its row: a removed filler would let the batch in, behind
+        # readers.
         expires_ms = max(follower.expires_ms, self.clock.now_ms() + FILLER_MS) if follower.expires_ms else 0
         spare = filler(follower.at_ms, expires_ms)
         refused = self.store.put(row_key(self.name, hole), to_record(spare, self.ids.token(), GARBAGE_MS), expect=None)

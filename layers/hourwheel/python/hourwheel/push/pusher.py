@@ -133,6 +133,8 @@ class Pusher:
     def _leave(self, group: Group) -> PusherEnd | None:
         """Gives the lease up and stores the target's health. Returns why the pusher stops, or None when it has to look
         for messages once more."""
+        # The lease is given up before the last look. In the other order a message stored in between would wait for a
+        # sweep.
         if not self._lease.leave(group):
             return PusherEnd.BUSY
         if self._lease.health.pausing:
@@ -152,6 +154,7 @@ class Pusher:
             return PusherEnd.IDLE
         # A moment ago no pull returned this message: a row before it is still being written, or the pull read old data.
         self.cell.context.clock.sleep(_AGAIN_SECONDS)
+        # Refused: the producer of that message found no pusher, and started one.
         return None if self._lease.retake(group, target) else PusherEnd.BUSY
 
     def _give_up(self, group: Group, fault: Exception) -> None:
@@ -176,6 +179,7 @@ class Pusher:
         """Delivers in ``concurrency`` threads until nothing can be pulled. While the target is on trial after a pause,
         delivers one message at a time."""
         self._concurrency = target.concurrency
+        # One message at a time: a target that is still down then costs one attempt at most, not a batch.
         while self._lease.health.on_trial and not self._over:
             if not self._push_once():
                 return

@@ -195,6 +195,7 @@ class PullLog:
 
     def tail(self) -> Tail:
         """Returns where the next claim goes."""
+        # The tail is a hint for the put: a claim at an old tail is refused, and the refusal returns the newer row.
         newest = self.source.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
         last = [(int(sort), self.opened(int(sort), record).value) for sort, record in newest]
         for row_no, value in last:
@@ -232,6 +233,8 @@ class PullLog:
         """Claims the next messages by one conditional put, and returns the claim; without a claim where no message
         waits. Writes nothing then, unless the claim passes over many empty rows. The result is ``limited`` if another
         claim took the row to which the request is bound."""
+        # A request that is bound to one row was counted against limits up to that row: a claim behind it might exceed
+        # them.
         tail = self.tail()
         if request.only_row is not None and tail.row_no != request.only_row:
             return ClaimResult(None, limited=True)
@@ -247,6 +250,7 @@ class PullLog:
                 counts=tuple(taken.counts),
                 end=taken.end,
                 end_seq=taken.end_seq,
+                # A token for each try: a receipt then names one claim, and no other claim of the same row.
                 claim=self.context.ids.token(),
                 claimed_ms=now_ms,
                 lease_until_ms=now_ms + request.lease_ms,
@@ -261,6 +265,8 @@ class PullLog:
             self.context.meter.record("ClaimConflicts", 1)
             if request.only_row is not None:
                 break
+            # Row by row while the races are few, as the winner tells where it ends. Otherwise one read finds the far
+            # end.
             if outcome.current is None or race > 1:
                 tail = self.tail()
             else:
@@ -330,9 +336,11 @@ class PullLog:
         for row_no, row in self.unread(tail.position, now_ms, first_page(tail, max_messages)):
             skip = tail.position.index if row_no == tail.position.row_no else 0
             offer = selection.offer(row_no, row, skip, now_ms)
+            # A pull row covers rows without a gap: its counts have no row numbers of their own.
             if taken.total and row_no != taken.rows[-1][0] + 1:
                 taken.limited = True  # rows were trimmed between two pages: the next claim takes what follows
                 break
+            # The limit does not count for the first messages: a row that is larger would never be claimed.
             bounded = taken.total or request.strict_bytes
             if offer.usable and bounded and taken.size + offer.answer_bytes > request.max_bytes:
                 taken.limited = True

@@ -45,6 +45,7 @@ def request_change(
         first = first or current.value
         if once:
             _check_unmoved(first, current.value, change)
+        # One change at a time: a second one would compute its targets from a route that is about to change.
         if current.value.change is not None:
             _check_apart(current.value, current.value.change, change)
             finish_change(registry, name)
@@ -80,6 +81,7 @@ def finish_change(registry: Registry, name: str) -> Subject | None:
     current = record.load()
     while current is not None and current.value.change is not None and not current.value.deleted:
         change = current.value.change
+        # Each step may have been done before, by a caller that was cut off: sealing and beginning change nothing then.
         after = _carried_out(context, current.value, change) or _withdrawn(context, current.value, change)
         current = record.swap(current.token, after).current
     registry.forget(name)
@@ -96,6 +98,7 @@ def _carried_out(context: Context, subject: Subject, change: RouteChange) -> Sub
     except (Rejected, Unavailable):
         return None
     for target in change.targets:
+        # Until here the change can be withdrawn without a trace. From here on the old log takes no message.
         ended = context.log(subject.log(target.queue)).seal()
         try:
             context.log(subject.log_of(target.queue, target)).begin(ended.numbers)
@@ -105,6 +108,7 @@ def _carried_out(context: Context, subject: Subject, change: RouteChange) -> Sub
                 raise
             return None
         ends[target.queue] = ended.numbers, ended.rows
+    # All queues change by the one write of the caller: no reader sees a route in which some have moved.
     epoch = subject.epoch + 1
     routes = continued(subject.all_routes(), change, ends, epoch=epoch)
     return msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=None)
@@ -122,6 +126,8 @@ def _withdrawn(context: Context, subject: Subject, change: RouteChange) -> Subje
     """Returns the subject without the change. A log that the change has sealed goes on in its own cell."""
     routes = list(subject.all_routes())
     for target in change.targets:
+        # A slow process may still begin the counter of the target. Its name is used up, so no later move meets that
+        # counter.
         routes[target.queue] = routes[target.queue].spent(target)
     after = msgspec.structs.replace(subject, routes=tuple(routes), change=None)
     return msgspec.structs.replace(after, change=_continuation(context, after))

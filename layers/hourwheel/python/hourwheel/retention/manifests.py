@@ -112,6 +112,7 @@ def manifest_key(number: int) -> str:
 def commit(archive: Blobs, manifest: Manifest) -> bool:
     """Writes the manifest; returns whether it is in the archive now. False: another manifest has its number."""
     key, data = manifest_key(manifest.number), _encoder.encode(manifest)
+    # Objects are written once: a put to a taken key changes nothing, and the read below tells whose manifest won.
     archive.put(key, data)
     return archive.get(key) == data
 
@@ -124,6 +125,7 @@ def read(archive: Blobs, number: int) -> Manifest | None:
     except NotFound:
         return None
     try:
+        # The format is read alone first: a manifest of another format need not have the other fields.
         stated = _format_decoder.decode(data).format
         if stated != FORMAT:
             raise Corrupt(
@@ -133,6 +135,7 @@ def read(archive: Blobs, number: int) -> Manifest | None:
         manifest = _decoder.decode(data)
     except UNDECODABLE as error:
         raise Corrupt(f"{key} is no manifest: {error}") from error
+    # A copy under another name would be applied twice, and its rows would count twice.
     if manifest.number != number:
         raise Corrupt(f"{key} contains manifest {manifest.number}")
     return manifest

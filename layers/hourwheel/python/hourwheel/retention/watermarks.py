@@ -69,6 +69,7 @@ def advance_watermark(context: Context, span: Span) -> None:
     expires_ms = None if bucket is None else max(bucket.end_ms, context.clock.now_ms()) + _BUCKETS_MS
     # The first span of a log has no watermark to read, unless another archiver has stored it: then the put is refused.
     current = context.store.get(key) if span.start else None
+    # Several archivers may apply one manifest: the mark only rises, so the order of their writes does not matter.
     while current is None or _opened(current) < span.end:
         record = Record(_encoder.encode(span.end), context.ids.token(), expires_ms)
         refused = context.store.put(key, record, expect=None if current is None else current.token)
@@ -82,6 +83,7 @@ def removable_below(context: Context, kind: str, log: str, below: int) -> int:
     In a cell with an archive the result is lower while rows below ``below`` are not archived."""
     if not below or not context.settings.archive:
         return below
+    # A watermark that is read too low only keeps rows longer.
     return min(below, watermark(context, kind, log))
 
 
@@ -96,11 +98,13 @@ def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
     Returns the head then. Raises ``Conflict`` if the archive does not belong to the store."""
     current = _head(context)
     number = current.value.number
+    # A store that has seen manifests of another archive would remove rows that this archive never got.
     if number and read(archive, number - 1) is None:
         raise Conflict(
             "archive-other", f"the archive ends before manifest {number - 1}: it is the archive of another store"
         )
     while (manifest := read(archive, current.value.number)) is not None:
+        # Checked before the first watermark moves: an archive of another store must change nothing.
         for span in manifest.spans:
             _check(context, span)
         current = apply(context, current, manifest)
@@ -109,6 +113,7 @@ def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
 
 def apply(context: Context, current: Versioned[ArchiveHead], manifest: Manifest) -> Versioned[ArchiveHead]:
     """Brings the watermarks up to the manifest, which must be the head's next one; returns the new head."""
+    # The head moves last: after a crash in between, the next archiver applies this manifest again.
     for span in manifest.spans:
         advance_watermark(context, span)
     return replace_head(context, current, committed(current.value, manifest))
