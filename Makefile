@@ -15,7 +15,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-judging test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-judging test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -94,6 +94,10 @@ simulate: $(VENV)/ready
 # Any number of requests by the grammar of docs/api.md, to a server of its own: make fuzz N=100000 SEED=7
 fuzz: $(VENV)/ready
 	@$(RUN) -m tests.fuzz.run --requests $(N) --seed $(SEED)
+
+# The OpenAPI document, from the types that parse requests: a test fails while it is not that of the code.
+openapi: $(VENV)/ready
+	@$(RUN) -m layers.openapi
 
 # The layers of the functions, in build/layers. Takes half a minute at first, then a second as long as their lock stays.
 layers: $(VENV)/ready

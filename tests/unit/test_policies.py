@@ -27,6 +27,7 @@ ALL = PRODUCE | DELAYED | CONSUME | DEAD_LETTERS | SEEK | PAUSE
 OPERATORS = {
     "POST /v1/messages",  # many subjects in one request: no path can say which
     "GET /v1/health",
+    "GET /v1/openapi.json",
     "GET /v1/subjects",
     "GET /v1/subjects/{subject}",
     "PUT /v1/subjects/{subject}",

@@ -1,10 +1,12 @@
 """Function ``meta``: serves the control plane."""
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 from hourwheel import __version__
 from hourwheel.api import cells, consumers, dead_letters, messages, scheduled, subjects
-from hourwheel.api.events import Event, Invocation, Response, ok
+from hourwheel.api.events import Event, Invocation, Response, answered, ok
 from hourwheel.cell import Cell
 
 
@@ -17,6 +19,16 @@ def health(cell: Cell, event: Event) -> Response:
     return ok({"status": "ok", "version": __version__})
 
 
+def openapi(cell: Cell, event: Event) -> Response:
+    """Answers the document that ``make openapi`` writes, so that no function loads what writes it."""
+    return answered(_document())
+
+
+@cache
+def _document() -> bytes:
+    return Path(__file__).with_name("openapi.json").read_bytes()
+
+
 _SUBJECT = "/v1/subjects/{subject}"
 _GROUP = f"{_SUBJECT}/groups/{{group}}"
 _QUEUE = f"{_SUBJECT}/queues/{{queue}}"
@@ -25,6 +37,7 @@ _CELL = "/v1/cells/{cell}"
 
 _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     "GET /v1/health": health,
+    "GET /v1/openapi.json": openapi,
     "GET /v1/subjects": subjects.list_subjects,
     f"GET {_SUBJECT}": subjects.get_subject,
     f"PUT {_SUBJECT}": subjects.put_subject,

@@ -26,6 +26,7 @@ ROUTES = (
     HttpRoute("POST", f"{_GROUP}/pull", "pull"),
     HttpRoute("POST", f"{_GROUP}/ack", "ack"),
     HttpRoute("GET", "/v1/health", "meta"),
+    HttpRoute("GET", "/v1/openapi.json", "meta"),
     HttpRoute("GET", "/v1/subjects", "meta"),
     HttpRoute("GET", _SUBJECT, "meta"),
     HttpRoute("PUT", _SUBJECT, "meta"),

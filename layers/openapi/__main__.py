@@ -1,0 +1,13 @@
+"""``make openapi``: writes the OpenAPI document to where the server and the readers of the documentation find it."""
+
+from pathlib import Path
+
+from layers.openapi.document import text
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVED = ROOT / "layers/hourwheel/python/hourwheel/api/openapi.json"
+READ = ROOT / "docs/openapi.json"
+
+if __name__ == "__main__":
+    for path in (SERVED, READ):
+        path.write_text(text())

@@ -1,0 +1,216 @@
+"""Builds the OpenAPI document."""
+
+import inspect
+import json
+import re
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+from pydantic import BaseModel
+
+from hourwheel import __version__
+from hourwheel.api.problems import TITLES
+from hourwheel.api.routes import ROUTES, HttpRoute
+from hourwheel.client import Api
+from hourwheel.model.fields import MAX_QUEUES, NAME_PATTERN
+from layers.openapi.operations import OPERATIONS, Operation
+
+_REFERENCE = "#/components/schemas/{name}"
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": f"^{NAME_PATTERN}$"}
+_TEXT = {"type": "string", "minLength": 1}
+_PATH_SCHEMAS: dict[str, dict[str, Any]] = {
+    "subject": _NAME,
+    "group": _NAME,
+    "consumer": _NAME,
+    "cell": {**_NAME, "maxLength": 30},
+    "queue": {"type": "integer", "minimum": 0, "maximum": MAX_QUEUES - 1},
+}
+"""Schemas of the parameters of paths; the others are texts, which the server made."""
+
+_STATUSES = {
+    "400": "The request is wrong: fix it",
+    "401": "A token is missing or wrong",
+    "403": "The token, or the identity on AWS, may not make this call",
+    "404": "The named thing does not exist",
+    "409": "The request contradicts stored data",
+    "413": "Something is over its limit",
+    "429": "Too many requests: wait",
+    "500": "A fault of the server",
+    "503": "The server or its storage is unavailable: send the request again",
+    "507": "No room is left on the volume of the server",
+}
+
+_DESCRIPTION = (
+    "The HTTP API of Hourwheel, a message queue with delays. Errors are problem documents (RFC 9457) with a stable "
+    "`type`. Produce, pull and settle also speak msgpack. The documentation says what schemas cannot: which "
+    "fields exclude each other, and what holds after each call."
+)
+
+
+def document() -> dict[str, Any]:
+    """Returns the OpenAPI document. Raises ``KeyError`` for a route whose types nobody named."""
+    kinds = [kind for each in OPERATIONS.values() for kind in (each.answer, each.body) if _is_struct(kind)]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    for kind in _all_structs(kinds):
+        _mark_times(schemas[kind.__name__], kind)
+    for model in {each.body for each in OPERATIONS.values() if _is_model(each.body)}:
+        schemas |= _model_schemas(model)
+    schemas["Problem"] = _problem()
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, OPERATIONS[route.key])
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Hourwheel", "version": __version__, "description": _DESCRIPTION},
+        "servers": [{"url": "http://127.0.0.1:7420"}],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {name: _described(schemas[name]) for name in sorted(schemas)},
+            "responses": {f"Problem{status}": _problem_response(text) for status, text in _STATUSES.items()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def text() -> str:
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+
+
+def _operation(route: HttpRoute, operation: Operation) -> dict[str, Any]:
+    told: dict[str, Any] = {"operationId": operation.name, "summary": _summary(operation.name)}
+    parameters = [_path_parameter(name) for name in _PARAMETER.findall(route.template)]
+    if operation.query is not None:
+        parameters += _query_parameters(operation.query)
+    if parameters:
+        told["parameters"] = parameters
+    if operation.body is not None:
+        told["requestBody"] = {"required": operation.body_required, "content": _json(_schema_of(operation.body))}
+    told["responses"] = {
+        **_success(operation),
+        **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in _STATUSES},
+    }
+    return told
+
+
+def _success(operation: Operation) -> dict[str, Any]:
+    if operation.answer is None:
+        return {"204": {"description": "Done"}}
+    success: dict[str, Any] = {"description": "Done", "content": _json(_schema_of(operation.answer))}
+    if operation.links:
+        success["links"] = {name: {"operationId": name, **link} for name, link in operation.links.items()}
+    return {"200": success}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    if _is_struct(kind) or _is_model(kind):
+        return {"$ref": _REFERENCE.format(name=kind.__name__)}
+    return {"type": "object"}
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS.get(name, _TEXT)}
+
+
+def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
+    properties = model.model_json_schema(by_alias=True)["properties"]
+    return [{"name": name, "in": "query", "schema": _not_null(schema)} for name, schema in properties.items()]
+
+
+def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns the schema of a parameter, which is left out where a field would be null."""
+    (kind,) = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    return {name: each for name, each in kind.items() if name not in {"title", "default"} or schema is kind}
+
+
+def _model_schemas(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(by_alias=True, ref_template=_REFERENCE.replace("{name}", "{model}"))
+    return {**schema.pop("$defs", {}), model.__name__: schema}
+
+
+def _problem() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "A problem document (RFC 9457). `field` is the JSON path of the culprit.",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string", "enum": [f"urn:hourwheel:{slug}" for slug in sorted(TITLES)]},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "instance": {"type": "string"},
+            "field": {"type": "string"},
+            "results": {"type": "array"},
+        },
+    }
+
+
+def _problem_response(description: str) -> dict[str, Any]:
+    schema = {"$ref": _REFERENCE.format(name="Problem")}
+    return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
+
+
+def _summary(name: str) -> str:
+    """Returns the first sentence about the method of the client."""
+    if name == "openapi":
+        return "Returns this document."
+    words = " ".join((inspect.getdoc(getattr(Api, name)) or "").split("\n\n")[0].split())
+    return _plain(re.split(r"(?<=\.) ", words)[0])
+
+
+def _plain(prose: str) -> str:
+    return prose.replace("``", "`")
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns the schema with a description of one paragraph, without the examples of the client."""
+    described = {name: each for name, each in schema.items() if name not in {"title", "description"}}
+    if "description" not in schema:
+        return described
+    first = inspect.cleandoc(schema["description"]).split("\n\n")[0]
+    return {"description": _plain(" ".join(first.split())), **described}
+
+
+def _mark_times(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Says which texts are times, which msgspec says only of those that must have a zone."""
+    struct = types.type_info(kind)
+    assert isinstance(struct, types.StructType)
+    for field in struct.fields:
+        parts = field.type.types if isinstance(field.type, types.UnionType) else (field.type,)
+        if any(isinstance(part, types.DateTimeType) for part in parts):
+            shown = schema["properties"][field.encode_name]
+            for each in shown.get("anyOf", [shown]):
+                if each.get("type") == "string":
+                    each["format"] = "date-time"
+
+
+def _all_structs(kinds: list[Any]) -> list[type[msgspec.Struct]]:
+    """Returns the structs, and those that their fields have at any depth."""
+    waiting: list[Any] = [types.type_info(kind) for kind in kinds]
+    structs: dict[type, None] = {}
+    seen: set[int] = set()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting.extend(part)
+        elif isinstance(part, types.Type | types.Field) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, types.StructType):
+                structs[part.cls] = None
+            waiting.extend(getattr(part, name) for name in part.__struct_fields__)
+    return list(structs)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

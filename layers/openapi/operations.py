@@ -1,0 +1,152 @@
+"""Names the types of each call: those that parse its request on the server, and its answer in the client."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from hourwheel.api import bodies
+from hourwheel.client import (
+    CellDescription,
+    ConsumerState,
+    DeadLetter,
+    DeadPage,
+    DrainResult,
+    Group,
+    GroupPage,
+    Health,
+    Lag,
+    OrphanPage,
+    PeekPage,
+    PendingCounts,
+    Pulled,
+    PushStatus,
+    QueueOffset,
+    RouteStep,
+    ScheduledMessage,
+    SendResult,
+    Subject,
+    SubjectPage,
+    SubjectRoute,
+    TracePage,
+)
+from hourwheel.model.messages import ProduceManyRequest, ProduceRequest
+from hourwheel.model.pulls import PullRequest, SettleRequest, SettleResult
+
+
+class SendResults(Struct):
+    results: list[SendResult]
+
+
+class Cells(Struct):
+    cells: list[CellDescription]
+
+
+class Consumers(Struct):
+    consumers: list[ConsumerState]
+
+
+class Offsets(Struct):
+    positions: list[QueueOffset]
+
+
+class Released(Struct):
+    released: int
+
+
+class Decided(Struct):
+    decided: int
+
+
+class Redriven(Struct):
+    redriven: int
+
+
+class Dropped(Struct):
+    dropped: int
+
+
+class Operation(NamedTuple):
+    """A call of the API. ``name`` is that of the method of ``Api`` too, whose docstring describes the call.
+
+    ``answer`` of None is an answer without content. ``links`` name operations that take a value of the answer.
+    """
+
+    name: str
+    answer: Any = None
+    body: Any = None
+    query: Any = None
+    body_required: bool = False
+    links: Mapping[str, dict[str, Any]] = MappingProxyType({})
+
+
+_S = "/v1/subjects/{subject}"
+_G = f"{_S}/groups/{{group}}"
+_SAME = {"subject": "$request.path.subject", "group": "$request.path.group"}
+_ID = {"parameters": {"id": "$response.body#/results/0/scheduled_id"}}
+_SETTLES = {"parameters": _SAME, "requestBody": {"settle": [{"receipt": "$response.body#/pulls/0/receipt"}]}}
+_BODIES: dict[str, Any] = {"body_required": True}
+
+OPERATIONS: dict[str, Operation] = {
+    "POST /v1/messages": Operation("produce_many", SendResults, ProduceManyRequest, **_BODIES),
+    f"POST {_S}/messages": Operation(
+        "produce",
+        SendResults,
+        ProduceRequest,
+        **_BODIES,
+        links=dict.fromkeys(("get_scheduled", "reschedule", "cancel"), _ID),
+    ),
+    f"POST {_G}/pull": Operation("pull", Pulled, PullRequest, **_BODIES, links={"settle": _SETTLES}),
+    f"POST {_G}/ack": Operation("settle", SettleResult, SettleRequest, **_BODIES),
+    "GET /v1/health": Operation("health", Health),
+    "GET /v1/subjects": Operation("list_subjects", SubjectPage, query=bodies.PageQuery),
+    f"GET {_S}": Operation("get_subject", Subject),
+    f"PUT {_S}": Operation(
+        "put_subject",
+        Subject,
+        bodies.SubjectBody,
+        links={name: {"parameters": {"subject": _SAME["subject"]}} for name in ("get_subject", "produce", "get_route")},
+    ),
+    f"DELETE {_S}": Operation("delete_subject"),
+    f"POST {_S}/pause": Operation("pause_subject", Subject),
+    f"POST {_S}/resume": Operation("resume_subject", Subject),
+    f"GET {_S}/groups": Operation("list_groups", GroupPage, query=bodies.PageQuery),
+    f"GET {_G}": Operation("get_group", Group),
+    f"PUT {_G}": Operation(
+        "put_group",
+        Group,
+        bodies.GroupBody,
+        links={name: {"parameters": _SAME} for name in ("get_group", "pull", "lag", "seek", "list_dead", "redrive")},
+    ),
+    f"DELETE {_G}": Operation("delete_group"),
+    f"POST {_G}/pause": Operation("pause_group", Group),
+    f"POST {_G}/resume": Operation("resume_group", Group),
+    f"POST {_G}/seek": Operation("seek", Offsets, bodies.SeekBody, **_BODIES),
+    f"GET {_G}/lag": Operation("lag", Lag),
+    f"POST {_G}/held": Operation("decide_held", Decided, bodies.DecisionBody, **_BODIES),
+    f"GET {_G}/push": Operation("push", PushStatus),
+    f"GET {_G}/consumers": Operation("list_consumers", Consumers),
+    f"POST {_G}/consumers/{{consumer}}/leave": Operation("leave", Released),
+    f"GET {_G}/dead": Operation("list_dead", DeadPage, query=bodies.PageQuery),
+    f"DELETE {_G}/dead": Operation("drop", Dropped, bodies.SelectionBody, **_BODIES),
+    f"POST {_G}/dead/redrive": Operation("redrive", Redriven, bodies.SelectionBody, **_BODIES),
+    f"GET {_G}/dead/{{dead_id}}": Operation("get_dead", DeadLetter),
+    f"GET {_S}/queues/{{queue}}/messages": Operation("peek", PeekPage, query=bodies.PeekQuery),
+    f"GET {_S}/messages/{{id}}": Operation("trace", TracePage, query=bodies.TraceQuery),
+    f"POST {_S}/queues": Operation("add_queues", RouteStep, bodies.QueuesBody, **_BODIES),
+    f"POST {_S}/queues/{{queue}}/move": Operation("move_queue", RouteStep, bodies.MoveBody, **_BODIES),
+    f"POST {_S}/spread": Operation("spread_queues", RouteStep, bodies.SpreadBody),
+    "GET /v1/routes/{subject}": Operation("get_route", SubjectRoute),
+    "GET /v1/cells": Operation("list_cells", Cells),
+    "GET /v1/cells/{cell}": Operation("get_cell", CellDescription),
+    "PUT /v1/cells/{cell}": Operation("put_cell", CellDescription, bodies.CellBody),
+    "DELETE /v1/cells/{cell}": Operation("remove_cell", CellDescription, query=bodies.DryRunQuery),
+    "POST /v1/cells/{cell}/drain": Operation("drain_cell", DrainResult, bodies.DrainBody),
+    f"GET {_S}/scheduled": Operation("pending", PendingCounts, query=bodies.PendingQuery),
+    f"GET {_S}/dead": Operation("list_orphans", OrphanPage, query=bodies.PageQuery),
+    "GET /v1/scheduled/{id}": Operation("get_scheduled", ScheduledMessage),
+    "PATCH /v1/scheduled/{id}": Operation("reschedule", ScheduledMessage, bodies.RescheduleBody, **_BODIES),
+    "DELETE /v1/scheduled/{id}": Operation("cancel", ScheduledMessage),
+    "GET /v1/openapi.json": Operation("openapi", dict[str, Any]),
+}
