@@ -318,6 +318,15 @@ def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
         yield
 
 
+@planted(sharpen=lambda plan: replace(plan, keyed=1.0, numbered=True))
+def a_batch_with_an_earlier_number_is_taken_for_a_new_one() -> Iterator[None]:
+    def answers(self: Remembered, sequence: int | None, at_ms: int) -> bool:
+        return self.ends_ms > at_ms and self.sequence == sequence
+
+    with patch.object(Remembered, "answers", answers):
+        yield
+
+
 @planted()
 def a_lost_counter_answer_is_guessed() -> Iterator[None]:
     def add(self: RetryingStore, counter: str, *, rows: int, numbers: int) -> Counter:

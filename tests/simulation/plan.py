@@ -142,6 +142,8 @@ class Plan:
     when_dead: WhenDead = "continue"
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
+    numbered: bool = False
+    """Producers number their batches with a key, and repeat the last one however long it takes."""
     broadcast_seconds: int = 0
     """The last group broadcasts, and forgets a consumer that was away for this time. 0: it does not."""
     concurrency: int = 1
@@ -186,6 +188,8 @@ _CUT_OFF = 0.5
 """The share of plans with other cells in which a cell is out of reach from time to time."""
 _ARCHIVED = 0.15
 """The share of plans with an archive."""
+_NUMBERED = 0.3
+"""The share of plans with producers that number their batches."""
 _BROADCAST = 0.12
 """The share of plans with a group that broadcasts."""
 _ORDERED = 0.25
@@ -219,6 +223,7 @@ def draw(seed: int) -> Plan:
     rng = Random(seed ^ 0x02DE2)
     # An ordered group takes all messages: those with a filter are not ordered.
     plan = in_order(plan, rng) if rng.random() < _ORDERED else plan
+    plan = replace(plan, numbered=plan.keyed > 0 and Random(seed ^ 0x5E9).random() < _NUMBERED)
     rng = Random(seed ^ 0xB40AD)
     return broadcasting(plan, rng) if rng.random() < _BROADCAST and not plan.archivists else plan
 

@@ -21,6 +21,8 @@ class Batch:
     key: str | None
     waits: list[RequestedDue | None]
     sent_ms: int | None = None
+    sequence: int | None = None
+    """The number of the batch among those of its producer."""
     pads: list[str] = field(default_factory=list)
     """The padding that makes some of the messages large."""
 
@@ -36,6 +38,8 @@ class Producer(Actor):
     count: int = 0
     waiting: int = 0
     """The number of batches with delayed messages so far."""
+    previous: Batch | None = None
+    """The last numbered batch that was accepted."""
 
     def work(self) -> None:
         if self.outbox is None:
@@ -48,18 +52,24 @@ class Producer(Actor):
             self.outbox = None
             if self.world.plan.misuse and batch.key is not None and self.rng.random() < 0.3:
                 self._misuse(batch, batch.key, batch.sent_ms or self.world.now_ms)
+            if batch.sequence is not None:
+                if self.previous is not None and self.rng.random() < 0.3:
+                    self.send(self.previous)  # a request that was held up: it is refused, whatever its age
+                self.previous = batch
         self.nap(400)
 
     def _misuse(self, batch: Batch, key: str, sent_ms: int) -> None:
         """Sends another batch under the key of an accepted one, and checks that it is refused."""
-        self.send(Batch([f"{body}.else" for body in batch.bodies], batch.targets, key, batch.waits, sent_ms))
+        self.send(
+            Batch([f"{body}.else" for body in batch.bodies], batch.targets, key, batch.waits, sent_ms, batch.sequence)
+        )
 
     def send(self, batch: Batch) -> bool:
         """Sends the batch, for the first time or again. Returns whether the batch is done: accepted, or refused for
         ever."""
         self.history.sending(batch.bodies, again=batch.key is None)
         batch.sent_ms = batch.sent_ms or self.world.now_ms
-        idempotency = None if batch.key is None else IdempotencyKey(batch.key, " ".join(batch.bodies).encode())
+        idempotency = None if batch.key is None else _key(batch.key, batch)
         before = {name: subject.generation for name, subject in self.history.audit.subjects.items()}
         began_ms = self.earliest_ms()
         self.history.waits(batch.bodies, batch.waits, began_ms)
@@ -76,6 +86,8 @@ class Producer(Actor):
     def _may_repeat(self, batch: Batch, sent_ms: int) -> bool:
         if batch.key is None:
             return self.world.plan.resends
+        if batch.sequence is not None:
+            return True
         return self.world.now_ms - sent_ms < IDEMPOTENCY_MS - _LONGEST_CALL_MS
 
     def _send(self, batch: Batch, idempotency: IdempotencyKey | None) -> Any:
@@ -109,7 +121,9 @@ class Producer(Actor):
         bodies = [f"{name}.{index}" for index in range(self.rng.randint(1, 12 if plan.large_bytes else 4))]
         targets = [self.rng.choice(plan.subjects) for _ in bodies]
         key = name if self.rng.random() < plan.keyed else None
-        return Batch(bodies, targets, key, self._waits(len(bodies)), pads=self._pads(len(bodies)))
+        sequence = self.count if plan.numbered and key is not None else None
+        waits, pads = self._waits(len(bodies)), self._pads(len(bodies))
+        return Batch(bodies, targets, key and (self.process.name if sequence else key), waits, None, sequence, pads)
 
     def _pads(self, size: int) -> list[str]:
         large_bytes = self.world.plan.large_bytes
@@ -126,3 +140,7 @@ class Producer(Actor):
         ]
         self.waiting += any(waits)
         return waits
+
+
+def _key(key: str, batch: Batch) -> IdempotencyKey:
+    return IdempotencyKey(key, " ".join(batch.bodies).encode(), batch.sequence)
