@@ -164,6 +164,27 @@ def test_a_queue_that_this_process_has_emptied_is_not_read_again() -> None:
     assert [verb for verb, _ in store.calls] == ["counters"], "its own claim is no other process's"
 
 
+def test_after_a_claim_of_all_that_was_there_the_next_pull_reads_counters_alone() -> None:
+    store = Watched(MemoryStore())
+    bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
+    bench.send("old")
+    assert bench.bodies() == ["old"]
+    bench.clock.pass_time(2)
+    assert bench.bodies() == []  # looks for leases
+    bench.send("new")
+    assert bench.bodies() == ["new"]
+    store.calls.clear()
+    assert bench.bodies() == []
+    assert [verb for verb, _ in store.calls] == ["counters"]
+
+
+def test_a_claim_that_left_messages_behind_is_followed_by_the_next_one() -> None:
+    bench = waiting_bench(MemoryStore(), Settings(retry=AT_ONCE, registry_seconds=60))
+    for body in ("a", "b", "c"):
+        bench.send(body)
+    assert [bench.bodies(1) for _ in range(4)] == [["a"], ["b"], ["c"], []]
+
+
 def test_the_lease_of_a_claim_that_no_look_has_read_ends_in_time() -> None:
     bench = waiting_bench(MemoryStore(), Settings(retry=AT_ONCE, registry_seconds=60))
     bench.send("a")

@@ -24,7 +24,7 @@ from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import Limit, pause_of
 from hourwheel.queueing.message_blocks import count_of
-from hourwheel.queueing.pull_log import Claim, PullLog, pull_logs
+from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import OpenedSettlement, Settlements
 from hourwheel.queueing.source_logs import GroupLogs, SourceLogs, Sources, first_parts
 from hourwheel.registry.registry import Registry
@@ -206,7 +206,10 @@ class Puller:
             self.leases.record_claim(log, claim.row_no, claim.pull_row.value.lease_until_ms)
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), subject)
-        for log, nothing in look.nothing:
+        ended = [
+            (log, Nothing(claim.row_no + 1, claim.log_end)) for log, claim in look.claims if claim.log_end is not None
+        ]
+        for log, nothing in (*look.nothing, *ended):
             # What is not remembered costs a look; an error here would lose what was claimed.
             with suppress(Unavailable, Broken):
                 self._source_logs.remember(log.on(self.context), nothing, totals[log.source.name])

@@ -54,6 +54,8 @@ class Claim:
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int
     messages: tuple[Message, ...] = ()
+    log_end: int | None = None
+    """The row behind the last one of the source log, if the claim took all that was there."""
 
 
 class Nothing(NamedTuple):
@@ -260,8 +262,9 @@ class PullLog:
                 value = value.closed(PASSED, now_ms)
             outcome = self.record(tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.stored and outcome.current is not None:
-                claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size) if taken.total else None
-                return ClaimResult(claim, taken.limited)
+                log_end = None if taken.limited or taken.end.index else taken.end.row_no
+                claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size, log_end=log_end)
+                return ClaimResult(claim if taken.total else None, taken.limited)
             self.context.meter.record("ClaimConflicts", 1)
             if request.only_row is not None:
                 break
