@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 
 from hourwheel.adapters.sqlite_writer import SqliteWriter
 from hourwheel.adapters.synced_mark import last_transaction
+from hourwheel.buckets.buckets import buckets
+from hourwheel.delay.wheel import Pause, WheelEnd
 from hourwheel.embedded.directory import database
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model.messages import NewMessage, SendResult
 from hourwheel.model.pulls import PullRequest, PullResult
 from hourwheel.queueing.idempotency import IdempotencyKey
+from tests.support import HandClock
 
 
 class Server:
@@ -174,3 +178,50 @@ def test_a_pull_of_an_ordered_group_gets_the_message_after_the_send(server: Serv
         assert bodies(await pull) == ["paid"]
 
     server.run(steps)
+
+
+def test_a_waiting_pull_shares_the_transaction_in_which_a_wheel_hands_over(server: Server) -> None:
+    recorded: list[int] = []
+    pulled = threading.Event()
+
+    def pause(seconds: float) -> bool:
+        if seconds == 0:  # the step is committed and announced
+            recorded.append(server.transactions)
+            pulled.wait(60)
+        return False
+
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        delayed = NewMessage(body="due", delay="5m")
+        await server.runtime.greenlets.run(lambda: server.runtime.cell.produce("orders", [delayed]))
+        pull = server.pull()
+        await server.waits(1)
+        wheel = asyncio.ensure_future(asyncio.to_thread(handed_over, server, pause))
+        assert bodies(await pull) == ["due"]
+        after = server.transactions
+        pulled.set()
+        assert await wheel is WheelEnd.STOPPED
+        assert recorded == [after]
+
+    server.run(steps)
+
+
+def test_a_wheel_hands_over_without_the_loop_once_it_has_ended(server: Server) -> None:
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        delayed = NewMessage(body="due", delay="5m")
+        await server.runtime.greenlets.run(lambda: server.runtime.cell.produce("orders", [delayed]))
+
+    server.run(steps)
+    handed_over(server, lambda seconds: seconds == 0)
+    (pull,) = server.runtime.cell.pull("orders", "billing", PullRequest(consumer="c")).pulls
+    assert [message.body for message in pull.messages] == ["due"]
+
+
+def handed_over(server: Server, pause: Pause) -> WheelEnd:
+    """Turns the wheel of the only bucket as its thread does, six minutes later."""
+    cell = server.runtime.wheel_cell()
+    ((bucket, _),) = buckets(cell.context)
+    clock = HandClock(cell.context.clock.now_ms() + 6 * 60_000)
+    cell.context = replace(cell.context, clock=clock)
+    return cell.turn_wheel(bucket.name, "w", pause)

@@ -156,6 +156,9 @@ class Dispatcher:
                     raise
             # After the dispatch row. A put that is lost here is repeated by the next owner of the bucket.
             self._put_rows(context, step)
+            if context.later is not None:
+                for name in {batch.target.subject for batch in step.done if batch.target.kind == DUE}:
+                    context.early_wakeups.announce_early(name)
             return step
 
         step = self.context.atomically(work, [HOME, *(batch.target.log for batch in batches)])

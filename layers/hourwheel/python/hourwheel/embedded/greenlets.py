@@ -52,6 +52,11 @@ class GreenletRunner:
         self._thread = threading.get_ident()
 
     @property
+    def attached(self) -> bool:
+        """Whether there is a loop that has not ended."""
+        return self._loop is not None and not self._loop.is_closed()
+
+    @property
     def on_loop(self) -> bool:
         """Whether the caller runs on the loop's thread, in a greenlet or not."""
         return self._loop is not None and not self._loop.is_closed() and self._thread == threading.get_ident()
@@ -170,6 +175,22 @@ class GreenletStore(SqliteWrites):
 
     def _lead(self) -> None:
         self._store.lead(self._greenlets.before_commit)
+
+
+class LoopStore(GreenletStore):
+    """Offers the SQLite store to threads whose transactions are short. The loop's thread runs them as it runs those of
+    greenlets, so that claims of waiting pulls join them."""
+
+    def transact(self, work: Callable[[Store], T]) -> T:
+        if self._greenlets.inside or not self._greenlets.attached:
+            return super().transact(work)
+        assert not self._greenlets.on_loop
+        done = threading.Lock()
+        done.acquire()
+        ticket = self._store.submit(work, notify=lambda _: done.release(), invite=self._invite)
+        done.acquire()
+        result: T = ticket.outcome()
+        return result
 
 
 def _go_on(tickets: deque[Ticket]) -> None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from aws_lambda_powertools import Logger
@@ -24,7 +25,7 @@ from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
 from hourwheel.embedded.cells import EmbeddedCells
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
-from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
+from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore, LoopStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.loss import check_archived, check_complete
 from hourwheel.embedded.options import ServeOptions
@@ -170,7 +171,7 @@ class Runtime:
         for bucket, record in buckets(context):
             if not record.closed_ms:
                 context.timers.at(bucket.start_ms - LEAD_MS, bucket.name)
-        self._wheels.start(self.cell, self._name, self.boundary)
+        self._wheels.start(self.wheel_cell(), self._name, self.boundary)
         self._closing.callback(self._wheels.stop)
         self._pushes.begin(self.cell, self._name, self.boundary)
         self._closing.callback(self._pushes.stop)
@@ -187,6 +188,13 @@ class Runtime:
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
         if self._options.archive_seconds:
             self._repeat("archiving", self._archive, self._options.archive_seconds)
+
+    def wheel_cell(self) -> Cell:
+        """Returns the cell for the threads of wheels: the loop runs their transactions."""
+        context = self.cell.context
+        cell = replace(self.cell, context=replace(context, store=LoopStore(self._store, self.greenlets)))
+        cell.registry = self.cell.registry
+        return cell
 
     def unopened_cells(self) -> list[str]:
         """Returns the names of the cells that are registered, and whose directories this server was not given."""
