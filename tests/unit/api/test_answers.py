@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hourwheel.api import problems
-from tests.unit.api.conftest import GROUP, MESSAGES, Api
+from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api
 
 
 def test_produce_says_where_each_message_is(api: Api) -> None:
@@ -33,6 +33,25 @@ def test_the_same_idempotency_key_gets_the_first_answer(api: Api) -> None:
     other = api.call("POST", MESSAGES, {"messages": [{"body": "b"}], "idempotency_key": "k"})
     assert (other.status, other.slug, other.json["field"]) == (409, "idempotency-key-reused", "idempotency_key")
     assert [message["body"] for pull in api.pull() for message in pull["messages"]] == ["a"]
+
+
+def test_the_batches_of_a_sender_are_told_by_their_numbers(api: Api) -> None:
+    def send(body: str, sequence: object) -> Answer:
+        batch = {"messages": [{"body": body}], "idempotency_key": "sender", "sequence": sequence}
+        return api.call("POST", MESSAGES, batch)
+
+    first = send("a", 1)
+    assert (first.status, send("a", 1), send("b", 2).status) == (200, first, 200)
+    late = send("a", 1)
+    assert (late.status, late.slug, late.json["field"]) == (409, "sequence-passed", "sequence")
+    assert [send("c", sequence).slug for sequence in (0, -1, 1 << 53, "3", 3.5)] == ["field-invalid"] * 5
+    assert [message["body"] for pull in api.pull() for message in pull["messages"]] == ["a", "b"]
+
+
+def test_a_sequence_needs_the_key_whose_batches_it_numbers(api: Api) -> None:
+    for route, message in ((MESSAGES, {"body": "a"}), ("/v1/messages", {"body": "a", "subject": "orders"})):
+        answer = api.call("POST", route, {"messages": [message], "sequence": 1})
+        assert (answer.status, answer.slug, answer.json["field"]) == (400, "field-invalid", "sequence")
 
 
 def test_pull_leaves_out_what_is_absent(api: Api) -> None:

@@ -109,7 +109,8 @@ class Database(NamedTuple):
         except OutboxError:
             raise
         except Exception as error:
-            raise OutboxUnreachable(f"{self.shown} does not answer: {error}") from error
+            detail = " ".join(str(error).split())  # drivers write several lines
+            raise OutboxUnreachable(f"{self.shown} does not answer: {detail}") from error
 
     def check(self) -> None:
         """Raises ``OutboxMissing`` where the tables are missing or of another version."""
