@@ -1,0 +1,1 @@
+"""Celery on Hourwheel beside Celery on Redis, with the same worker."""
