@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
+GENERATOR := .venv-generator
 RUN := $(VENV)/bin/python
 SEEDS ?= 0:20000
 N ?= 100000
@@ -23,7 +24,7 @@ demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 
 # The parts run to their end, four at a time, as each often waits for its servers; all that they need is installed
 # before. Each can be run alone. The longest parts begin first.
-test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready node_modules/.package-lock.json
+test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready node_modules/.package-lock.json
 	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-judging test-simulation test-unit test-cloud test-pipeline test-apps test-site
 
 test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
@@ -46,7 +47,7 @@ test-cloud: $(if $(MADE),,layers pipeline-package) $(VENV)/infra-ready node_modu
 	@$(call quietly,$(addprefix tests/,$(CLOUD)))
 
 # The integrations with their real servers, which come as wheels: PostgreSQL, Redis.
-test-apps: $(VENV)/apps-ready
+test-apps: $(VENV)/apps-ready $(GENERATOR)/ready node_modules/.package-lock.json
 	@$(call quietly,tests/apps)
 
 test-site: docs
@@ -140,7 +141,7 @@ audit: $(VENV)/ready
 	@$(RUN) -m infra.supply.audit
 
 clean:
-	rm -rf $(VENV) $(NEWEST) build dist cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NEWEST) $(GENERATOR) build dist cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/ready: requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Hourwheel needs Python 3.11 or newer: make PYTHON=python3.12 …")'
@@ -172,6 +173,12 @@ $(VENV)/apps-ready: $(VENV)/ready requirements/apps.lock
 # The reference imports what it describes, the pipeline and the integrations too.
 $(VENV)/docs-ready: $(VENV)/pipeline-ready $(VENV)/apps-ready requirements/docs.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/docs.lock
+	@touch $@
+
+# An environment of its own, for a client that is generated: users of one do not have the library.
+$(GENERATOR)/ready: requirements/generator.lock
+	$(PYTHON) -m venv $(GENERATOR)
+	$(GENERATOR)/bin/python $(PIP) --require-hashes --requirement requirements/generator.lock
 	@touch $@
 
 # An environment of its own, as two Sparks cannot share one.

@@ -147,7 +147,7 @@ def _problem() -> dict[str, Any]:
             "detail": {"type": "string"},
             "instance": {"type": "string"},
             "field": {"type": "string"},
-            "results": {"type": "array"},
+            "results": {"type": "array", "items": {"$ref": _REFERENCE.format(name="Settled")}},
         },
     }
 
@@ -171,11 +171,23 @@ def _plain(prose: str) -> str:
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
     """Returns the schema with a description of one paragraph, without the examples of the client."""
-    described = {name: each for name, each in schema.items() if name not in {"title", "description"}}
+    described = {name: _tidy(each) for name, each in schema.items() if name not in {"title", "description"}}
     if "description" not in schema:
         return described
     first = inspect.cleandoc(schema["description"]).split("\n\n")[0]
     return {"description": _plain(" ".join(first.split())), **described}
+
+
+def _tidy(part: Any) -> Any:
+    """Returns the part without titles, and without null as a default: the absence of a field says as much."""
+    if isinstance(part, list):
+        return [_tidy(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    dull = {("default", None)} | ({("title", part["title"])} if isinstance(part.get("title"), str) else set())
+    return {
+        name: _tidy(each) for name, each in part.items() if isinstance(each, dict | list) or (name, each) not in dull
+    }
 
 
 def _mark_times(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
