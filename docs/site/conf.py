@@ -39,6 +39,7 @@ _NAVIGATION = """
 :hidden:
 :caption: Use
 docs/client
+docs/idempotency
 docs/testing
 docs/api
 docs/push

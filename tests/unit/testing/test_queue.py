@@ -212,6 +212,15 @@ def test_a_lease_that_ends_while_time_passes_is_lost(queue: Queue) -> None:
         assert messages.lost_messages == 1
 
 
+def test_what_a_consumer_that_died_has_leased_comes_again_when_the_lease_ends(queue: Queue) -> None:
+    seen: list[tuple[int, timedelta]] = []
+    queue.producer("orders").send("paid")
+    queue.api.pull("orders", "billing", "killed", lease_seconds=30)
+    queue.consumer("orders", "billing").handler(lambda message: seen.append((message.attempt, queue.now - NOON)))
+    queue.advance(minutes=5)
+    assert seen == [(2, timedelta(seconds=35))]  # after the first pause of the retry policy
+
+
 def test_a_refusal_is_that_of_the_server(queue: Queue) -> None:
     with pytest.raises(BadRequest, match="max_attempts must be at least 1"):
         queue.api.put_group("orders", "billing", max_attempts=0)

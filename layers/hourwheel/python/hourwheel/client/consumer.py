@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from hourwheel.client.api import Api
 from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
@@ -17,6 +17,9 @@ from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
+
+if TYPE_CHECKING:
+    from hourwheel.client.idempotence import AnyStore
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -85,6 +88,7 @@ class Consumer:
         ids = ids or SystemIds()
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds
+        self._names = (subject, group)
         self._work: Callable[[], None] | None = None
         self._loops: list[_Loop] = []
         self._used = False
@@ -114,7 +118,13 @@ class Consumer:
         """The number of messages whose lease was lost before they were settled. They are delivered again."""
         return self._prefetcher.lost_messages
 
-    def handler(self, function: Handler) -> Handler:
+    @overload
+    def handler(self, function: Handler) -> Handler: ...
+
+    @overload
+    def handler(self, *, idempotent: "AnyStore") -> Callable[[Handler], Handler]: ...
+
+    def handler(self, function: Handler | None = None, *, idempotent: "AnyStore | None" = None) -> Any:
         """Sets the function that ``run`` calls with each message, as a decorator. A later call replaces the function.
 
         The annotation of the first parameter decides what the function gets: the message (``Delivery``, or without an
@@ -122,8 +132,11 @@ class Consumer:
         ``dict``, ``list``, a number), or as it was sent (``str``, ``bytes``). A second parameter gets the message. A
         message whose body does not fit becomes a dead letter at once, without retries.
 
+        ``idempotent`` is a store of ``hourwheel.idempotency``, by which the function handles each message once. A
+        function with a parameter ``session`` gets the session of the store's transaction.
+
         Raises:
-            TypeError: no body can be decoded as the annotation says.
+            TypeError: no body can be decoded as the annotation says, or the store is none.
 
         Example:
             >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing", concurrency=8)
@@ -131,9 +144,17 @@ class Consumer:
             ... def bill(message):
             ...     print(message.body)
         """
-        from hourwheel.client.decoding import handler_of  # a program that only sends does not pay for ``inspect``
+        if function is None:
+            return functools.partial(self._set_handler, idempotent)
+        return self._set_handler(idempotent, function)
 
-        self._work = functools.partial(self._handle_each, handler_of(function))
+    def _set_handler(self, store: "AnyStore | None", function: Handler) -> Handler:
+        # Imported here: a program that only sends does not pay for ``inspect``.
+        from hourwheel.client.decoding import handler_of
+        from hourwheel.client.idempotence import idempotent_handler
+
+        handle = handler_of(function) if store is None else idempotent_handler(function, store, *self._names)
+        self._work = functools.partial(self._handle_each, handle)
         return function
 
     def batch_handler(self, function: Handler) -> Handler:

@@ -121,6 +121,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         handler that takes long may check this, and stop."""
         return self._lease.lost
 
+    @property
+    def given_back(self) -> bool:
+        """Whether ``retry`` or ``dead`` was called."""
+        return self._index in self._lease.given_back
+
     def ack(self) -> None:
         """Acknowledges the message: the group does not get it again.
 
@@ -143,7 +148,9 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).retry(delay="10m")
         """
-        self._lease.decide(self, DeliveryOutcome.RETRY, None if delay is None else checked_retry_delay(delay))
+        checked = None if delay is None else checked_retry_delay(delay)
+        self._lease.given_back.add(self._index)
+        self._lease.decide(self, DeliveryOutcome.RETRY, checked)
 
     def dead(self, *, detail: str | None = None) -> None:
         """Gives the message up: it becomes a dead letter of the group. ``detail`` says why, in up to 1,000 characters,
@@ -159,6 +166,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             self._lease.details.setdefault(
                 self._index, detail.encode(errors="replace").decode()[:MOST_DETAIL_CHARACTERS]
             )
+        self._lease.given_back.add(self._index)
         self._lease.decide(self, DeliveryOutcome.DEAD, None)
 
     def __repr__(self) -> str:
@@ -183,6 +191,7 @@ class Lease:
         self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
         self.delays: dict[int, WireDelay] = {}
         self.details: dict[int, str] = {}
+        self.given_back: set[int] = set()  # the messages that a handler retried or gave up itself
         self.unsent_since: float | None = None
         self.urgent = False
         self.asked: Settlement | None = None

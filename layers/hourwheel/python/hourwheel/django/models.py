@@ -40,3 +40,16 @@ class OutboxShard(models.Model):
 
     def __str__(self) -> str:
         return f"shard {self.shard}"
+
+
+class ProcessedMessage(models.Model):
+    """A message that an idempotent consumer has handled: ``subject/group/id``, remembered until ``expires_ms``."""
+
+    identity = models.CharField(max_length=302, primary_key=True)
+    expires_ms = models.BigIntegerField(db_index=True)
+
+    class Meta:
+        db_table = "hourwheel_processed"
+
+    def __str__(self) -> str:
+        return str(self.identity)

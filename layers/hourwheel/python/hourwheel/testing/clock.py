@@ -25,9 +25,11 @@ class SimulatedTimers:
 
     def __init__(self) -> None:
         self._times: list[tuple[int, str]] = []
+        self._ordered: set[tuple[int, str]] = set()
 
     def at(self, when_ms: int, bucket: str) -> None:
-        if (when_ms, bucket) not in self._times:
+        if (when_ms, bucket) not in self._ordered:
+            self._ordered.add((when_ms, bucket))
             heapq.heappush(self._times, (when_ms, bucket))
 
     def announce(self, bucket: str, due_ms: int) -> None:
@@ -40,6 +42,7 @@ class SimulatedTimers:
         """Removes the times that have come, and returns their buckets, each once."""
         buckets: dict[str, None] = {}
         while self._times and self._times[0][0] <= now_ms:
+            self._ordered.discard(self._times[0])
             buckets[heapq.heappop(self._times)[1]] = None
         return list(buckets)
 

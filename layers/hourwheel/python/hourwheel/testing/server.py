@@ -26,12 +26,14 @@ from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
+from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Settled, Settlement
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.testing.clock import CountedIds, SimulatedClock, SimulatedTimers
 from hourwheel.testing.source import SteppedSource
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
+_LEASES = "leases"  # stands among the buckets for a look at leases that end
 _BUSY_SECONDS = 1.0  # a wheel whose bucket another one has is tried again
 
 
@@ -65,11 +67,32 @@ class Accepted(NamedTuple):
 
 
 class RecordingCell(Cell):
-    """Records each message that is accepted, in order."""
+    """Records each message that is accepted, in order, and orders a look at each time at which a lease may end."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.accepted: list[Accepted] = []
+
+    def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
+        pulled = super().pull(subject, group, request, pushing=pushing)
+        if pulled.pulls:
+            self._look_after(request.lease_seconds)
+        return pulled
+
+    def pull_blocks(self, subject: str, group: str, request: PullRequest) -> CompactPullResult:
+        pulled = super().pull_blocks(subject, group, request)
+        if pulled.pulls:
+            self._look_after(request.lease_seconds)
+        return pulled
+
+    def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
+        for settlement in settlements:
+            if settlement.extend_seconds is not None:
+                self._look_after(settlement.extend_seconds)
+        return super().settle(subject, group, settlements)
+
+    def _look_after(self, seconds: int) -> None:
+        self.context.timers.at(self.context.clock.now_ms() + seconds * 1_000, _LEASES)
 
     def store_batch(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
@@ -202,6 +225,9 @@ class MemoryServer:
         if threading.get_ident() != self._thread:
             return
         for bucket in self.timers.due(self.clock.ms):
+            if bucket == _LEASES:
+                self.cell.sweeper.end_busy_leases()
+                continue
             wheel = self._wheels.get(bucket)
             if wheel is None:
                 wheel = self._wheels[bucket] = greenlet(partial(self.cell.turn_wheel, bucket, "testing", _pause))
