@@ -167,6 +167,19 @@ def test_a_relay_that_stops_while_the_server_is_away_leaves_its_batch_to_the_nex
     assert {sequence for _, sequence, _ in application.queue.sent} == {1}
 
 
+def test_a_relay_that_runs_once_gives_up_on_a_server_that_is_away(application: Application) -> None:
+    """Cron starts it again: the rows wait, under the number that they have."""
+    application.send("1")
+    application.queue.fault = lambda *_: ServerUnavailable(problem(503, "unavailable"))
+    with pytest.raises(outbox.ServerUnreachable, match="which wait"):
+        application.worker(most_tries=3).turn()
+    assert len(application.queue.sent) == 3
+    application.queue.fault = lambda *_: None
+    application.clock.pass_time(16)
+    application.drain()
+    assert application.bodies() == ["1"]
+
+
 def test_a_wrong_token_sets_nothing_aside(application: Application) -> None:
     answers = iter([AnswerError(problem(401, "token-wrong")), AnswerError(problem(403, "token-read-only")), None])
     application.queue.fault = lambda *_: next(answers)

@@ -5,7 +5,7 @@ transaction is committed.
 ``hourwheel outbox relay``. ``create_table``, and ``table`` for Alembic, make the tables.
 """
 
-from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable
+from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, ServerUnreachable
 from hourwheel.outbox.operating import (
     OutboxStatus,
     RefusedRow,
@@ -28,6 +28,7 @@ __all__ = [
     "OutboxUnreachable",
     "RefusedRow",
     "Relay",
+    "ServerUnreachable",
     "ShardStatus",
     "create_table",
     "drop",

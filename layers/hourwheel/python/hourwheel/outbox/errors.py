@@ -2,7 +2,8 @@
 
 OutboxError
 ├── OutboxMissing     the database has no tables of the outbox, or those of another version: make them
-└── OutboxUnreachable the database does not answer: the relay tries again
+├── OutboxUnreachable the database does not answer: the relay tries again
+└── ServerUnreachable the server did not take the rows in time: they wait for the next relay
 """
 
 from hourwheel.errors import HourwheelError
@@ -25,6 +26,10 @@ class OutboxMissing(OutboxError):
 
 class OutboxUnreachable(OutboxError):
     """Says that the database of the outbox does not answer."""
+
+
+class ServerUnreachable(OutboxError):
+    """Says that the server did not answer, or took no messages, for some seconds. The rows wait for the next relay."""
 
 
 def missing(error: BaseException) -> OutboxMissing | None:

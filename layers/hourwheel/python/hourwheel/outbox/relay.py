@@ -27,6 +27,7 @@ _LISTENING_POLL_SECONDS = 1.0  # a sweep for what was left: rows whose announcem
 _LISTEN_SECONDS = 0.5  # so that a listener stops soon
 _HOUSEKEEPING_MS = 60_000
 _DAY_MS = 86_400_000
+_TRIES_ONCE = 8  # about six seconds: cron comes again
 
 
 class Relay:
@@ -138,6 +139,7 @@ class Relay:
 
         Raises:
             OutboxMissing, OutboxUnreachable: as ``start``.
+            ServerUnreachable: the server took no rows for some seconds. They wait for the next relay.
 
         Example:
             >>> Relay("sqlite:///shop.db").run_once()
@@ -147,6 +149,7 @@ class Relay:
         connection = self._database.open()
         try:
             worker = self._worker(connection)
+            worker.most_tries = _TRIES_ONCE
             total = 0
             while settled := worker.turn():
                 total += settled

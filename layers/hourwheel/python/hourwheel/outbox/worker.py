@@ -16,6 +16,7 @@ from typing import Protocol
 from hourwheel.client.backoff import pause_seconds
 from hourwheel.client.errors import AnswerError, BadRequest, Conflict, NotFound, ServerUnavailable, TooLarge
 from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.outbox.errors import ServerUnreachable
 from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, RelaySelection, Shards
 from hourwheel.ports import Clock, Ids
 
@@ -61,7 +62,8 @@ class _Decided:
 
 @dataclass
 class Worker:
-    """Sends rows on one thread, with a connection of its own. ``stopping`` ends its pauses."""
+    """Sends rows on one thread, with a connection of its own. ``stopping`` ends its pauses. After ``most_tries`` the
+    worker raises the error of a server that does not answer (None: it never does)."""
 
     shards: Shards
     queue: ProduceApi
@@ -69,6 +71,7 @@ class Worker:
     ids: Ids
     stopping: threading.Event
     most_rows: int = MOST_ROWS
+    most_tries: int | None = None
     _rows: int = field(init=False)
     _rest_until_ms: dict[str, int] = field(default_factory=dict)
 
@@ -143,6 +146,10 @@ class Worker:
             except AnswerError as error:
                 if isinstance(error, BadRequest | Conflict | NotFound | TooLarge):
                     raise
+                if attempt + 1 == self.most_tries:
+                    raise ServerUnreachable(
+                        f"the server does not take the rows of the outbox, which wait: {error}"
+                    ) from error
                 # The server is away or out of order, or the token is wrong: an earlier try may have been stored.
                 if attempt in {0, 5}:
                     logger.warning("the server does not take rows of the outbox, which wait: %s", error)
