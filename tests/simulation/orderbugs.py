@@ -1,6 +1,6 @@
 """Planted bugs of ordered groups."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -92,8 +92,8 @@ def a_retry_goes_behind_what_is_parked() -> Iterator[None]:
 
 @planted(sharpen=_slow_retries)
 def a_retry_is_handed_out_before_its_time() -> Iterator[None]:
-    def ready(self: KeyStates, now_ms: int, busy: Set[bytes]) -> Any:
-        return real(self, now_ms + 60_000, busy)
+    def ready(self: KeyStates, now_ms: int) -> Any:
+        return real(self, now_ms + 60_000)
 
     real = KeyStates.ready
     with patch.object(KeyStates, "ready", ready):
