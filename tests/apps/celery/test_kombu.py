@@ -234,7 +234,8 @@ def test_a_body_that_is_none_of_kombu_becomes_a_dead_letter(connection: Connecti
     assert len(api.list_dead(name, "celery").messages) == 3
 
 
-def test_a_higher_priority_comes_first_where_queues_have_levels(broker: str, name: str) -> None:
+@pytest.mark.parametrize("how", ["get", "get_nowait"])
+def test_a_higher_priority_comes_first_where_queues_have_levels(broker: str, name: str, how: str) -> None:
     with Connection(broker, transport_options={"priority_steps": [0, 3, 6, 9]}) as connection:
         producer = Producer(connection)
         queue = Queue(name, max_priority=10)
@@ -243,7 +244,7 @@ def test_a_higher_priority_comes_first_where_queues_have_levels(broker: str, nam
         with closing(connection.SimpleQueue(name)) as simple:
             got = []
             for _ in range(4):
-                message = simple.get_nowait()
+                message = getattr(simple, how)()
                 got.append(message.payload)
                 message.ack()
     assert got == ["high", "low", "low too", "lowest"]

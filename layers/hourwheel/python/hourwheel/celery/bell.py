@@ -46,3 +46,6 @@ class Bell:
                 self._closed = True
                 os.close(self._reader)
                 os.close(self._writer)
+
+    def __del__(self) -> None:
+        self.close()  # Celery drops connections without closing them, after a fork

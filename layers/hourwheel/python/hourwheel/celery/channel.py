@@ -173,8 +173,7 @@ class Channel(virtual.Channel):
         tap = self._tap(queue, callback, no_ack=no_ack)
         self._taps[consumer_tag] = tap
         self._consumers.add(consumer_tag)
-        for _, subscription in tap.subscriptions:
-            subscription.start()
+        tap.start()
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Ends the pulls of a consumer. What it was handed may still be settled."""

@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hourwheel.celery.state import Source
 from hourwheel.celery.wire import KombuMessage, NotKombu, decode
+from hourwheel.client.errors import ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
 from hourwheel.client.subscription import Subscription
 from hourwheel.ports import Clock
@@ -38,6 +40,15 @@ class Tap:
         self.no_ack = no_ack
         self.subscriptions = subscriptions
         self._clock = clock
+
+    def start(self) -> None:
+        """Begins to pull. With levels of priority, pulls of each level once before: the answers of pulls that wait
+        come in any order. A level whose pull fails is left to the thread that pulls."""
+        for _, subscription in self.subscriptions if len(self.subscriptions) > 1 else ():
+            with suppress(ServerUnavailable, ServerFault):
+                subscription.pull_ahead()
+        for _, subscription in self.subscriptions:
+            subscription.start()
 
     def take(self) -> Tapped | None:
         """Returns a message that was pulled, or None. Raises the error with which the server refused the pulls."""

@@ -89,16 +89,23 @@ class Subscription(Prefetcher):
 
     def fetch(self) -> Delivery | None:
         """Pulls one message, at once, on the caller's thread. Raises ``AnswerError``."""
+        self._pull_now(1)
+        return self.take()
+
+    def pull_ahead(self) -> None:
+        """Pulls what is there and what there is room for, at once, on the caller's thread. Raises ``AnswerError``."""
+        self._pull_now(max(1, self._room()))
+
+    def _pull_now(self, most: int) -> None:
         with self._lock:
             self._record_acks(time.monotonic())
             settlements = self._leases.complete()
-            self._max_messages = 1
+            self._max_messages = most
         pulled: Pulled | CompactPulls | None = None
         try:
             pulled = self._pull(settlements, 0)
         finally:
             self._end_pull(settlements, pulled)
-        return self.take()
 
     def settle(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
         """Decides about a message. A decision that comes after another one has no effect."""
