@@ -245,3 +245,13 @@ def test_two_runs_of_a_test_see_the_same() -> None:
             return [*seen, *queue.sent("orders")]
 
     assert story() == story()
+
+
+def test_the_queue_writes_nothing_to_the_output_of_a_test(queue: Queue, capfd: pytest.CaptureFixture[str]) -> None:
+    @queue.consumer("orders", "billing").handler
+    def fail(message: Delivery) -> None:
+        raise RuntimeError("not today")
+
+    queue.producer("orders").send("paid")
+    queue.run()
+    assert capfd.readouterr().out == ""

@@ -1,5 +1,6 @@
 """Serves the HTTP API within the process: the functions of the server on a cell in memory, without sockets."""
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -138,7 +139,7 @@ class MemoryServer:
             )
         )
         self.cell.prepare()
-        logger = Logger(service="hourwheel", level="WARNING", json_serializer=log_line)
+        logger = Logger(service="hourwheel.testing", level="WARNING", stream=sys.stderr, json_serializer=log_line)
         self._boundary = Boundary(self.cell, logger)
         self._router = Router()
         self._requests = count(1)
