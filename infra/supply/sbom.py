@@ -22,6 +22,8 @@ PURPOSES = {
     "infra": "installed to deploy",
     "docs": "installed to make the site of the documentation",
     "peers": "installed to compare with other queues",
+    "apps": "installed to test the integrations with their frameworks and databases",
+    "generator": "installed to test a client that is generated from the OpenAPI document",
     "spark-newest": "installed to test with the newest Spark",
     "package-lock": "Node packages: installed to deploy and test",
 }
