@@ -35,7 +35,12 @@ RUNTIMES = ("3.11", "3.12", "3.13", "3.14")
 PLATFORM = "manylinux2014_aarch64"
 
 # Modules that no function needs. A new module is in the layer unless it is named here.
-LEFT_OUT = frozenset({"__main__.py", "cli", "client", "embedded", "policies.py", "py.typed"})
+LEFT_OUT = frozenset(
+    {
+        *("__main__.py", "cli", "client", "embedded", "policies.py", "py.typed"),
+        *("celery", "django", "dramatiq", "idempotency", "outbox", "testing"),  # what applications import
+    }
+)
 
 # The services that the adapters call, without those for kinds of credentials that functions do not have.
 SERVICES = frozenset({"dynamodb", "events", "lambda", "s3", "scheduler", "sqs"})

@@ -8,6 +8,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVED = ROOT / "layers/hourwheel/python/hourwheel/api/openapi.json"
 READ = ROOT / "docs/openapi.json"
 
+INDENTS = {SERVED: None, READ: 1}
+
 if __name__ == "__main__":
-    for path in (SERVED, READ):
-        path.write_text(text())
+    for path, indent in INDENTS.items():
+        path.write_text(text(indent=indent))
