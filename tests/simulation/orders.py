@@ -47,11 +47,12 @@ class OrderedHistory(PullHistory):
         return sum(not wait.due_ms and not self._expired(place) for place, wait in self.waiting.items())
 
     def may_wait(self) -> int:
-        """The number of messages that were handed out, and that may count as waiting: others of their key wait, or are
-        in flight."""
+        """The number of messages that may count as waiting: those that were handed out while others of their key wait,
+        or are in flight; and those that were not, and have expired by one clock and not by another."""
         keys = Counter(self.key_of(place) for place in [*self.waiting, *self.flying])
         tried = [place for place, wait in self.waiting.items() if 0 < wait.due_ms < STOPPED_MS]
-        return sum(keys[self.key_of(place)] > 1 and not self._expired(place) for place in tried)
+        expired = sum(not wait.due_ms and self._expired(place) for place, wait in self.waiting.items())
+        return expired + sum(keys[self.key_of(place)] > 1 and not self._expired(place) for place in tried)
 
     def left(self) -> list[Place]:
         """Returns the messages that the group has not done with, expired ones left out."""
