@@ -43,6 +43,8 @@ def folders_by_class() -> dict[str, list[str]]:
     """Returns, for each class, the top folder or module of each of its definitions."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(LIBRARY.rglob("*.py")):
+        if path.parent.name == "migrations":
+            continue  # Django looks for the class ``Migration`` in each of these modules
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(path.relative_to(LIBRARY).parts[0])

@@ -20,13 +20,13 @@ settings.configure(
 django.setup()
 
 from django.contrib.contenttypes.models import ContentType  # noqa: E402 - models are there after setup
-from django.db import connection  # noqa: E402
+from django.db import connection  # noqa: E402 - after setup
 
-from hourwheel.client import Delivery  # noqa: E402
-from hourwheel.django.idempotency import DjangoStore  # noqa: E402
-from hourwheel.django.models import ProcessedMessage  # noqa: E402
-from hourwheel.testing import Queue  # noqa: E402
-from tests.apps.idempotency.conftest import LEASE_SECONDS, killed_before_it_acknowledged, set_handler  # noqa: E402
+from hourwheel.client import Delivery  # noqa: E402 - after setup
+from hourwheel.django.idempotency import DjangoStore  # noqa: E402 - after setup
+from hourwheel.django.models import ProcessedMessage  # noqa: E402 - after setup
+from hourwheel.testing import Queue  # noqa: E402 - after setup
+from tests.apps.idempotency.conftest import LEASE_SECONDS, killed_before_it_acknowledged, set_handler  # noqa: E402 - after setup
 
 
 class MovedClock:
