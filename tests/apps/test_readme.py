@@ -1,0 +1,84 @@
+"""The README's examples for frameworks run as they are pasted, but for the port and the length of the delay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, examples
+from tests.integration.process import SECONDS, Server, bodies, pull
+
+CELERY, DJANGO, FASTAPI = examples(ROOT / "README.md", "py")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    started = Server(tmp_path / "data")
+    yield started
+    started.stop()
+
+
+def pasted(code: str, server: Server) -> str:
+    assert ":7420" in code
+    return code.replace(":7420", f":{server.port}")
+
+
+@contextmanager
+def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-u", *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    late = threading.Timer(SECONDS, process.kill)  # ends the wait for a line that does not come
+    late.start()
+    try:
+        yield process
+    finally:
+        late.cancel()
+        process.terminate()
+        process.communicate(timeout=SECONDS)
+
+
+def run(folder: Path, *command: str) -> None:
+    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_task_of_celery_runs_after_its_countdown(server: Server, tmp_path: Path) -> None:
+    code = pasted(CELERY, server)
+    assert "countdown=30 * 86_400" in code
+    (tmp_path / "shop.py").write_text(code.replace("countdown=30 * 86_400", "countdown=1"))
+    with running(tmp_path, "-m", "celery", "-A", "shop", "worker", "--pool", "solo") as worker:
+        assert worker.stdout is not None
+        run(tmp_path, "shop.py")
+        assert any("the trial of customer-42 ends" in line for line in worker.stdout)
+
+
+def test_a_view_of_django_sends_what_it_commits(server: Server, tmp_path: Path) -> None:
+    settings, views = pasted(DJANGO, server).split("# views.py\n")
+    database = 'DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}}\n'
+    (tmp_path / "settings.py").write_text(settings + 'SECRET_KEY = "of a test"\n' + database)
+    (tmp_path / "views.py").write_text(views)
+    manage = (
+        "import os\nos.environ['DJANGO_SETTINGS_MODULE'] = 'settings'\nimport django, sys\ndjango.setup()\n"
+        "from django.core.management import execute_from_command_line\nexecute_from_command_line(sys.argv)\n"
+    )
+    (tmp_path / "manage.py").write_text(manage)
+    request = (
+        "import os\nos.environ['DJANGO_SETTINGS_MODULE'] = 'settings'\nimport django\ndjango.setup()\n"
+        "from django.test import RequestFactory\nimport views\n"
+        "assert views.buy(RequestFactory().post('/', {'item': 'book'})).status_code == 201\n"
+    )
+    run(tmp_path, "manage.py", "migrate")
+    with running(tmp_path, "manage.py", "hourwheel_relay"):
+        run(tmp_path, "-c", request)
+        assert bodies(pull(server, wait_seconds=20)) == ['{"item":"book"}']
+
+
+def test_the_service_of_fastapi_is_that_of_the_guide() -> None:
+    assert FASTAPI in examples(ROOT / "docs/client.md", "py")  # tests/apps/fastapi/ runs it
