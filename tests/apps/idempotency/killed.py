@@ -24,9 +24,9 @@ class KillingStore(SqlAlchemyStore):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(url: str, database: str, fate: str) -> None:
+def main(url: str, database: str, end: str) -> None:
     sessions = sessionmaker(create_engine(database))
-    store = KillingStore(sessions) if fate == "killed" else SqlAlchemyStore(sessions)
+    store = KillingStore(sessions) if end == "killed" else SqlAlchemyStore(sessions)
     consumer = Consumer(url, "orders", "billing", lease_seconds=1, wait_seconds=1)
 
     @consumer.handler(idempotent=store)
