@@ -11,7 +11,7 @@ from tests.apps.celery.workers import Journal, Worker, application, entry_points
 from tests.integration.process import Server
 
 TASKS = "tests.apps.celery.shop"
-LEASE_SECONDS = 2
+LEASE_SECONDS = 5
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
