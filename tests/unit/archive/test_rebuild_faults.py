@@ -174,6 +174,6 @@ def test_two_at_once_are_found_out(bench: Bench, archive: MemoryBlobs) -> None:
         def list(self, prefix: str) -> list[str]:
             return archive.list(prefix)
 
-    with pytest.raises(Conflict, match="as well"):
+    with pytest.raises(Conflict, match="another process rebuilds the store"):
         rebuild(anew.cell.context, Outrun(), gap=GAP)
     assert anew.bodies() == ["a"]
