@@ -264,7 +264,8 @@ class PullLog:
             if outcome.stored and outcome.current is not None:
                 log_end = None if taken.limited or taken.end.index else taken.end.row_no
                 claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size, log_end=log_end)
-                return ClaimResult(claim if taken.total else None, taken.limited)
+                # A row that only passes others says nothing about the next part of the queue: the pull looks again.
+                return ClaimResult(claim if taken.total else None, taken.limited or not taken.total)
             self.context.meter.record("ClaimConflicts", 1)
             if request.only_row is not None:
                 break
