@@ -86,6 +86,8 @@ class History:
     """The answer about each position once the change of its message was decided."""
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
     delivered: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The log and the offset of each message that was sent at once, as it was last answered."""
     last_offset: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
     def sending(self, bodies: list[str], *, again: bool) -> None:
@@ -122,6 +124,9 @@ class History:
                 raise Violation("7", f"message {body[:20]} was sent at once, it was requested for {wait.text}")
             log = self._find(subject, reservation, body)
             sequence = (producer, log, reservation.queue)
+            if self.places.get(body) == (log, reservation.offset):
+                continue  # the answer to a repeated batch
+            self.places[body] = log, reservation.offset
             if reservation.offset <= self.last_offset.get(sequence, -1):
                 raise Violation(
                     "6", f"{producer} sent {body[:20]} later, but it is before: offset {reservation.offset}"
