@@ -14,20 +14,24 @@ from tests.apps.idempotency.killed import BILLS
 from tests.docs.pages import ROOT
 from tests.integration.process import SECONDS, Server
 
+DRIVERS = {"killed": ("sqlite", "postgresql+psycopg"), "killed_async": ("sqlite+aiosqlite", "postgresql+asyncpg")}
 
+
+@pytest.mark.parametrize("consumer", ["killed", "killed_async"])
 @pytest.mark.parametrize("database", ["postgresql", "sqlite"])
 def test_a_killed_consumer_has_billed_each_order_once(
-    request: pytest.FixtureRequest, tmp_path: Path, database: str
+    request: pytest.FixtureRequest, tmp_path: Path, database: str, consumer: str
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    if database == "postgresql":
-        url = request.getfixturevalue("postgres").replace("postgresql://", "postgresql+psycopg://", 1)
-    engine = create_engine(url)
+    path = f"sqlite:///{tmp_path / 'shop.db'}"
+    url = str(request.getfixturevalue("postgres")) if database == "postgresql" else path
+    engine = create_engine(url.replace("postgresql", "postgresql+psycopg", 1))
+    for driver in DRIVERS[consumer]:
+        url = url.replace(f"{driver.partition('+')[0]}://", f"{driver}://", 1)
     BILLS.create(engine)
     create_table(engine)
     server = Server(tmp_path / "data")
     try:
-        command = [sys.executable, "-m", "tests.apps.idempotency.killed", f"http://127.0.0.1:{server.port}", url]
+        command = [sys.executable, "-m", f"tests.apps.idempotency.{consumer}", f"http://127.0.0.1:{server.port}", url]
         with Api(f"http://127.0.0.1:{server.port}") as api:
             api.put_group("orders", "billing", retry=RetryPolicy(first_seconds=0), ordered=True)
             api.produce("orders", [Message({"number": number}, key="one") for number in (1, 0)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client import Api, Consumer, Message, Producer
+from hourwheel.client import Api, AsyncConsumer, Consumer, Message, Producer
 from hourwheel.client.webhooks import verify
 from tests.unit.client.fake import FakeServer
 
@@ -82,3 +82,10 @@ def test_a_signing_secret_has_its_prefix_and_base64() -> None:
     for secret in ("secret", "whsec_", "whsec_%%%"):
         with pytest.raises(ValueError, match="a signing secret is whsec_ and base64"):
             verify(body=b"{}", headers={}, secret=secret)
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_batch_handler_with_an_idempotency_store_is_refused_with_advice(kind: type[Any]) -> None:
+    consumer = kind("http://127.0.0.1:7420", "orders", "billing")
+    with pytest.raises(TypeError, match=r"takes no idempotency store.* use handler\(idempotent=\.\.\.\)"):
+        consumer.batch_handler(idempotent=object())

@@ -1,5 +1,6 @@
 """The docstrings of ``hourwheel.testing`` say what the client's say, and their examples run."""
 
+import asyncio
 import doctest
 
 import pytest
@@ -10,12 +11,13 @@ from tests.docs.docstrings import faults
 from tests.docs.names import public
 
 PUBLIC = public((hourwheel.testing,))
+EXAMPLES = doctest.DocTestFinder().find(queue, globs={**vars(queue), "asyncio": asyncio})
 
 
 def test_each_docstring_says_what_a_caller_has_to_know() -> None:
     assert [f"{each.name}: {fault}" for each in PUBLIC for fault in faults(each)] == []
 
 
-@pytest.mark.parametrize("each", doctest.DocTestFinder().find(queue, globs=vars(queue)), ids=lambda each: each.name)
+@pytest.mark.parametrize("each", EXAMPLES, ids=lambda each: each.name)
 def test_each_example_runs(each: doctest.DocTest) -> None:
     assert doctest.DocTestRunner().run(each).failed == 0

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from hourwheel.client.api import Api
 from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
@@ -157,7 +157,13 @@ class Consumer:
         self._work = functools.partial(self._handle_each, handle)
         return function
 
-    def batch_handler(self, function: Handler) -> Handler:
+    @overload
+    def batch_handler(self, function: Handler) -> Handler: ...
+
+    @overload
+    def batch_handler(self, *, idempotent: object) -> NoReturn: ...
+
+    def batch_handler(self, function: Handler | None = None, *, idempotent: object = None) -> Any:
         """Sets the function that ``run`` calls with a list of messages, as a decorator, in place of a handler.
 
         The list holds the messages that are there, 1 to ``max_messages``, and waits for no more. A handler that returns
@@ -169,7 +175,8 @@ class Consumer:
         Messages whose bodies do not fit become dead letters, and the function gets the others.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says.
+            TypeError: no body can be decoded as the annotation says, or there is an idempotency store: what is written
+                for one message of a list cannot be rolled back alone, so only a handler of one message takes a store.
 
         Example:
             >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
@@ -180,6 +187,12 @@ class Consumer:
             ...             message.dead()
         """
         from hourwheel.client.decoding import batch_handler_of
+        from hourwheel.client.idempotence import BATCHES
+
+        if idempotent is not None:
+            raise TypeError(BATCHES)
+        if function is None:
+            return self.batch_handler
 
         self._work = functools.partial(self._handle_batches, batch_handler_of(function, give_up))
         return function

@@ -1,13 +1,14 @@
-"""Calls a handler once for each message, by what a store remembers.
+"""Calls a handler once for each message, by what a store remembers. ``aio/idempotence.py`` awaits handler and store.
 
 A message is known by ``subject/group/id``. The id is the sender's or the server's; retries, releases, redriven dead
 letters and a replay have the id of the message, and so does a message that was sent twice under one id.
 """
 
+import inspect
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from hourwheel.client.decoding import SESSION, HandlerArguments, arguments_of
 from hourwheel.client.errors import Retry
@@ -57,78 +58,106 @@ class IdempotencyStore(Protocol):
 AnyStore: TypeAlias = IdempotencyStore | TransactionStore
 
 
-class _GivenBack(Exception):
+BATCHES = (
+    "a batch handler takes no idempotency store: what it writes for a message that it gives back could not be rolled "
+    "back without the rest of the batch; use handler(idempotent=...), which handles one message in each transaction"
+)
+
+
+class GivenBack(Exception):
     """Ends the transaction of a handler that called ``message.retry`` or ``message.dead``, and returned."""
 
 
-def identity_of(subject: str, group: str, message: Delivery) -> str:
-    """Returns the name by which a store knows a message: at most 302 characters."""
-    return f"{subject}/{group}/{message.id}"
+class NamedHandler(NamedTuple):
+    """A handler, how it is called, and the group by whose name its store knows a message."""
+
+    function: Callable[..., Any]
+    arguments: HandlerArguments
+    subject: str
+    group: str
+
+    def identity(self, message: Delivery) -> str:
+        """Returns the name by which a store knows a message: at most 302 characters."""
+        return f"{self.subject}/{self.group}/{message.id}"
+
+    def of(self, session: Any) -> dict[str, Any]:
+        """Returns the arguments by name in a transaction."""
+        return {SESSION: session} if self.arguments.with_session else {}
+
+
+def prepared_handler(function: Callable[..., object], store: object, subject: str, group: str) -> NamedHandler:
+    """Returns how to call the handler. Raises ``TypeError`` for a store without the methods of one, and for a handler
+    that takes a session where the store has none."""
+    arguments = arguments_of(function) or HandlerArguments(None, False, False)
+    if not hasattr(store, "transaction"):
+        if not (hasattr(store, "begin") and hasattr(store, "end")):
+            raise TypeError("an idempotency store has the method transaction, or the methods begin and end")
+        if arguments.with_session:
+            raise TypeError(f"the handler takes a {SESSION}, and {type(store).__name__} has none: only a database does")
+    return NamedHandler(function, arguments, subject, group)
+
+
+def is_awaited(store: object) -> bool:
+    """Returns whether the methods of a store are coroutine functions, or its transaction an asynchronous one."""
+    method = getattr(store, "transaction", None) or getattr(store, "begin", None)
+    return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(inspect.unwrap(method or id))
+
+
+def handled_before(message: Delivery) -> None:
+    _log.info("message %s was handled before", message.id)
+
+
+def mark_stays(name: str) -> None:
+    """Logs that a mark could not be removed after a failure: the error of the handler is to be seen, not the store's,
+    and the mark ends by itself."""
+    _log.exception("the mark of message %s could not be removed: it is retried once the mark has ended", name)
 
 
 def idempotent_handler(
     function: Callable[..., object], store: AnyStore, subject: str, group: str
 ) -> Callable[[Delivery], object]:
-    """Returns what calls the handler for messages that it has not handled yet. Raises ``TypeError`` for a store without
-    the methods of one, and for a handler that takes a session where the store has none."""
-    arguments = arguments_of(function) or HandlerArguments(None, False, False)
+    """Returns what calls the handler for messages that it has not handled yet. Raises ``TypeError`` as
+    ``prepared_handler`` does, and for a store that is to be awaited."""
+    handler = prepared_handler(function, store, subject, group)
+    if is_awaited(store):
+        raise TypeError(f"{type(store).__name__} is to be awaited: give it to an AsyncConsumer")
     if hasattr(store, "transaction"):
-        transactions = cast("TransactionStore", store)
-        return _in_transaction(function, arguments, transactions, lambda message: identity_of(subject, group, message))
-    if not (hasattr(store, "begin") and hasattr(store, "end")):
-        raise TypeError("an idempotency store has the method transaction, or the methods begin and end")
-    if arguments.with_session:
-        raise TypeError(f"the handler takes a {SESSION}, and {type(store).__name__} has none: only a database does")
-    return _beside(function, arguments, store, lambda message: identity_of(subject, group, message))
+        return _in_transaction(handler, cast("TransactionStore", store))
+    return _beside(handler, store)
 
 
-def _in_transaction(
-    function: Callable[..., object],
-    arguments: HandlerArguments,
-    store: TransactionStore,
-    identity: Callable[[Delivery], str],
-) -> Callable[[Delivery], object]:
+def _in_transaction(handler: NamedHandler, store: TransactionStore) -> Callable[[Delivery], object]:
     def handle(message: Delivery) -> None:
-        positional = arguments.of(message)  # before the transaction: a body that does not fit costs none
+        positional = handler.arguments.of(message)  # before the transaction: a body that does not fit costs none
         try:
-            with store.transaction(identity(message)) as session:
+            with store.transaction(handler.identity(message)) as session:
                 if session is None:
-                    _log.info("message %s was handled before", message.id)
+                    handled_before(message)
                     return
-                function(*positional, **({SESSION: session} if arguments.with_session else {}))
+                handler.function(*positional, **handler.of(session))
                 if message.given_back:
-                    raise _GivenBack
-        except _GivenBack:
+                    raise GivenBack
+        except GivenBack:
             pass
 
     return handle
 
 
-def _beside(
-    function: Callable[..., object],
-    arguments: HandlerArguments,
-    store: IdempotencyStore,
-    identity: Callable[[Delivery], str],
-) -> Callable[[Delivery], object]:
+def _beside(handler: NamedHandler, store: IdempotencyStore) -> Callable[[Delivery], object]:
     def handle(message: Delivery) -> None:
-        positional = arguments.of(message)
-        name = identity(message)
+        positional = handler.arguments.of(message)
+        name = handler.identity(message)
         if not store.begin(name):
-            _log.info("message %s was handled before", message.id)
+            handled_before(message)
             return
         try:
-            function(*positional)
+            handler.function(*positional)
         except BaseException:
-            _forget(store, name)
+            try:
+                store.end(name, done=False)
+            except Exception:
+                mark_stays(name)
             raise
         store.end(name, done=not message.given_back)
 
     return handle
-
-
-def _forget(store: IdempotencyStore, name: str) -> None:
-    """Removes a mark after a failure, whose error is to be seen and not that of the store: the mark ends by itself."""
-    try:
-        store.end(name, done=False)
-    except Exception:
-        _log.exception("the mark of message %s could not be removed: it is retried once the mark has ended", name)

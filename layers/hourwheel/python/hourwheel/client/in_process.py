@@ -1,16 +1,21 @@
 """Finds servers of tests that run within this process, by their URL: ``hourwheel.testing`` registers them.
 
-Producers, consumers and ``Api`` then take the same steps as with any other server, but for sockets and threads.
+Producers, consumers and ``Api``, and those of asyncio, then take the same steps as with any other server, but for
+sockets and threads.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from hourwheel.client.endpoint import Reply
 from hourwheel.client.lease_tracker import Delivery
 
 if TYPE_CHECKING:
+    from hourwheel.client.aio.prefetcher import AsyncPrefetchOptions
     from hourwheel.client.prefetcher import PrefetchOptions
+
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None] | None]
+"""Handles the messages of a consumer until none is left. What it returns is to be awaited."""
 
 
 class Exchange(Protocol):
@@ -21,6 +26,31 @@ class Exchange(Protocol):
     ) -> Reply: ...
 
     def close(self) -> None: ...
+
+
+class AsyncExchange(Protocol):
+    """Exchanges requests and answers with one server, for the tasks of one event loop."""
+
+    async def exchange(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
+    ) -> Reply: ...
+
+    async def close(self) -> None: ...
+
+
+class AwaitedExchange:
+    """Exchanges at once what is awaited: there is no socket to wait for."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def exchange(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
+    ) -> Reply:
+        return self._exchange.exchange(method, target, body, headers, extra_seconds=extra_seconds)
+
+    async def close(self) -> None:
+        self._exchange.close()
 
 
 class MessageSource(Protocol):
@@ -39,6 +69,23 @@ class MessageSource(Protocol):
     def finish(self) -> None: ...
 
 
+class AsyncMessageSource(Protocol):
+    """Pulls messages for one run of an ``AsyncConsumer``, and settles them."""
+
+    @property
+    def failure(self) -> BaseException | None: ...
+    @property
+    def lost_messages(self) -> int: ...
+    def start(self) -> None: ...
+    async def next(self) -> Delivery | None: ...
+    async def next_batch(self) -> list[Delivery]: ...
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None: ...
+    def release(self, deliveries: Sequence[Delivery]) -> None: ...
+    def stop(self, *, drain_seconds: float) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    async def finish(self) -> None: ...
+
+
 class InProcessServer(Protocol):
     def connect(self) -> Exchange: ...
 
@@ -46,7 +93,11 @@ class InProcessServer(Protocol):
         """Returns a source for a consumer, whose ``next`` returns None once no message is left."""
         ...
 
-    def joined(self, work: Callable[[], Callable[[], None] | None]) -> None:
+    def async_source(self, options: "AsyncPrefetchOptions") -> AsyncMessageSource:
+        """Returns a source for an ``AsyncConsumer``, whose ``next`` returns None once no message is left."""
+        ...
+
+    def joined(self, work: Callable[[], Work | None]) -> None:
         """Says that a consumer was made. ``work`` returns what handles its messages; None: it has no handler yet."""
         ...
 

@@ -6,6 +6,7 @@ value  "done", or the token of the consumer that handles the message; each expir
 
 import logging
 import math
+from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +32,39 @@ return 0
 """
 
 
+class _Marks:
+    """Says which commands mark a message, and what their answers mean. Knows neither kind of client: a store sends the
+    answer to each command that ``begin`` yields into it."""
+
+    def __init__(self, client: Any, keep: timedelta, lease: timedelta, prefix: str, ids: Ids | None) -> None:
+        if min(keep, lease) <= timedelta(0):
+            raise ValueError("keep and lease must be more than no time")
+        self._client = client
+        self._keep_ms = round(keep / timedelta(milliseconds=1))
+        self._lease_ms = round(lease / timedelta(milliseconds=1))
+        self._prefix = prefix
+        self._ids = ids or SystemIds()
+        self._tokens: dict[str, str] = {}
+
+    def begin(self, identity: str) -> Generator[Any, Any, bool]:
+        key, token = self._prefix + identity, self._ids.token().hex()
+        for _ in range(_TRIES):
+            if (yield self._client.set(key, token, nx=True, px=self._lease_ms)):
+                self._tokens[identity] = token
+                return True
+            mark = yield self._client.get(key)
+            if mark in (_DONE, _DONE.encode()):
+                return False
+            left_ms = yield self._client.pttl(key)
+            if mark is not None and left_ms > 0:
+                raise InProgress(delay=math.ceil(left_ms / 1_000))
+        raise InProgress(delay=1)
+
+    def end(self, identity: str, done: bool) -> Any:
+        token = self._tokens.pop(identity, "")
+        return self._client.eval(_END, 1, self._prefix + identity, token, _DONE if done else "", self._keep_ms)
+
+
 class RedisStore:
     """Handles each message once unless a consumer dies, or takes longer than ``lease``, while it handles the message.
 
@@ -41,6 +75,7 @@ class RedisStore:
 
     Raises:
         ValueError: ``keep`` or ``lease`` is not more than zero.
+        TypeError: ``client`` is one of ``redis.asyncio``.
 
     Example:
         >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
@@ -58,14 +93,9 @@ class RedisStore:
         prefix: str = "hourwheel:processed:",
         ids: Ids | None = None,
     ) -> None:
-        if min(keep, lease) <= timedelta(0):
-            raise ValueError("keep and lease must be more than no time")
-        self._client = client
-        self._keep_ms = round(keep / timedelta(milliseconds=1))
-        self._lease_ms = round(lease / timedelta(milliseconds=1))
-        self._prefix = prefix
-        self._ids = ids or SystemIds()
-        self._tokens: dict[str, str] = {}
+        if _is_asynchronous(client):
+            raise TypeError("this client is asynchronous: use AsyncRedisStore, and an AsyncConsumer")
+        self._marks = _Marks(client, keep, lease, prefix, ids)
 
     def begin(self, identity: str) -> bool:
         """Marks the message for ``lease``; returns False where it was handled before.
@@ -78,18 +108,12 @@ class RedisStore:
             >>> store.begin("orders/billing/order-7")
             True
         """
-        key, token = self._prefix + identity, self._ids.token().hex()
-        for _ in range(_TRIES):
-            if self._client.set(key, token, nx=True, px=self._lease_ms):
-                self._tokens[identity] = token
-                return True
-            mark = self._client.get(key)
-            if mark in (_DONE, _DONE.encode()):
-                return False
-            left_ms = self._client.pttl(key)
-            if mark is not None and left_ms > 0:
-                raise InProgress(delay=math.ceil(left_ms / 1_000))
-        raise InProgress(delay=1)
+        answer, steps = None, self._marks.begin(identity)
+        while True:
+            try:
+                answer = steps.send(answer)
+            except StopIteration as end:
+                return bool(end.value)
 
     def end(self, identity: str, *, done: bool) -> None:
         """Remembers the message for ``keep``, or removes the mark.
@@ -100,7 +124,72 @@ class RedisStore:
         Example:
             >>> store.end("orders/billing/order-7", done=True)
         """
-        token = self._tokens.pop(identity, "")
-        ended = self._client.eval(_END, 1, self._prefix + identity, token, _DONE if done else "", self._keep_ms)
-        if done and not ended:
-            _log.warning("%s took longer than its mark, and another consumer handles it too: raise lease", identity)
+        if not self._marks.end(identity, done) and done:
+            _overtaken(identity)
+
+
+class AsyncRedisStore:
+    """Handles each message of an ``AsyncConsumer`` once, as ``RedisStore`` does. ``client`` is one of
+    ``redis.asyncio``.
+
+    Raises:
+        ValueError: ``keep`` or ``lease`` is not more than zero.
+        TypeError: ``client`` is not asynchronous.
+
+    Example:
+        >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing")
+        >>> @consumer.handler(idempotent=AsyncRedisStore(redis.asyncio.Redis(), lease=timedelta(minutes=5)))
+        ... async def bill(order: Order):
+        ...     await charge(order)
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        keep: timedelta = KEEP,
+        lease: timedelta = timedelta(minutes=1),
+        prefix: str = "hourwheel:processed:",
+        ids: Ids | None = None,
+    ) -> None:
+        if not _is_asynchronous(client):
+            raise TypeError("this client is not asynchronous: use RedisStore, or a client of redis.asyncio")
+        self._marks = _Marks(client, keep, lease, prefix, ids)
+
+    async def begin(self, identity: str) -> bool:
+        """Marks the message for ``lease``; returns False where it was handled before.
+
+        Raises:
+            InProgress: another consumer has marked the message.
+            RedisError: Redis does not answer.
+
+        Example:
+            >>> asyncio.run(store.begin("orders/billing/order-7"))
+            True
+        """
+        answer, steps = None, self._marks.begin(identity)
+        while True:
+            try:
+                answer = await steps.send(answer)
+            except StopIteration as end:
+                return bool(end.value)
+
+    async def end(self, identity: str, *, done: bool) -> None:
+        """Remembers the message for ``keep``, or removes the mark.
+
+        Raises:
+            RedisError: Redis does not answer.
+
+        Example:
+            >>> asyncio.run(store.end("orders/billing/order-7", done=True))
+        """
+        if not await self._marks.end(identity, done) and done:
+            _overtaken(identity)
+
+
+def _is_asynchronous(client: Any) -> bool:
+    return hasattr(client, "__aenter__")
+
+
+def _overtaken(identity: str) -> None:
+    _log.warning("%s took longer than its mark, and another consumer handles it too: raise lease", identity)

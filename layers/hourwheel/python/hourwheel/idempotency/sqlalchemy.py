@@ -6,13 +6,14 @@ expires_ms  Unix milliseconds from which on the row may be removed, indexed
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 from sqlalchemy import BigInteger, Column, Connection, Engine, MetaData, String, Table, delete, insert, inspect, select
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 
 from hourwheel.idempotency.retention import IDENTITY_CHARACTERS, KEEP, SWEEP_ROWS, Expiry
 from hourwheel.ports import Clock
@@ -65,6 +66,7 @@ class SqlAlchemyStore:
 
     Raises:
         ValueError: ``keep`` is not more than zero.
+        TypeError: ``sessions`` is an ``async_sessionmaker``.
 
     Example:
         >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
@@ -74,6 +76,8 @@ class SqlAlchemyStore:
     """
 
     def __init__(self, sessions: Callable[[], Session], *, keep: timedelta = KEEP, clock: Clock | None = None) -> None:
+        if isinstance(sessions, async_sessionmaker):
+            raise TypeError("these sessions are asynchronous: use AsyncSqlAlchemyStore, and an AsyncConsumer")
         self._sessions = sessions
         self._expiry = Expiry(keep, clock)
 
@@ -91,26 +95,9 @@ class SqlAlchemyStore:
             False
         """
         with self._sessions() as session, session.begin():
-            yield session if self._remembered(session, identity) else None
+            yield session if _remembered(session, identity, self._expiry.expires_ms()) else None
         if self._expiry.sweeps():
             self._sweep()
-
-    def _remembered(self, session: Session, identity: str) -> bool:
-        """Returns whether the row is new. Of two transactions that insert it, one waits until the other has ended."""
-        row = {"identity": identity, "expires_ms": self._expiry.expires_ms()}
-        try:
-            session.execute(insert(_table).values(row))
-        except IntegrityError:  # the primary key is the only constraint
-            session.rollback()
-            return False
-        except (OperationalError, ProgrammingError) as error:
-            bind = session.get_bind()
-            session.rollback()
-            if not inspect(bind).has_table(_NAME):
-                advice = "make it by a migration (hourwheel.idempotency.sqlalchemy.table) or by create_table(engine)"
-                raise LookupError(f"the database has no table {_NAME}: {advice}") from error
-            raise
-        return True
 
     def sweep(self) -> int:
         """Removes up to 500 messages that expired, and returns their number.
@@ -123,15 +110,110 @@ class SqlAlchemyStore:
             0
         """
         with self._sessions() as session, session.begin():
-            expired = select(_table.c.identity).where(_table.c.expires_ms < self._expiry.now_ms()).limit(SWEEP_ROWS)
-            identities = list(session.scalars(expired))
-            if identities:
-                session.execute(delete(_table).where(_table.c.identity.in_(identities)))
-        self._expiry.swept(len(identities))
-        return len(identities)
+            removed = _remove_expired(session, self._expiry.now_ms())
+        self._expiry.swept(removed)
+        return removed
 
     def _sweep(self) -> None:
         try:
             self.sweep()
-        except SQLAlchemyError as error:  # the message is handled, and a later one sweeps
-            _log.warning("expired messages were not removed from %s: %s", _NAME, error)
+        except SQLAlchemyError as error:
+            _not_swept(error)
+
+
+class AsyncSqlAlchemyStore:
+    """Handles each message of an ``AsyncConsumer`` once, in one transaction with what the handler writes.
+
+    ``sessions`` makes sessions, such as an ``async_sessionmaker``. The handler gets the ``AsyncSession`` as its
+    parameter ``session``. All else is as for ``SqlAlchemyStore``, and the table is the same.
+
+    Raises:
+        ValueError: ``keep`` is not more than zero.
+        TypeError: ``sessions`` is a ``sessionmaker``.
+
+    Example:
+        >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing")
+        >>> @consumer.handler(idempotent=AsyncSqlAlchemyStore(async_sessionmaker(engine)))
+        ... async def bill(order: Order, session):
+        ...     session.add(Bill(order=order.number))
+    """
+
+    def __init__(
+        self, sessions: Callable[[], AsyncSession], *, keep: timedelta = KEEP, clock: Clock | None = None
+    ) -> None:
+        if isinstance(sessions, sessionmaker):
+            raise TypeError("these sessions are not asynchronous: use SqlAlchemyStore, or an async_sessionmaker")
+        self._sessions = sessions
+        self._expiry = Expiry(keep, clock)
+
+    @asynccontextmanager
+    async def transaction(self, identity: str) -> AsyncIterator[AsyncSession | None]:
+        """Opens a session with a transaction that remembers the message; enters with None for a message that was
+        handled before.
+
+        Raises:
+            LookupError: the database has no table ``hourwheel_processed``.
+
+        Example:
+            >>> async def main():
+            ...     async with store.transaction("orders/billing/order-7") as session:
+            ...         return session is None
+            >>> asyncio.run(main())
+            False
+        """
+        async with self._sessions() as session, session.begin():
+            new = await session.run_sync(_remembered, identity, self._expiry.expires_ms())
+            yield session if new else None
+        if self._expiry.sweeps():
+            await self._sweep()
+
+    async def sweep(self) -> int:
+        """Removes up to 500 messages that expired, and returns their number.
+
+        Raises:
+            SQLAlchemyError: the database refuses it.
+
+        Example:
+            >>> asyncio.run(store.sweep())
+            0
+        """
+        async with self._sessions() as session, session.begin():
+            removed = await session.run_sync(_remove_expired, self._expiry.now_ms())
+        self._expiry.swept(removed)
+        return removed
+
+    async def _sweep(self) -> None:
+        try:
+            await self.sweep()
+        except SQLAlchemyError as error:
+            _not_swept(error)
+
+
+def _remembered(session: Session, identity: str, expires_ms: int) -> bool:
+    """Returns whether the row is new. Of two transactions that insert it, one waits until the other has ended."""
+    try:
+        session.execute(insert(_table).values(identity=identity, expires_ms=expires_ms))
+    except IntegrityError:  # the primary key is the only constraint
+        session.rollback()
+        return False
+    except (OperationalError, ProgrammingError) as error:
+        bind = session.get_bind()
+        session.rollback()
+        if not inspect(bind).has_table(_NAME):
+            advice = "make it by a migration (hourwheel.idempotency.sqlalchemy.table) or by create_table(engine)"
+            raise LookupError(f"the database has no table {_NAME}: {advice}") from error
+        raise
+    return True
+
+
+def _remove_expired(session: Session, now_ms: int) -> int:
+    expired = select(_table.c.identity).where(_table.c.expires_ms < now_ms).limit(SWEEP_ROWS)
+    identities = list(session.scalars(expired))
+    if identities:
+        session.execute(delete(_table).where(_table.c.identity.in_(identities)))
+    return len(identities)
+
+
+def _not_swept(error: SQLAlchemyError) -> None:
+    """Logs it: the message is handled, and a later one sweeps."""
+    _log.warning("expired messages were not removed from %s: %s", _NAME, error)

@@ -10,12 +10,13 @@ from typing import Any, Self
 
 import msgspec
 
-from hourwheel.client import Api, Consumer, DeadLetter, Producer
+from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, DeadLetter, Producer
 from hourwheel.client.encoding import encoded_body
 from hourwheel.client.in_process import register, unregister
 from hourwheel.client.producer import open_producers
 from hourwheel.system import SystemClock
-from hourwheel.testing.server import Accepted, MemoryServer
+from hourwheel.testing.server import Accepted, MemoryServer, Steps
+from hourwheel.testing.steps import StepRunner, awaited
 
 _NUMBERS = count(1)
 _log = logging.getLogger("hourwheel.consumer")
@@ -58,9 +59,10 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 class Queue:
     """A queue in memory with a clock that the test moves: no server, no socket, no waiting.
 
-    ``Producer``, ``Consumer`` and ``Api`` work on it by its ``url``, as with any server, also those that the tested
-    code makes itself. Their handlers run in ``run`` and ``advance``, on the thread that calls these, one message after
-    the other. A ``Consumer.run`` or a loop of the tested code ends when no message is left.
+    ``Producer``, ``Consumer`` and ``Api``, and those of asyncio, work on it by its ``url``, as with any server, also
+    those that the tested code makes itself. Their handlers run in ``run`` and ``advance``, on the thread that calls
+    these, or in ``run_async`` and ``advance_async``, in the event loop that runs these; one message after the other. A
+    ``Consumer.run`` or a loop of the tested code ends when no message is left.
 
     ``now`` is the time at which the clock begins (default: the time of this machine). ``url`` is any URL, such as the
     one that the tested code has in its settings. The ``with`` block, or ``close``, frees the URL.
@@ -87,7 +89,8 @@ class Queue:
             raise ValueError("now needs a time zone: datetime(…, tzinfo=UTC)")
         now_ms = SystemClock().now_ms() if now is None else round(now.timestamp() * 1_000)
         self._url = url or f"http://queue-{next(_NUMBERS)}.test.invalid"
-        self._server = MemoryServer(now_ms)
+        self._server = MemoryServer(self._url, now_ms)
+        self._runner = StepRunner()
         register(self._url, self._server)
         self._api = Api(self._url, ids=self._server.cell.context.ids, clock=self._server.clock)
         self._errors = _HandlerErrors()
@@ -114,11 +117,12 @@ class Queue:
             for each in open_producers(self._url):
                 each.close()
         finally:
+            self._runner.close()
             unregister(self._url)
 
     @property
     def url(self) -> str:
-        """The URL for ``Producer``, ``Consumer`` and ``Api``."""
+        """The URL for ``Producer``, ``Consumer`` and ``Api``, and for those of asyncio."""
         return self._url
 
     @property
@@ -168,13 +172,50 @@ class Queue:
         self._api.put_group(subject, group)
         return made
 
+    def async_producer(self, subject: str | None = None, **options: Any) -> AsyncProducer:
+        """Returns an ``AsyncProducer`` on this queue, with these options.
+
+        Raises:
+            TypeError: there is no such option.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     asyncio.run(queue.async_producer("orders").send("paid")).offset
+            0
+        """
+        return AsyncProducer(self._url, subject=subject, **options)
+
+    def async_consumer(self, subject: str, group: str, **options: Any) -> AsyncConsumer:
+        """Returns an ``AsyncConsumer`` on this queue, with these options. Creates the group, as ``consumer`` does.
+
+        Raises:
+            TypeError: there is no such option.
+
+        Example:
+            >>> with Queue() as queue:
+            ...     consumer = queue.async_consumer("orders", "billing")
+            ...     @consumer.handler
+            ...     async def bill(message):
+            ...         print(message.body)
+            ...     future = queue.producer("orders").send("paid")
+            ...     queue.run()
+            paid
+            1
+        """
+        made = AsyncConsumer(self._url, subject, group, **options)
+        self._api.put_group(subject, group)
+        return made
+
     def run(self, *, at_most: int = 10_000) -> int:
         """Runs the handlers until no message is left for any. Returns the number of messages that were handled, each
         attempt counted. A message that is retried after a while waits for ``advance``.
 
+        Handlers of an ``AsyncConsumer`` run in an event loop of the queue: one for all calls, until ``close``.
+
         Raises:
             AssertionError: a handler raised one: the test fails where its handler does.
-            RuntimeError: there were more than ``at_most`` messages.
+            RuntimeError: there were more than ``at_most`` messages, or there is a handler of an ``AsyncConsumer`` and
+                an event loop runs already.
 
         Example:
             >>> with Queue() as queue:
@@ -187,8 +228,29 @@ class Queue:
             paid
             1
         """
-        with self._errors.collected():
-            return self._server.handle(at_most, self._flush)
+        return self._runner.run(self._handle(at_most))
+
+    async def run_async(self, *, at_most: int = 10_000) -> int:
+        """Runs the handlers as ``run`` does, in the event loop of the caller.
+
+        Raises:
+            AssertionError: a handler raised one.
+            RuntimeError: there were more than ``at_most`` messages.
+
+        Example:
+            >>> async def test(queue):
+            ...     consumer = queue.async_consumer("orders", "billing")
+            ...     @consumer.handler
+            ...     async def bill(message):
+            ...         print(message.body)
+            ...     result = await queue.async_producer("orders").send("paid")
+            ...     return await queue.run_async()
+            >>> with Queue() as queue:
+            ...     asyncio.run(test(queue))
+            paid
+            1
+        """
+        return await awaited(self._handle(at_most))
 
     def advance(self, delta: timedelta | None = None, **duration: float) -> int:
         """Moves the clock by ``delta``, or by ``days=``, ``hours=``, ``minutes=``, ``seconds=``. Stops at each time at
@@ -198,7 +260,8 @@ class Queue:
         Raises:
             ValueError: the clock would go back.
             AssertionError: a handler raised one.
-            RuntimeError: there were more than 10,000 messages at one time.
+            RuntimeError: there were more than 10,000 messages at one time, or there is a handler of an
+                ``AsyncConsumer`` and an event loop runs already.
 
         Example:
             >>> with Queue() as queue:
@@ -212,19 +275,46 @@ class Queue:
             90 days, 0:00:00
             1
         """
-        delta = timedelta(**duration) if delta is None else delta
-        if delta < timedelta(0):
-            raise ValueError("the clock of a queue does not go back")
+        return self._runner.run(self._advance(_distance(delta, duration)))
+
+    async def advance_async(self, delta: timedelta | None = None, **duration: float) -> int:
+        """Moves the clock as ``advance`` does, and runs the handlers in the event loop of the caller.
+
+        Raises:
+            ValueError: the clock would go back.
+            AssertionError: a handler raised one.
+            RuntimeError: there were more than 10,000 messages at one time.
+
+        Example:
+            >>> async def test(queue):
+            ...     consumer = queue.async_consumer("trials", "mails")
+            ...     @consumer.handler
+            ...     async def remind(message):
+            ...         print(message.body)
+            ...     result = await queue.async_producer("trials").send("your trial ends", delay="30d")
+            ...     return await queue.advance_async(days=30)
+            >>> with Queue() as queue:
+            ...     asyncio.run(test(queue))
+            your trial ends
+            1
+        """
+        return await awaited(self._advance(_distance(delta, duration)))
+
+    def _handle(self, at_most: int = 10_000) -> Steps:
+        with self._errors.collected():
+            return (yield from self._server.handle(at_most, self._flush))
+
+    def _advance(self, delta: timedelta) -> Steps:
         clock, timers = self._server.clock, self._server.timers
         self._flush()
         until_ms = clock.ms + round(delta / timedelta(milliseconds=1))
-        handled = self.run()
+        handled = yield from self._handle()
         while (next_ms := timers.next_ms()) is not None and next_ms <= until_ms:
             clock.ms = max(clock.ms, next_ms)
-            handled += self.run()
+            handled += yield from self._handle()
         clock.ms = max(clock.ms, until_ms)
         self._server.cell.sweep()
-        return handled + self.run()
+        return handled + (yield from self._handle())
 
     def sent(self, subject: str) -> list[Sent]:
         """Returns the messages that the queue accepted for a subject, in order, delayed ones included.
@@ -355,6 +445,13 @@ class _HandlerErrors(logging.Handler):
         failed = next((error for error in self.raised[before:] if isinstance(error, AssertionError)), None)
         if failed is not None:
             raise failed
+
+
+def _distance(delta: timedelta | None, duration: dict[str, float]) -> timedelta:
+    delta = timedelta(**duration) if delta is None else delta
+    if delta < timedelta(0):
+        raise ValueError("the clock of a queue does not go back")
+    return delta
 
 
 def _moment(ms: int) -> datetime:

@@ -2,10 +2,10 @@
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from aws_lambda_powertools import Logger
 from greenlet import getcurrent, greenlet
@@ -20,8 +20,10 @@ from hourwheel.api.problems import problem
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.cell import Cell
+from hourwheel.client.aio.prefetcher import AsyncPrefetchOptions
+from hourwheel.client.api import Api
 from hourwheel.client.endpoint import Reply
-from hourwheel.client.in_process import MessageSource
+from hourwheel.client.in_process import AsyncMessageSource, MessageSource, Work
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
@@ -31,7 +33,10 @@ from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Se
 from hourwheel.queueing.idempotency import IdempotencyKey
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.testing.clock import CountedIds, SimulatedClock, SimulatedTimers
-from hourwheel.testing.source import SteppedSource
+from hourwheel.testing.source import AsyncSteppedSource, SteppedOptions, SteppedSource
+
+Steps: TypeAlias = Generator[Coroutine[Any, Any, None], None, int]
+"""Runs handlers, yields what the caller has to await, and returns the number of messages that were handled."""
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
 _LEASES = "leases"  # stands among the buckets for a look at leases that end
@@ -121,7 +126,8 @@ class RecordingCell(Cell):
 class MemoryServer:
     """Answers requests, turns wheels when their time has come, and runs the handlers of consumers."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, url: str, now_ms: int) -> None:
+        self._url = url
         self.clock = SimulatedClock(now_ms)
         self.timers = SimulatedTimers()
         self.clock.meanwhile = self.turn_wheels
@@ -143,7 +149,7 @@ class MemoryServer:
         self._boundary = Boundary(self.cell, logger)
         self._router = Router()
         self._requests = count(1)
-        self._works: list[Callable[[], Callable[[], None] | None]] = []
+        self._works: list[Callable[[], Work | None]] = []
         self.sources: list[SteppedSource] = []
         self._left: int | None = None
         self._wheels: dict[str, greenlet] = {}
@@ -156,11 +162,20 @@ class MemoryServer:
         """Does nothing: what one client closes, others use."""
 
     def source(self, options: PrefetchOptions) -> MessageSource:
-        made = SteppedSource(options, self.clock, self._count)
-        self.sources.append(made)
-        return made
+        return self._stepped(options)
 
-    def joined(self, work: Callable[[], Callable[[], None] | None]) -> None:
+    def async_source(self, options: AsyncPrefetchOptions) -> AsyncMessageSource:
+        return AsyncSteppedSource(self._stepped(options))
+
+    def _stepped(self, options: PrefetchOptions | AsyncPrefetchOptions) -> SteppedSource:
+        chosen = SteppedOptions(
+            options.subject, options.group, options.consumer_id, options.max_messages, options.lease_seconds
+        )
+        api = Api(self._url, ids=self.cell.context.ids, clock=self.clock)
+        self.sources.append(SteppedSource(chosen, api, self.clock, self._count))
+        return self.sources[-1]
+
+    def joined(self, work: Callable[[], Work | None]) -> None:
         self._works.append(work)
 
     def exchange(
@@ -193,25 +208,26 @@ class MemoryServer:
             data,
         )
 
-    def handle(self, at_most: int, flush: Callable[[], object]) -> int:
+    def handle(self, at_most: int, flush: Callable[[], object]) -> Steps:
         """Runs the handlers of all consumers, in the order in which these were made, until no message is left for any.
-        Returns the number of messages. Raises ``RuntimeError`` after ``at_most``. Calls ``flush`` before each round."""
+        Yields what is to be awaited. Returns the number of messages. Raises ``RuntimeError`` after ``at_most``. Calls
+        ``flush`` before each round."""
         self._left = at_most
         try:
-            while self._round(flush):
+            while (yield from self._round(flush)):
                 pass
             return at_most - self._left
         finally:
             self._left = None
 
-    def _round(self, flush: Callable[[], object]) -> bool:
+    def _round(self, flush: Callable[[], object]) -> Generator[Coroutine[Any, Any, None], None, bool]:
         """Returns whether any message was handled."""
         flush()
         self.turn_wheels()
         before = self._handed
         for work, source in zip(self._works, list(self.sources), strict=False):
-            if (run := work()) is not None:
-                run()
+            if (run := work()) is not None and (awaited := run()) is not None:
+                yield awaited
             if source.failure is not None:
                 raise source.failure
         return self._handed > before

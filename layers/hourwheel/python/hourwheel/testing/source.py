@@ -1,13 +1,24 @@
 """Hands messages to a consumer one after the other, on the thread that asks for them."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from hourwheel.client.api import Api
 from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
-from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.model.fields import Delay
 from hourwheel.ports import Clock
+
+
+class SteppedOptions(NamedTuple):
+    """What a source takes of the options of a consumer."""
+
+    subject: str
+    group: str
+    consumer_id: str
+    max_messages: int
+    lease_seconds: int
 
 
 class SteppedSource:
@@ -16,11 +27,11 @@ class SteppedSource:
     ``next`` returns None once the queue has no message for the group now. ``handed`` counts the messages.
     """
 
-    def __init__(self, options: PrefetchOptions, clock: Clock, before_next: Callable[[], object]) -> None:
+    def __init__(self, options: SteppedOptions, api: Api, clock: Clock, before_next: Callable[[], object]) -> None:
         self._options = options
         self._clock = clock
         self._before_next = before_next
-        self._api = options.connect()
+        self._api = api
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=0)
         self._queue = LocalQueue()
         self._stopping = False
@@ -56,6 +67,10 @@ class SteppedSource:
         for delivery in deliveries:
             delivery.ack()
 
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            self._decide(delivery, DeliveryOutcome.RELEASE)
+
     def stop(self, *, drain_seconds: float) -> None:
         self._stopping = True
 
@@ -66,7 +81,7 @@ class SteppedSource:
     def finish(self) -> None:
         """Settles, and releases what nobody has begun."""
         while self._queue.deliveries:
-            self._decide(self._queue.deliveries.popleft(), DeliveryOutcome.RELEASE)
+            self.release([self._queue.deliveries.popleft()])
         self._settle()
 
     def _decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
@@ -103,3 +118,32 @@ class SteppedSource:
 
     def _now(self) -> float:
         return self._clock.now_ms() / 1_000
+
+
+class AsyncSteppedSource:
+    """Hands out what a ``SteppedSource`` does, to the tasks of an event loop."""
+
+    def __init__(self, stepped: SteppedSource) -> None:
+        self._stepped = stepped
+        self.start = stepped.start
+        self.acknowledge = stepped.acknowledge
+        self.release = stepped.release
+        self.stop = stepped.stop
+        self.fail = stepped.fail
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._stepped.failure
+
+    @property
+    def lost_messages(self) -> int:
+        return self._stepped.lost_messages
+
+    async def next(self) -> Delivery | None:
+        return self._stepped.next()
+
+    async def next_batch(self) -> list[Delivery]:
+        return self._stepped.next_batch()
+
+    async def finish(self) -> None:
+        self._stepped.finish()

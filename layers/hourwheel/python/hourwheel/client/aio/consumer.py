@@ -3,17 +3,21 @@
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast, overload
 
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.prefetcher import AsyncPrefetcher, AsyncPrefetchOptions
 from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
+from hourwheel.client.in_process import AsyncMessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
+
+if TYPE_CHECKING:
+    from hourwheel.client.aio.idempotence import AnyAsyncStore
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[object]])
 
@@ -71,11 +75,15 @@ class AsyncConsumer:
         ids = ids or SystemIds()
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds
-        self._work: Callable[[], Awaitable[None]] | None = None
+        self._names = (subject, group)
+        self._work: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._loops: list[_AsyncLoop] = []
         self._used = False
         self._entered = False
-        self._prefetcher = AsyncPrefetcher(
+        server = server_at(url)
+        self._inline = server is not None
+        """Whether handlers are awaited in the task that calls ``run``, until no message is left."""
+        self._prefetcher: AsyncMessageSource = (AsyncPrefetcher if server is None else server.async_source)(
             AsyncPrefetchOptions(
                 connect=functools.partial(
                     AsyncApi, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids
@@ -90,18 +98,29 @@ class AsyncConsumer:
                 ids=ids,
             )
         )
+        if server is not None:
+            server.joined(lambda: self._work)
 
     @property
     def lost_messages(self) -> int:
         """The number of messages whose lease was lost before they were settled. They are delivered again."""
         return self._prefetcher.lost_messages
 
-    def handler(self, function: Handler) -> Handler:
+    @overload
+    def handler(self, function: Handler) -> Handler: ...
+
+    @overload
+    def handler(self, *, idempotent: "AnyAsyncStore") -> Callable[[Handler], Handler]: ...
+
+    def handler(self, function: Handler | None = None, *, idempotent: "AnyAsyncStore | None" = None) -> Any:
         """Sets the coroutine function that ``run`` awaits with each message, as a decorator. A later call replaces the
         function. Its annotations say what it gets, as for ``Consumer.handler``.
 
+        ``idempotent`` is an asynchronous store of ``hourwheel.idempotency``, by which the function handles each message
+        once. A function with a parameter ``session`` gets the session of the store's transaction.
+
         Raises:
-            TypeError: no body can be decoded as the annotation says.
+            TypeError: no body can be decoded as the annotation says, or the store is none, or not an asynchronous one.
 
         Example:
             >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing", concurrency=100)
@@ -109,18 +128,35 @@ class AsyncConsumer:
             ... async def bill(message):
             ...     print(message.body)
         """
+        if function is None:
+            return functools.partial(self._set_handler, idempotent)
+        return self._set_handler(idempotent, function)
+
+    def _set_handler(self, store: "AnyAsyncStore | None", function: Handler) -> Handler:
+        # Imported here: a program that only sends does not pay for ``inspect``.
+        from hourwheel.client.aio.idempotence import awaited_once
         from hourwheel.client.decoding import handler_of
 
-        handle = cast(Callable[[Delivery], Awaitable[object]], handler_of(function))
+        if store is None:
+            handle = cast(Callable[[Delivery], Awaitable[object]], handler_of(function))
+        else:
+            handle = awaited_once(function, store, *self._names)
         self._work = functools.partial(self._handle_each, handle)
         return function
 
-    def batch_handler(self, function: Handler) -> Handler:
+    @overload
+    def batch_handler(self, function: Handler) -> Handler: ...
+
+    @overload
+    def batch_handler(self, *, idempotent: object) -> NoReturn: ...
+
+    def batch_handler(self, function: Handler | None = None, *, idempotent: object = None) -> Any:
         """Sets the coroutine function that ``run`` awaits with a list of messages, in place of a handler, as
         ``Consumer.batch_handler`` does.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says.
+            TypeError: no body can be decoded as the annotation says, or there is an idempotency store: what is written
+                for one message of a list cannot be rolled back alone, so only a handler of one message takes a store.
 
         Example:
             >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing")
@@ -131,6 +167,12 @@ class AsyncConsumer:
             ...             message.dead()
         """
         from hourwheel.client.decoding import batch_handler_of
+        from hourwheel.client.idempotence import BATCHES
+
+        if idempotent is not None:
+            raise TypeError(BATCHES)
+        if function is None:
+            return self.batch_handler
 
         handle = cast(Callable[[list[Delivery]], Awaitable[object] | None], batch_handler_of(function, give_up))
         self._work = functools.partial(self._handle_batches, handle)
@@ -159,11 +201,15 @@ class AsyncConsumer:
             raise RuntimeError("decorate a coroutine function with @consumer.handler first")
         self._begin()
         try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(self._concurrency):
-                    workers.create_task(cast(Any, self._work()))
+            if self._inline:
+                await self._work()
+            else:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(self._concurrency):
+                        workers.create_task(self._work())
         finally:
-            self._prefetcher.stop(drain_seconds=0)
+            if not self._inline:  # else the test runs the handler again, as a server would go on delivering
+                self._prefetcher.stop(drain_seconds=0)
             await self._prefetcher.finish()
         if self._prefetcher.failure is not None:
             raise self._prefetcher.failure
@@ -248,7 +294,7 @@ class AsyncConsumer:
 class _AsyncLoop(AsyncIterator[Delivery]):
     """Iterates over the messages of a consumer. Each of several tasks may have a loop of its own."""
 
-    def __init__(self, prefetcher: AsyncPrefetcher) -> None:
+    def __init__(self, prefetcher: AsyncMessageSource) -> None:
         self._prefetcher = prefetcher
         self._current: Delivery | None = None
 

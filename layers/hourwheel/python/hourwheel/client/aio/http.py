@@ -13,6 +13,7 @@ from hourwheel.client.codec import Call, HttpRequest, MsgpackAnswer, Tries
 from hourwheel.client.endpoint import closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
 from hourwheel.client.http import begin
+from hourwheel.client.in_process import AsyncExchange, AwaitedExchange, server_at
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 
@@ -35,7 +36,12 @@ class AsyncHttp:
         ids: Ids,
     ) -> None:
         endpoint, self._codec = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
-        self._connections = AsyncConnections(endpoint, timeout_seconds=timeout_seconds)
+        server = server_at(url)
+        self._connections: AsyncExchange = (
+            AsyncConnections(endpoint, timeout_seconds=timeout_seconds)
+            if server is None
+            else AwaitedExchange(server.connect())
+        )
         self._retry_seconds = retry_seconds
         self._ids = ids
         self._closing = asyncio.Event()

@@ -1,0 +1,93 @@
+"""Awaits a handler once for each message, by what an asynchronous store remembers."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeAlias, cast
+
+from hourwheel.client.idempotence import (
+    GivenBack,
+    NamedHandler,
+    handled_before,
+    is_awaited,
+    mark_stays,
+    prepared_handler,
+)
+from hourwheel.client.lease_tracker import Delivery
+
+
+class AsyncTransactionStore(Protocol):
+    """Remembers messages in the transaction in which their handlers work: effects happen exactly once."""
+
+    def transaction(self, identity: str) -> AbstractAsyncContextManager[Any]:
+        """Opens a transaction that remembers the message. Enters with the session of the transaction, or with None
+        where the message was handled before. Commits at the end of the block, rolls back where it raises."""
+        ...
+
+
+class AsyncIdempotencyStore(Protocol):
+    """Remembers messages beside the work of their handlers."""
+
+    async def begin(self, identity: str) -> bool:
+        """Marks a message as being handled, for a limited time, and returns True. Returns False where it was handled
+        before. Raises ``InProgress`` where it is marked already."""
+        ...
+
+    async def end(self, identity: str, *, done: bool) -> None:
+        """Remembers that a message was handled, or with ``done=False`` forgets its mark: it is handled again."""
+        ...
+
+
+AnyAsyncStore: TypeAlias = AsyncIdempotencyStore | AsyncTransactionStore
+
+
+def awaited_once(
+    function: Callable[..., Awaitable[object]], store: AnyAsyncStore, subject: str, group: str
+) -> Callable[[Delivery], Awaitable[object]]:
+    """Returns what awaits the handler for messages that it has not handled yet. Raises ``TypeError`` as
+    ``prepared_handler`` does, and for a store that would block the event loop."""
+    handler = prepared_handler(function, store, subject, group)
+    if not is_awaited(store):
+        raise TypeError(
+            f"{type(store).__name__} would block the event loop: an AsyncConsumer takes AsyncSqlAlchemyStore, "
+            "AsyncRedisStore, or a store whose methods are coroutines"
+        )
+    if hasattr(store, "transaction"):
+        return _in_transaction(handler, cast("AsyncTransactionStore", store))
+    return _beside(handler, store)
+
+
+def _in_transaction(handler: NamedHandler, store: AsyncTransactionStore) -> Callable[[Delivery], Awaitable[object]]:
+    async def handle(message: Delivery) -> None:
+        positional = handler.arguments.of(message)  # before the transaction: a body that does not fit costs none
+        try:
+            async with store.transaction(handler.identity(message)) as session:
+                if session is None:
+                    handled_before(message)
+                    return
+                await handler.function(*positional, **handler.of(session))
+                if message.given_back:
+                    raise GivenBack
+        except GivenBack:
+            pass
+
+    return handle
+
+
+def _beside(handler: NamedHandler, store: AsyncIdempotencyStore) -> Callable[[Delivery], Awaitable[object]]:
+    async def handle(message: Delivery) -> None:
+        positional = handler.arguments.of(message)
+        name = handler.identity(message)
+        if not await store.begin(name):
+            handled_before(message)
+            return
+        try:
+            await handler.function(*positional)
+        except BaseException:
+            try:
+                await store.end(name, done=False)
+            except Exception:
+                mark_stays(name)
+            raise
+        await store.end(name, done=not message.given_back)
+
+    return handle
