@@ -65,6 +65,17 @@ def test_an_id_of_a_sender_is_searched_in_its_time_in_queues_and_buckets(
     assert len({trace.scheduled_id for trace in traces}) == 11
 
 
+def test_a_search_gets_past_a_row_with_more_messages_of_an_id_than_an_answer_holds(bench: Bench) -> None:
+    began_ms, most = bench.clock.ms, messages.MOST
+    bench.cell.produce("orders", [NewMessage(body="later", id="mine", delay="5m") for _ in range(2 * most + 1)])
+    pages = [bench.cell.trace("orders", "mine", SearchSpan(began_ms))]
+    while pages[-1].next is not None and len(pages) < 5:
+        start = BucketRow.parse(pages[-1].next)
+        pages.append(bench.cell.trace("orders", "mine", SearchSpan(began_ms, start=start)))
+    assert [len(page.messages) for page in pages] == [most, most, 1]
+    assert len({trace.scheduled_id for page in pages for trace in page.messages}) == 2 * most + 1
+
+
 def test_an_id_that_nobody_gave_is_not_found(bench: Bench) -> None:
     (accepted,) = bench.send_later("a", delay=5)
     with pytest.raises(NotFound, match="there is no message with the id"):

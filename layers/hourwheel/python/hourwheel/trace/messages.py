@@ -142,8 +142,8 @@ class Trace:
         return TracePage(traces, None if following is None else str(following))
 
     def _add_delayed(self, traces: list[MessageTrace], message_id: str, span: SearchSpan) -> BucketRow | None:
-        """Adds the traces of the delayed messages with this id that are not among the traces yet. Returns the row with
-        which the search goes on, if it had to end."""
+        """Adds the traces of the delayed messages with this id that are not among the traces yet. Returns where the
+        search goes on, if it had to end."""
         traced = {(trace.queue, trace.offset) for trace in traces}
         start = span.start if isinstance(span.start, BucketRow) else None
         most_rows = max(1, _ROWS - self._read)
@@ -154,7 +154,7 @@ class Trace:
             if isinstance(target, BucketRow):
                 return target
             if len(traces) >= MOST:
-                return BucketRow(target.bucket, target.row_no)
+                return BucketRow(target.bucket, target.row_no, target.index)
             with suppress(NotFound):  # the bucket is removed just now
                 scheduled = ScheduledMessages(self.context).look(target)
                 # Of a message that was moved, each bucket has a row.

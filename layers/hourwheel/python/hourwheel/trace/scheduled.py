@@ -1,6 +1,7 @@
 """Searches the schedule logs for delayed messages by their id: from the moment at which they are accepted until their
 bucket is removed, a day after it was closed."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,29 +19,30 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.progress import row_at_time
 
 _PAGE = 32
-_LONGEST_ROW = 16
+_PARTS = re.compile(r"(.+):(\d{1,16}):(\d{1,4})", re.ASCII)
 _BUCKETS = 100  # a call looks into at most this many buckets: each costs a few reads
 
 
 class BucketRow(NamedTuple):
-    """A row of a bucket's schedule log, from which on a search goes on."""
+    """A row of a bucket's schedule log, and the index of the message in it from which on a search goes on."""
 
     bucket: Bucket
     row_no: int = 0
+    first_index: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "BucketRow | None":
-        """Parses the text of a row; returns None for any other text."""
-        name, _, row_no = text.rpartition(":")
-        if not (row_no.isascii() and row_no.isdigit() and len(row_no) <= _LONGEST_ROW):
+        """Parses ``bucket:row:index``; returns None for any other text."""
+        parts = _PARTS.fullmatch(text)
+        if parts is None:
             return None
         try:
-            return cls(Bucket.parse(name), int(row_no))
+            return cls(Bucket.parse(parts[1]), int(parts[2]), int(parts[3]))
         except ValueError:
             return None
 
     def __str__(self) -> str:
-        return f"{self.bucket.name}:{self.row_no}"
+        return f"{self.bucket.name}:{self.row_no}:{self.first_index}"
 
 
 @dataclass
@@ -57,8 +59,8 @@ class ScheduleSearch:
     most_rows: int
 
     def positions(self, start: BucketRow | None) -> Iterator[SchedulePosition | BucketRow]:
-        """Yields the messages with the id from ``start`` on, and at the end the row with which the next call has to
-        begin, if this one has read as much as it may."""
+        """Yields the messages with the id from ``start`` on, and at the end where the next call has to begin, if this
+        one has read as much as it may."""
         looked = 0
         for bucket, _ in buckets(self.context):
             # A message is due after it was accepted.
@@ -68,14 +70,15 @@ class ScheduleSearch:
                 yield BucketRow(bucket)
                 return
             looked += 1
-            first = start.row_no if start is not None and bucket == start.bucket else 0
-            for row_no, row in self._rows(self.context.log(bucket.log), first):
+            begin = start if start is not None and bucket == start.bucket else BucketRow(bucket)
+            for row_no, row in self._rows(self.context.log(bucket.log), begin.row_no):
                 if self.most_rows <= 0:
                     yield BucketRow(bucket, row_no)
                     return
                 self.most_rows -= 1
+                skip = begin.first_index if row_no == begin.row_no else 0
                 for index, message in enumerate(self._messages(row)):
-                    if message.id == self.message_id:
+                    if index >= skip and message.id == self.message_id:
                         yield SchedulePosition(bucket, row_no, index)
 
     def _rows(self, log: Log, first: int) -> Iterator[tuple[int, Row]]:
