@@ -23,9 +23,10 @@ MESSAGES, PULLS, DISPATCHES = kinds.MESSAGES, kinds.PULLS, kinds.DISPATCHES
 
 QUEUE, RETRY, DEAD, ORPHAN, SCHEDULE, CANCEL_MARKER = "queue", "retry", "dead", "orphan", "schedule", "cancel_marker"
 DROP_MARKER = "drop_marker"
+"""Kinds of messages: the kind of their log, save for markers."""
+
 MARKERS = (CANCEL_MARKER, DROP_MARKER)
 """The kinds of rows that are no messages."""
-"""Kinds of messages: the kind of their log, save for cancel markers."""
 
 PARTITION = ("day", "subject")
 

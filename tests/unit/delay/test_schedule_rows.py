@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hourwheel.context import Settings
-from hourwheel.delay import schedule_rows
+from hourwheel.delay import outgoing_batches, schedule_rows
 from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.delay.wheel_steps import PREPARE_MS
 from hourwheel.logs.large_batches import raw_messages_of
@@ -141,6 +141,12 @@ def test_a_wheel_that_rests_has_read_the_messages_that_are_due_next(monkeypatch:
     decoded = prepared_rows(monkeypatch, tick_ms=0)
     assert [count for _, count in decoded] == [2, 2, 2]
     assert min(ahead_ms for ahead_ms, _ in decoded) >= PREPARE_MS
+
+
+def test_a_wheel_that_rests_reads_no_more_messages_than_a_step_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_batches, "_STEP_BYTES", 1)
+    decoded = prepared_rows(monkeypatch, tick_ms=0)
+    assert [ahead_ms >= PREPARE_MS for ahead_ms, _ in decoded] == [True, False, False]
 
 
 def test_a_wheel_with_ticks_reads_no_row_before_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

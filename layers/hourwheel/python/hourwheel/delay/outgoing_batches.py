@@ -150,9 +150,9 @@ class OutgoingBatches:
         return batches, rest
 
     def prepare(self, picks: Sequence[Pick]) -> None:
-        """Reads the messages at these positions, which are due next, into the cache."""
-        for _ in self.row_cache.each(_indexes_by_row(picks)):
-            pass
+        """Reads the messages at these positions, which are due next, into the cache: those of one step, as more of them
+        would drop one another from the cache, and make the wheel late."""
+        self._sources(picks)
 
     def of_transfer(self, transfer: Transfer) -> OutgoingBatch:
         """Returns the batch that a transfer hands over, read again from the schedule log."""

@@ -103,7 +103,7 @@ class Settler:
                 return Settled("open" if value.state == OPEN else "settled")
 
     def _next_row(self, row: PullRow, parsed: ParsedSettlement) -> PullRow | None:
-        """Returns the row after the consumer's parsed; None when its lease can be extended no further."""
+        """Returns the row after the settlement; None when its lease can be extended no further."""
         if parsed.extend_seconds is not None:
             return self._extended(row, parsed.extend_seconds)
         return self._settled_row(row, parsed, SETTLED)
@@ -176,8 +176,8 @@ class Settler:
         self.context.afterwards(lambda outside: outside.meter.record(name, amount))
 
     def _settled_row(self, row: PullRow, parsed: ParsedSettlement, outcome: int) -> PullRow:
-        """Returns the row with the parsed written into it; reserves a row in the target log for each transfer.
-        ``outcome`` says how the row is closed, if the parsed closes it."""
+        """Returns the row with the settlement written into it; reserves a row in the target log for each transfer.
+        ``outcome`` says how the row is closed, if the settlement closes it."""
         settled = row.settled | parsed.named
         closed = len(settled) == row.size
         if isinstance(row, OrderedRow):
