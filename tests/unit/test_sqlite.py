@@ -202,6 +202,19 @@ def test_the_store_goes_on_when_the_next_leaders_are_closed(store: SqliteStore) 
     assert silent.outcome() == "c"
 
 
+def test_work_is_led_once_when_its_invitation_is_withdrawn_as_its_loop_closes(store: SqliteStore) -> None:
+    done = threading.Semaphore(0)
+
+    def withdrawn() -> None:
+        store.uninvite()
+        raise RuntimeError("Event loop is closed")
+
+    ticket = store.submit(lambda tx: put("a", tx), notify=counted(done), invite=withdrawn)
+    assert done.acquire(timeout=20)
+    assert ticket.outcome() == "a"
+    assert store.transact(lambda tx: put("b", tx)) == "b"
+
+
 @pytest.mark.parametrize(("synchronous", "answer"), [("FULL", "Broken"), ("NORMAL", "stored")])
 def test_a_message_is_answered_only_after_a_sync_unless_an_option_says_otherwise(
     tmp_path: Path, synchronous: str, answer: str

@@ -194,15 +194,18 @@ class GroupCommit:
     def _invite(self, ticket: Ticket) -> None:
         assert ticket.invite is not None
         with self._mutex:
-            self._invited = self._inviting
-        try:
-            if self._inviting:
+            # Read once: ``uninvite`` hands on what is invited here, and nothing else may hand it on again.
+            self._invited = inviting = self._inviting
+        if inviting:
+            try:
                 ticket.invite()
                 return
-        # The event loop of the caller has ended: nobody would come to lead.
-        except RuntimeError:
-            with self._mutex:
-                self._invited = False
+            # The event loop of the caller has ended: nobody would come to lead.
+            except RuntimeError:
+                with self._mutex:
+                    withdrawn, self._invited = not self._invited, False
+                if withdrawn:
+                    return
         self._lead_elsewhere()
 
     def _lead_elsewhere(self) -> None:
