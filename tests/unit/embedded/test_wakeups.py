@@ -68,6 +68,15 @@ def test_an_announcement_for_a_group_leaves_the_others_asleep(waiters: Waiters) 
     assert one.result(LONG)
 
 
+def test_an_announcement_for_a_consumer_wakes_its_own_pull_and_one_for_its_group_one_of_each(waiters: Waiters) -> None:
+    for group in ("a+1+hall", "a+1+hall", "a+1+desk", "b"):
+        waiters.start(group)
+    waiters.wakeups.announce("orders", "a+1+hall")
+    assert waiters.asleep == ["a+1+hall", "a+1+desk", "b"]
+    waiters.wakeups.announce("orders", "a")
+    assert waiters.asleep == ["b"]
+
+
 def test_another_subject_wakes_nobody(waiters: Waiters) -> None:
     waiters.start("a")
     waiters.wakeups.announce("refunds")

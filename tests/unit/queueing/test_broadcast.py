@@ -52,6 +52,15 @@ def test_each_consumer_gets_every_message(screens: Bench) -> None:
     assert bodies(pull(screens, "hall")) == ["c"]
 
 
+def test_a_consumer_that_leaves_messages_wakes_its_own_pulls_alone(screens: Bench) -> None:
+    for consumer in ("hall", "lobby"):
+        pull(screens, consumer)
+    screens.send("a", "b")
+    screens.wakeups.announced.clear()
+    screens.cell.pull("orders", "screens", PullRequest(consumer="hall", max_messages=1))
+    assert screens.wakeups.announced == [("orders", "screens+1+hall")]
+
+
 def test_a_consumer_that_comes_back_goes_on_where_it_was(screens: Bench) -> None:
     screens.send("a")
     pull(screens, "hall")

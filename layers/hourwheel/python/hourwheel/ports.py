@@ -286,7 +286,8 @@ class Wakeups(Protocol):
     """Wakes pulls that wait for messages."""
 
     def announce(self, subject: str, group: str | None = None) -> None:
-        """Announces new messages for one group of the subject, or (None) for all its groups."""
+        """Announces new messages for one group of the subject, or (None) for all its groups. A broadcast group is
+        named for all its consumers, or as one consumer's group for that one."""
         ...
 
     def mark(self, subject: str) -> int:

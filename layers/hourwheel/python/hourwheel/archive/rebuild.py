@@ -398,7 +398,7 @@ class _Rebuild:
         if outcome.current is None or outcome.current.value != value:
             raise Conflict(
                 "store-in-use",
-                f"{record.key.sort!r} was created meanwhile: stop every server of the store until then",
+                f"{record.key.sort!r} was created meanwhile: stop every server of the store until the rebuild ends",
             )
 
     @property

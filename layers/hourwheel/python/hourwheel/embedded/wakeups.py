@@ -75,14 +75,14 @@ class EmbeddedWakeups:
                 _wake(caller.waiter)
 
     def announce(self, subject: str, group: str | None = None) -> None:
-        self._listen(subject, group)
+        self._listen(subject, None if group is None else shared_name(group))
         with self._lock:
             self._marks[hash(subject) % _MARKS] += 1
             groups = self._waiting.get(subject)
             if groups is None:
                 return
             for name in list(groups):
-                if group is None or shared_name(name) == group:
+                if group is None or group in (name, shared_name(name)):
                     self._wake_one(subject, name)
 
     def announce_early(self, subject: str) -> None:

@@ -124,12 +124,12 @@ class Puller:
                 look = self._look(request, [], answer, pushing)
             except BaseException:
                 # The message that woke this pull still waits: another pull gets the chance.
-                wakeups.announce(self.subject, self.group)
+                wakeups.announce(self.subject, look.group)
                 raise
             tries += 1
         if look.more:
             # This pull stopped at a limit: the next pull that waits looks for the rest.
-            wakeups.announce(self.subject, self.group)
+            wakeups.announce(self.subject, look.group)
         settled = None if request.settle is None else first.settled
         return look.pulls, settled, None if look.limit is None else look.limit.name
 
