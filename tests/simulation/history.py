@@ -86,9 +86,9 @@ class History:
     """The answer about each position once the change of its message was decided."""
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
     delivered: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    places: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """The log and the offset of each message that was sent at once, as it was last answered."""
     last_offset: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    answered_at: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """The log, queue and offset at which each message was answered to be."""
 
     def sending(self, bodies: list[str], *, again: bool) -> None:
         for body in bodies:
@@ -113,7 +113,8 @@ class History:
         window: tuple[int, int],
     ) -> None:
         """Judges an accepted batch: each message is where the answer says (2), behind the earlier messages of its
-        producer (6), and not in a subject that was replaced ``before`` the batch was sent (1)."""
+        producer (6), and not in a subject that was replaced ``before`` the batch was sent (1). A batch that was
+        accepted before and is repeated gets its first answer (2)."""
         if len(positions) != len(bodies):
             raise Violation("2", f"{len(positions)} answers for {len(bodies)} messages")
         for subject, body, wait, reservation in zip(targets, bodies, waits, positions, strict=True):
@@ -123,18 +124,21 @@ class History:
             if wait is not None and wait.due_ms(window[0]) > window[1]:
                 raise Violation("7", f"message {body[:20]} was sent at once, it was requested for {wait.text}")
             log = self._find(subject, reservation, body)
-            sequence = (producer, log, reservation.queue)
-            if self.places.get(body) == (log, reservation.offset):
-                continue  # the answer to a repeated batch
-            self.places[body] = log, reservation.offset
-            if reservation.offset <= self.last_offset.get(sequence, -1):
-                raise Violation(
-                    "6", f"{producer} sent {body[:20]} later, but it is before: offset {reservation.offset}"
-                )
-            self.last_offset[sequence] = reservation.offset
+            self._check_order(producer, body, (log, reservation.queue, reservation.offset))
             self.accepted[body] = (subject, generation := LogName.parse(log).generation)
             if generation < before[subject]:
                 raise Violation("1", f"message {body[:20]} was accepted into {log}, which had been deleted before")
+
+    def _check_order(self, producer: str, body: str, found: tuple[str, int, int]) -> None:
+        first = self.answered_at.setdefault(body, found)
+        if first is not found:
+            if first != found:
+                raise Violation("2", f"message {body[:20]} was accepted at {first}, and its repetition at {found}")
+            return
+        log, queue, offset = found
+        if offset <= self.last_offset.get((producer, log, queue), -1):
+            raise Violation("6", f"{producer} sent {body[:20]} later, but it is before: offset {offset}")
+        self.last_offset[producer, log, queue] = offset
 
     def _scheduled(
         self, subject: str, body: str, wait: RequestedDue | None, reservation: SendResult, window: tuple[int, int]

@@ -39,7 +39,7 @@ class Producer(Actor):
     waiting: int = 0
     """The number of batches with delayed messages so far."""
     previous: Batch | None = None
-    """The last numbered batch that was accepted."""
+    """The last numbered batch that was accepted or refused."""
 
     def work(self) -> None:
         if self.outbox is None:
@@ -54,7 +54,9 @@ class Producer(Actor):
                 self._misuse(batch, batch.key, batch.sent_ms or self.world.now_ms)
             if batch.sequence is not None:
                 if self.previous is not None and self.rng.random() < 0.3:
-                    self.send(self.previous)  # a request that was held up: it is refused, whatever its age
+                    # A request that was held up: it is refused, whatever its age. Where the batch after it was refused
+                    # itself, it is a repetition.
+                    self.send(self.previous)
                 self.previous = batch
         self.nap(400)
 
