@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from hourwheel import outbox
-from hourwheel.client.errors import AnswerError, BadRequest, Conflict, NotFound, ServerUnavailable, TooLarge
+from hourwheel.client.errors import (
+    AnswerError,
+    BadRequest,
+    Conflict,
+    NotFound,
+    ServerUnavailable,
+    TooLarge,
+    Unauthorized,
+    from_answer,
+)
 from hourwheel.client.records.messages import Message
 from hourwheel.outbox.worker import Stopping
 from tests.unit.outbox.world import Application, problem
@@ -186,6 +195,76 @@ def test_a_wrong_token_sets_nothing_aside(application: Application) -> None:
     application.send("1")
     application.drain()
     assert application.bodies() == ["1"]
+
+
+def test_rows_of_a_subject_to_which_a_relay_may_not_send_wait_and_other_subjects_go_on(
+    application: Application,
+) -> None:
+    refusal = Unauthorized(problem(403, "iam-refused"))
+    application.queue.fault = lambda subject, *_: refusal if subject == "secret" else None
+    application.send(*map(str, range(10)), subject="secret", key="one")
+    application.send("x", "y", key="two")
+    worker = application.worker(most_tries=2)
+    while worker.is_waiting():
+        worker.turn()
+    assert application.bodies() == ["x", "y"]
+    assert (worker.not_allowed, len(application.rows(0))) == (refusal, 10)
+
+
+@pytest.mark.parametrize("status", [301, 400, 405])
+def test_an_answer_that_is_not_of_hourwheel_sets_no_row_aside(application: Application, status: int) -> None:
+    """A proxy that wants another scheme, or a wrong URL, says nothing of the rows."""
+    answers = iter([from_answer(status, b"<html>go away</html>", retry_after=None), None])
+    application.queue.fault = lambda *_: next(answers)
+    application.send("1")
+    application.drain()
+    assert (application.bodies(), application.rows(1)) == (["1"], [])
+
+
+def test_a_request_that_was_held_up_is_not_sent_again_under_another_number_while_it_may_take_effect(
+    application: Application,
+) -> None:
+    """The first request has passed the check of the subject when this becomes read-only, and is stored later."""
+    held_up: list[Message] = []
+
+    def fault(subject: str, messages: Sequence[Message], sequence: int) -> AnswerError | None:
+        application.clock.pass_time(4)
+        requests = len(application.queue.sent)
+        if requests == 1:
+            held_up.extend(messages)
+            return ServerUnavailable(problem(504, "gateway-error"), sent=True)
+        if requests == 4:
+            application.queue.fault = lambda *_: None
+            application.queue.produce(subject, held_up, idempotency_key=_sender(application), sequence=1)
+        return Conflict(problem(409, "subject-read-only")) if requests < 6 else None
+
+    application.queue.fault = fault
+    application.send("1", key="one")
+    worker = application.worker()
+    while worker.turn() or application.rows(0):
+        application.clock.pass_time(6)
+    assert application.bodies() == ["1"]
+
+
+def test_a_refusal_counts_once_no_earlier_request_can_take_effect(application: Application) -> None:
+    def fault(subject: str, *_: object) -> AnswerError | None:
+        application.clock.pass_time(4)
+        if len(application.queue.sent) == 1:
+            return ServerUnavailable(problem(504, "gateway-error"), sent=True)
+        return Conflict(problem(409, "subject-read-only")) if subject == "closed" else None
+
+    application.queue.fault = fault
+    application.send("1", subject="closed", key="one")
+    application.send("2", key="one")
+    worker = application.worker(most_tries=3)
+    while worker.is_waiting():
+        worker.turn()
+    assert (application.bodies(), len(application.rows(0))) == (["2"], 1)
+
+
+def _sender(application: Application) -> str:
+    ((sender,),) = application.connection.execute("SELECT sender FROM hourwheel_outbox_shard WHERE batch IS NOT NULL")
+    return str(sender)
 
 
 def test_rows_that_were_sent_are_kept_as_long_as_asked(application: Application) -> None:

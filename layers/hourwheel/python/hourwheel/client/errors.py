@@ -94,6 +94,11 @@ class AnswerError(ClientError):
         """The stable word that names the kind of problem, such as ``group-unknown``."""
         return self.problem.slug
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the answer is Hourwheel's own, and not that of a gateway, a proxy, or another server."""
+        return self.problem.type.startswith(_PREFIX) and self.slug != "gateway-error"
+
 
 class BadRequest(AnswerError):
     """Says that the request is wrong: fix it. Nothing was stored.

@@ -15,7 +15,7 @@ from hourwheel.outbox.databases import Database, RelayConnection, database_of
 from hourwheel.outbox.errors import OutboxMissing
 from hourwheel.outbox.shards import Shards
 from hourwheel.outbox.wakeups import Wakeup
-from hourwheel.outbox.worker import MOST_ROWS, Stopping, Worker
+from hourwheel.outbox.worker import MOST_ROWS, Stopping, Worker, unreachable
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 
@@ -135,11 +135,13 @@ class Relay:
             self.stop()
 
     def run_once(self) -> int:
-        """Sends the rows that are in the outbox now, and returns their number: for cron, and for tests.
+        """Sends the rows that are in the outbox now, and returns their number: for cron, and for tests. Removes rows
+        that were kept long enough.
 
         Raises:
             OutboxMissing, OutboxUnreachable: as ``start``.
-            ServerUnreachable: the server took no rows for some seconds. They wait for the next relay.
+            ServerUnreachable: the server took no rows for some seconds, or does not let this relay send to a subject.
+                They wait for the next relay.
 
         Example:
             >>> Relay("sqlite:///shop.db").run_once()
@@ -151,8 +153,11 @@ class Relay:
             worker = self._worker(connection)
             worker.most_tries = _TRIES_ONCE
             total = 0
-            while settled := worker.turn():
-                total += settled
+            while worker.is_waiting():
+                total += worker.turn()
+            worker.shards.remove_sent(self._clock.now_ms())
+            if worker.not_allowed is not None:
+                raise unreachable(worker.not_allowed)
             return total
         except Stopping:
             return 0

@@ -40,12 +40,13 @@ class OutboxRow(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class RecordedBatch:
     """Rows that the shard names: they are sent under this sender and sequence, and under no others until it is known
-    whether the server has stored them."""
+    whether the server has stored them. ``tried``: another worker may have sent them before."""
 
     shard: int
     sender: str
     sequence: int
     rows: Sequence[OutboxRow]
+    tried: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ class Shards:
             shard, sender, sequence, recorded = leased[0]
             if recorded is not None:
                 rows = self._rows(_ids_decoder.decode(bytes(recorded)))
-                batch = RecordedBatch(shard=shard, sender=sender, sequence=sequence, rows=rows)
+                batch = RecordedBatch(shard=shard, sender=sender, sequence=sequence, rows=rows, tried=True)
             else:
                 batch = self._next(shard, sender or self._new_sender(now_ms), sequence, selection)
             self._store(batch, now_ms, claimed=False)

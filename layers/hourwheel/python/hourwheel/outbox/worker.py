@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hourwheel.client.backoff import pause_seconds
-from hourwheel.client.errors import AnswerError, BadRequest, Conflict, NotFound, ServerUnavailable, TooLarge
+from hourwheel.client.errors import (
+    AnswerError,
+    BadRequest,
+    Conflict,
+    NotFound,
+    ServerUnavailable,
+    TooLarge,
+    Unauthorized,
+)
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.outbox.errors import ServerUnreachable
 from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, RelaySelection, Shards
@@ -25,9 +33,11 @@ logger = logging.getLogger("hourwheel.outbox")
 MOST_ROWS = 500
 _BATCHES = 8  # of one shard in a row: then the shard that was left alone for longest has its turn
 _REST_MS = 5_000  # for a subject that takes no messages, such as a read-only one
+_IN_FLIGHT_MS = 60_000  # a request without an answer takes effect within this time: API Gateway gives it 30 s
 _CULPRIT = re.compile(r"messages\[(\d+)\]")
 _DAMAGED = "the message of the row cannot be read"
 _UNDECIDED = {"sequence-passed", "sequence-undecided", "idempotency-key-reused"}
+_NOT_ALLOWED = {"iam-refused", "forbidden"}  # by API Gateway, whose policies name subjects
 
 
 class ProduceApi(Protocol):
@@ -72,19 +82,26 @@ class Worker:
     stopping: threading.Event
     most_rows: int = MOST_ROWS
     most_tries: int | None = None
+    not_allowed: AnswerError | None = None
+    """The last answer by which the gateway refused rows of a subject."""
     _rows: int = field(init=False)
     _rest_until_ms: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rows = self.most_rows
 
+    def is_waiting(self) -> bool:
+        """Returns whether a turn may find rows to send."""
+        now_ms = self.clock.now_ms()
+        return self.shards.is_waiting(now_ms, self._resting(now_ms))
+
     def turn(self) -> int:
         """Sends up to ``_BATCHES`` batches of one shard. Returns the number of rows that are out of the way: 0 if there
-        was nothing to do. Raises ``Stopping``, and the errors of the database."""
-        now_ms = self.clock.now_ms()
-        resting = self._resting(now_ms)
-        if not self.shards.is_waiting(now_ms, resting):
+        was nothing to do, or if the server took none of the rows. Raises ``Stopping``, and the errors of the
+        database."""
+        if not self.is_waiting():
             return 0
+        now_ms = self.clock.now_ms()
         batch = self.shards.claim(now_ms, self._selection())
         settled = 0
         try:
@@ -137,6 +154,8 @@ class Worker:
         """Repeats the request while nobody can know whether it was carried out. Raises ``AnswerError`` when the server
         has refused it for certain, ``LeaseLost``, and ``Stopping``."""
         attempt = 0
+        # The last try that may have been stored, or may still be: its answer is not known.
+        open_ms = self.clock.now_ms() if batch.tried else None
         while True:
             try:
                 self.queue.produce(
@@ -144,12 +163,12 @@ class Worker:
                 )
                 return
             except AnswerError as error:
-                if isinstance(error, BadRequest | Conflict | NotFound | TooLarge):
+                if _is_certain(error, self._in_flight(open_ms), tried=open_ms is not None):
                     raise
-                if attempt + 1 == self.most_tries:
-                    raise ServerUnreachable(
-                        f"the server does not take the rows of the outbox, which wait: {error}"
-                    ) from error
+                if _may_be_stored(error):
+                    open_ms = self.clock.now_ms()
+                if self._gives_up(error, attempt):
+                    raise unreachable(error) from error
                 # The server is away or out of order, or the token is wrong: an earlier try may have been stored.
                 if attempt in {0, 5}:
                     logger.warning("the server does not take rows of the outbox, which wait: %s", error)
@@ -157,6 +176,16 @@ class Worker:
             self._pause(pause_seconds(attempt, self.ids, at_least_seconds=pause))
             attempt += 1
             self.shards.renew(batch.shard, self.clock.now_ms())
+
+    def _in_flight(self, open_ms: int | None) -> bool:
+        """Returns whether an earlier try may still take effect."""
+        return open_ms is not None and self.clock.now_ms() < open_ms + _IN_FLIGHT_MS
+
+    def _gives_up(self, error: AnswerError, attempt: int) -> bool:
+        """Returns whether the tries are over. A refusal that waits for an earlier try to end is no answer either, but
+        comes to an end by itself."""
+        is_refusal = isinstance(error, Conflict | NotFound)
+        return self.most_tries is not None and attempt + 1 >= self.most_tries and not is_refusal
 
     def _pause(self, seconds: float) -> None:
         if self.stopping.wait(seconds):
@@ -182,5 +211,30 @@ class Worker:
             else:
                 self._rows = max(1, len(ids) // 2)  # the rows wait: a smaller batch finds the culprit
         else:
+            if isinstance(error, Unauthorized):
+                self.not_allowed = error
             logger.warning("the subject %s takes no messages for now, its rows wait: %s", subject, error)
             self._rest_until_ms[subject] = self.clock.now_ms() + _REST_MS
+
+
+def unreachable(error: AnswerError) -> ServerUnreachable:
+    return ServerUnreachable(f"the server does not take the rows of the outbox, which wait: {error}")
+
+
+def _may_be_stored(error: AnswerError) -> bool:
+    """Returns whether a request with this answer may have been stored, or may be stored later."""
+    if isinstance(error, ServerUnavailable):
+        return error.sent
+    return not isinstance(error, Conflict | NotFound | Unauthorized)
+
+
+def _is_certain(error: AnswerError, in_flight: bool, *, tried: bool) -> bool:
+    """Returns whether an answer decides about the rows: this request was not stored, and no earlier try will be."""
+    if isinstance(error, TooLarge) or error.slug in _UNDECIDED or error.slug == "subject-deleted":
+        return True
+    if isinstance(error, BadRequest):
+        return error.is_ours  # a proxy, or another server at this URL, knows nothing of the rows
+    if isinstance(error, Unauthorized):
+        # The gateway refuses a request before the server can look for an earlier try.
+        return error.slug in _NOT_ALLOWED and not tried
+    return isinstance(error, Conflict | NotFound) and not in_flight
