@@ -11,6 +11,7 @@ import pytest
 
 from hourwheel import outbox
 from hourwheel.client import Message
+from hourwheel.outbox.databases import database_of
 from hourwheel.outbox.dialects import MYSQL, POSTGRESQL, dialect_of
 from hourwheel.outbox.encoding import decode
 from hourwheel.outbox.errors import OutboxError, OutboxMissing
@@ -104,10 +105,29 @@ def test_a_database_that_nobody_knows_is_refused(database: Any) -> None:
         outbox.Relay(database)
 
 
-def test_a_password_is_not_in_the_error() -> None:
+@pytest.mark.parametrize(
+    "database",
+    [
+        "oracle://scott:tiger@db/shop",
+        "oracle://scott:eye/of/the/tiger@db/shop",
+        "oracle://scott:tiger#1@db/shop",
+        "oracle://db/shop?user=scott@db&password=tiger",
+        "host=db user=scott password=tiger",
+    ],
+)
+def test_a_password_is_not_in_the_error(database: str) -> None:
     with pytest.raises(OutboxError) as refused:
-        outbox.Relay("oracle://scott:tiger@db/shop")
+        outbox.Relay(database)
     assert "tiger" not in str(refused.value)
+
+
+def test_a_url_names_the_file_that_its_escapes_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "100% shop#1.db"
+    with sqlite3.connect(path) as connection:
+        outbox.create_table(connection)
+    connection.close()
+    database_of(f"sqlite:///{tmp_path}/100%25%20shop%231.db").check()
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("session", [object(), "sqlite:///shop.db", None])

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from hourwheel.outbox.dialects import CHANNEL, Dialect, dialect_of, driver_of, native
 from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, missing
@@ -143,8 +143,7 @@ def database_of(database: Any) -> Database:
         if isinstance(database, Engine):
             return Database(functools.partial(_from_engine, database), database.url.render_as_string())
     if hasattr(database, "get_new_connection"):
-        shown = f"the database {database.alias!r}"
-        return Database(lambda: database.get_new_connection(database.get_connection_params()), shown)
+        return Database(functools.partial(_from_django, database), f"the database {database.alias!r}")
     if callable(database):
         return Database(database, "the database")
     raise OutboxError(f"name the database by {_URLS}, or give an Engine of SQLAlchemy, not {type(database).__name__}")
@@ -158,13 +157,19 @@ def _from_engine(engine: Any) -> Any:
     return raw
 
 
+def _from_django(database: Any) -> Any:
+    """Returns a connection that is not of the pool of the project: it would not go back."""
+    own = database.copy()
+    own.settings_dict.get("OPTIONS", {}).pop("pool", None)
+    return own.get_new_connection(own.get_connection_params())
+
+
 def _of_url(url: str) -> Database:
     parts = urlsplit(url)
     kind = parts.scheme.partition("+")[0]
     if kind == "sqlite" and parts.path.startswith("/") and len(parts.path) > 1:
         return Database(functools.partial(_sqlite, unquote(parts.path[1:])), url)
-    host = parts.netloc.rpartition("@")[2]
-    shown = f"{kind}://{host}{parts.path}"
+    shown = _shown(url)
     if kind in {"postgresql", "postgres"}:
         return Database(functools.partial(_postgresql, f"postgresql:{url.partition(':')[2]}"), shown)
     if kind in {"mysql", "mariadb"}:
@@ -172,10 +177,21 @@ def _of_url(url: str) -> Database:
     raise OutboxError(f"the URL of the database must be {_URLS}, got {shown}")
 
 
+def _shown(url: str) -> str:
+    """Returns a URL without user, password and parameters. Where it is not certain which part is the password, because
+    a ``/`` in it is not escaped, or the text is a list of parameters, shows no more than the scheme."""
+    kind, slashes, rest = url.partition("://")
+    if not slashes:
+        return "…" if "=" in url or "@" in url else url
+    user, _, host = rest.rpartition("@")
+    hidden = any(mark in user for mark in "/?#")
+    return f"{kind.partition('+')[0]}://{'…' if hidden else host.partition('?')[0]}"
+
+
 def _sqlite(path: str) -> Any:
     import sqlite3
 
-    return sqlite3.connect(f"file:{path}?mode=rw", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
+    return sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
 
 
 def _postgresql(url: str) -> Any:
@@ -183,7 +199,8 @@ def _postgresql(url: str) -> Any:
         import psycopg
     except ImportError as error:
         raise OutboxError("PostgreSQL needs a driver: pip install 'psycopg[binary]'") from error
-    return psycopg.connect(url, autocommit=True, application_name=f"hourwheel outbox {socket.gethostname()}")
+    how: dict[str, Any] = {} if "connect_timeout" in url else {"connect_timeout": _BUSY_SECONDS}
+    return psycopg.connect(url, autocommit=True, application_name=f"hourwheel outbox {socket.gethostname()}", **how)
 
 
 def _mysql(url: str) -> Any:

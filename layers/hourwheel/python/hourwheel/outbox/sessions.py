@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 
 from hourwheel.outbox.dialects import Dialect, dialect_of, driver_of, native
@@ -49,6 +50,8 @@ def bound(session: Any) -> BoundSession:
     driver = driver_of(session)
     if driver is None or not hasattr(session, "cursor"):
         raise TypeError(f"the session must be {_KINDS}, got {type(session).__module__}.{type(session).__qualname__}")
+    if iscoroutinefunction(getattr(session, "commit", None)):
+        raise TypeError(f"this connection of {driver} is asynchronous: use that of an AsyncSession of SQLAlchemy")
     return BoundSession(
         dialect_of(driver),
         lambda sql, parameters: _on_cursor(session.cursor(), native(sql, driver), parameters),
