@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -198,6 +199,22 @@ def test_a_batch_handler_is_annotated_with_a_list() -> None:
     def bill(order: Order) -> None: ...
 
     with pytest.raises(TypeError, match=r"annotate its bodies as a list, such as list\[Order\]"):
+        arguments_of(bill, batch=True)
+
+
+@pytest.mark.parametrize("annotation", [typing.List, typing.Sequence])  # noqa: UP006 - older code spells it so
+def test_a_batch_handler_may_leave_open_what_is_in_its_list(annotation: Any) -> None:
+    def bill(orders: Any) -> None: ...
+
+    bill.__annotations__ = {"orders": annotation}
+    assert arguments_of(bill, batch=True) is None
+
+
+def test_a_batch_handler_of_perhaps_a_list_is_refused_with_advice() -> None:
+    def bill(orders: Any) -> None: ...
+
+    bill.__annotations__ = {"orders": typing.Optional[list[Order]]}  # noqa: UP045 - older code spells it so
+    with pytest.raises(TypeError, match="annotate its bodies as a list"):
         arguments_of(bill, batch=True)
 
 

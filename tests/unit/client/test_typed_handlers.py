@@ -72,6 +72,24 @@ def test_a_handler_that_cannot_be_typed_is_refused_when_it_is_set(server: FakeSe
         made.run()
 
 
+def test_a_handler_that_nobody_would_await_is_refused_when_it_is_set(server: FakeServer) -> None:
+    """A call of it returns at once, and the message would be acknowledged."""
+
+    class Bill:
+        async def __call__(self, message: Delivery) -> None: ...
+
+    async def bill(message: Delivery) -> None: ...
+
+    async def bill_all(messages: list[Delivery]) -> None: ...
+
+    made = Consumer(server.url, "orders", "billing")
+    for function in (bill, Bill()):
+        with pytest.raises(TypeError, match="asynchronous: use AsyncConsumer"):
+            made.handler(function)
+    with pytest.raises(TypeError, match="the handler bill_all is asynchronous"):
+        made.batch_handler(bill_all)
+
+
 def test_a_producer_sends_objects_as_json(server: FakeServer) -> None:
     with Producer(server.url, subject="orders") as producer:
         producer.send(Order(1)).result()

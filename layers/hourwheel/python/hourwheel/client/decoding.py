@@ -96,6 +96,12 @@ def arguments_of(function: Callable[..., object], *, batch: bool = False) -> Han
     return HandlerArguments(decode, bool(required), with_session)
 
 
+def refuse_coroutine(function: Callable[..., object]) -> None:
+    """Raises ``TypeError`` for an ``async def``: a call of it does nothing, and its message would be acknowledged."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        raise TypeError(f"{_named(function)} is asynchronous: use AsyncConsumer, or a handler without async")
+
+
 def handler_of(function: Callable[..., object]) -> Callable[[Delivery], object]:
     """Returns what calls the handler with a message: the handler itself where it takes the message alone."""
     arguments = arguments_of(function)
@@ -260,8 +266,9 @@ def _member(annotation: Any, function: Callable[..., object]) -> Any:
     """Returns the type of a message of a batch, for the annotation of the list."""
     if annotation in (*_UNTYPED, list, Sequence, Delivery):
         return inspect.Parameter.empty
-    if issubclass(get_origin(annotation) or object, Sequence):
-        return get_args(annotation)[0]
+    origin = get_origin(annotation)
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return next(iter(get_args(annotation)), inspect.Parameter.empty)
     raise TypeError(f"{_named(function)} handles batches: annotate its bodies as a list, such as list[Order]")
 
 
