@@ -1,10 +1,11 @@
+import functools
 import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -432,6 +433,22 @@ def test_misuse_is_told(server: FakeServer) -> None:
         iter(consumer(server))
     with consumer(server) as messages, pytest.raises(RuntimeError, match="one run"):
         messages.__enter__()
+
+
+def test_a_handler_whose_call_would_run_nothing_is_refused(server: FakeServer) -> None:
+    async def bill(message: Delivery) -> None: ...
+
+    def bill_each(messages: list[Delivery]) -> Iterator[None]:
+        yield
+
+    class Billing:
+        async def __call__(self, message: Delivery) -> None: ...
+
+    takes = consumer(server)
+    for refused in (bill, functools.partial(bill), Billing(), bill_each):
+        for decorate in (takes.handler, takes.batch_handler, takes.handler(idempotent=cast(Any, object()))):
+            with pytest.raises(TypeError, match=r"is asynchronous: use AsyncConsumer|is a generator function"):
+                decorate(refused)
 
 
 def test_each_consumer_names_itself(server: FakeServer) -> None:

@@ -1,9 +1,10 @@
 """Handlers and loops in tasks: what they return from is acknowledged, what is cancelled is released."""
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -285,6 +286,41 @@ def test_misuse_is_told(server: FakeServer, run: Run[Any]) -> None:
             pass
         with pytest.raises(RuntimeError, match="good for one run"):
             await takes.__aenter__()
+
+    run(main())
+
+
+def test_a_handler_that_cannot_be_awaited_is_refused(server: FakeServer, run: Run[Any]) -> None:
+    def bill(message: Delivery) -> None: ...
+
+    async def bill_each(messages: list[Delivery]) -> AsyncIterator[None]:
+        yield
+
+    async def main() -> None:
+        takes = consumer(server)
+        for decorate in (takes.handler, takes.batch_handler):
+            for refused in (bill, bill_each):
+                with pytest.raises(TypeError, match="is no coroutine function"):
+                    decorate(cast(Any, refused))
+
+    run(main())
+
+
+def test_a_coroutine_function_is_known_behind_partials_methods_and_wrappers(server: FakeServer, run: Run[Any]) -> None:
+    class Billing:
+        async def bill(self, message: Delivery) -> None: ...
+
+        async def __call__(self, message: Delivery) -> None: ...
+
+    @functools.wraps(Billing.bill)
+    def logged(message: Delivery) -> Awaitable[None]:
+        return Billing().bill(message)
+
+    async def main() -> None:
+        takes = consumer(server)
+        for accepted in (Billing().bill, Billing(), functools.partial(Billing().bill), logged):
+            takes.handler(accepted)
+            takes.batch_handler(accepted)
 
     run(main())
 

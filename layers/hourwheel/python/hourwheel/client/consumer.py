@@ -136,8 +136,8 @@ class Consumer:
         function with a parameter ``session`` gets the session of the store's transaction.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says, the function is asynchronous, or the store is
-                none.
+            TypeError: no body can be decoded as the annotation says, the store is none, or the function is
+                asynchronous or a generator function.
 
         Example:
             >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing", concurrency=8)
@@ -151,10 +151,10 @@ class Consumer:
 
     def _set_handler(self, store: "AnyStore | None", function: Handler) -> Handler:
         # Imported here: a program that only sends does not pay for ``inspect``.
-        from hourwheel.client.decoding import handler_of, refuse_coroutine
+        from hourwheel.client.decoding import check_runs, handler_of
         from hourwheel.client.idempotence import idempotent_handler
 
-        refuse_coroutine(function)
+        check_runs(function)
         handle = handler_of(function) if store is None else idempotent_handler(function, store, *self._names)
         self._work = functools.partial(self._handle_each, handle)
         return function
@@ -177,8 +177,8 @@ class Consumer:
         Messages whose bodies do not fit become dead letters, and the function gets the others.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says, the function is asynchronous, or there is an
-                idempotency store: what is written for one message of a list cannot be rolled back alone, so only a
+            TypeError: no body can be decoded as the annotation says, the function is asynchronous or a generator
+                function, or there is an idempotency store: what is written for one message of a list cannot be rolled back alone, so only a
                 handler of one message takes a store.
 
         Example:
@@ -189,14 +189,14 @@ class Consumer:
             ...         if not message.body:
             ...             message.dead()
         """
-        from hourwheel.client.decoding import batch_handler_of, refuse_coroutine
+        from hourwheel.client.decoding import batch_handler_of, check_runs
         from hourwheel.client.idempotence import BATCHES
 
         if idempotent is not None:
             raise TypeError(BATCHES)
         if function is None:
             return self.batch_handler
-        refuse_coroutine(function)
+        check_runs(function)
         self._work = functools.partial(self._handle_batches, batch_handler_of(function, give_up))
         return function
 

@@ -69,6 +69,26 @@ class BatchArguments(NamedTuple):
     misfits: list[tuple[Delivery, Misfit]]
 
 
+def check_runs(function: Callable[..., object]) -> None:
+    """Raises ``TypeError`` for a handler whose call runs nothing: its messages would be acknowledged unhandled."""
+    if _is_coroutine_function(function):
+        raise TypeError(f"{_named(function)} is asynchronous: use AsyncConsumer, or a handler without async")
+    for called in (function, type(function).__call__):
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            raise TypeError(f"{_named(function)} is a generator function, which does not run when it is called")
+
+
+def check_awaitable(function: Callable[..., object]) -> None:
+    """Raises ``TypeError`` for a handler that is no coroutine function: its messages would be handled, and retried
+    because the result cannot be awaited. A wrapper counts as what it wraps."""
+    if not (_is_coroutine_function(function) or _is_coroutine_function(inspect.unwrap(function))):
+        raise TypeError(f"{_named(function)} is no coroutine function: write async def, or take Consumer")
+
+
+def _is_coroutine_function(function: Callable[..., object]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 def arguments_of(function: Callable[..., object], *, batch: bool = False) -> HandlerArguments | None:
     """Returns how to call a handler; None where it takes the message, or the list of messages, and nothing else.
 
@@ -94,12 +114,6 @@ def arguments_of(function: Callable[..., object], *, batch: bool = False) -> Han
         return HandlerArguments(None, False, True) if with_session else None
     decode = decoder_of(annotation, _named(function)) if typed else _as_sent
     return HandlerArguments(decode, bool(required), with_session)
-
-
-def refuse_coroutine(function: Callable[..., object]) -> None:
-    """Raises ``TypeError`` for an ``async def``: a call of it does nothing, and its message would be acknowledged."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        raise TypeError(f"{_named(function)} is asynchronous: use AsyncConsumer, or a handler without async")
 
 
 def handler_of(function: Callable[..., object]) -> Callable[[Delivery], object]:

@@ -120,7 +120,8 @@ class AsyncConsumer:
         once. A function with a parameter ``session`` gets the session of the store's transaction.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says, or the store is none, or not an asynchronous one.
+            TypeError: no body can be decoded as the annotation says, the store is none, or not an asynchronous one, or
+                the function is no coroutine function.
 
         Example:
             >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing", concurrency=100)
@@ -135,8 +136,9 @@ class AsyncConsumer:
     def _set_handler(self, store: "AnyAsyncStore | None", function: Handler) -> Handler:
         # Imported here: a program that only sends does not pay for ``inspect``.
         from hourwheel.client.aio.idempotence import awaited_once
-        from hourwheel.client.decoding import handler_of
+        from hourwheel.client.decoding import check_awaitable, handler_of
 
+        check_awaitable(function)
         if store is None:
             handle = cast(Callable[[Delivery], Awaitable[object]], handler_of(function))
         else:
@@ -155,8 +157,9 @@ class AsyncConsumer:
         ``Consumer.batch_handler`` does.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says, or there is an idempotency store: what is written
-                for one message of a list cannot be rolled back alone, so only a handler of one message takes a store.
+            TypeError: no body can be decoded as the annotation says, the function is no coroutine function, or there is
+                an idempotency store: what is written for one message of a list cannot be rolled back alone, so only a
+                handler of one message takes a store.
 
         Example:
             >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing")
@@ -166,7 +169,7 @@ class AsyncConsumer:
             ...         if not message.body:
             ...             message.dead()
         """
-        from hourwheel.client.decoding import batch_handler_of
+        from hourwheel.client.decoding import batch_handler_of, check_awaitable
         from hourwheel.client.idempotence import BATCHES
 
         if idempotent is not None:
@@ -174,6 +177,7 @@ class AsyncConsumer:
         if function is None:
             return self.batch_handler
 
+        check_awaitable(function)
         handle = cast(Callable[[list[Delivery]], Awaitable[object] | None], batch_handler_of(function, give_up))
         self._work = functools.partial(self._handle_batches, handle)
         return function
