@@ -11,6 +11,7 @@ import pytest
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError, OperationalError
 
+from hourwheel.celery.wire import NotKombu, decode
 from hourwheel.client import Api, BadRequest, Message
 
 SECONDS = 20.0
@@ -232,6 +233,45 @@ def test_a_body_that_is_none_of_kombu_becomes_a_dead_letter(connection: Connecti
         assert inbox.get(1) == ["ours"]
     connection.release()
     assert len(api.list_dead(name, "celery").messages) == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 100_000,
+        '{"properties": {}, "body": {"__type__": "decimal", "__value__": "x"}}',
+        '{"properties": {"expiration": "soon"}, "body": "x"}',
+        '{"properties": {"delivery_info": {"routing_key": 5}}, "body": "x"}',
+        '{"properties": {"body_encoding": "base64"}, "body": "x"}',
+        '{"properties": {"body_encoding": "rot13"}, "body": "x"}',
+        '{"properties": {}, "headers": [], "body": "x"}',
+    ],
+)
+def test_a_body_that_kombu_cannot_read_is_told_from_one_that_it_can(body: str) -> None:
+    with pytest.raises(NotKombu):
+        decode(body, redelivered=False)
+
+
+def test_a_message_without_a_level_of_its_own_comes_last(broker: str, name: str) -> None:
+    with Connection(broker, transport_options={"priority_steps": [3]}) as connection:
+        producer = Producer(connection)
+        for body, priority in (("unranked", None), ("high", 7)):
+            producer.publish(body, routing_key=name, declare=[Queue(name)], priority=priority)
+        inbox = Inbox(connection, Queue(name))
+        with inbox.consumer:
+            assert inbox.get(2) == ["high", "unranked"]
+
+
+def test_a_deleted_queue_leaves_the_other_queues_of_its_exchange_what_they_wait_for(
+    connection: Connection, name: str
+) -> None:
+    exchange = Exchange(f"{name}-x", type="fanout")
+    queues = [Queue("celery", exchange), Queue(name, exchange)]  # the first one has the name of the group
+    Producer(connection, exchange).publish("kept", declare=queues)
+    connection.default_channel.queue_delete("celery")
+    inbox = Inbox(connection, queues[1])
+    with inbox.consumer:
+        assert inbox.get(1) == ["kept"]
 
 
 @pytest.mark.parametrize("how", ["get", "get_nowait"])

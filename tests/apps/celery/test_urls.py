@@ -52,5 +52,14 @@ def test_options_of_kombu_itself_are_left_alone() -> None:
     assert options_of({"max_retries": 3, "interval_start": 0}) == options_of({})
 
 
-def test_levels_of_priority_are_sorted() -> None:
+def test_levels_of_priority_are_sorted_and_begin_with_the_lowest_priority() -> None:
     assert options_of({"priority_steps": [9, 0, 3]}).priority_steps == (0, 3, 9)
+    assert options_of({"priority_steps": [9, 3, 3]}).priority_steps == (0, 3, 9)
+    assert options_of({"priority_steps": []}).priority_steps == ()
+
+
+@pytest.mark.parametrize("url", ["hourwheel://sesame@localhost", "hourwheel+https://sesame@localhost"])
+def test_a_token_where_kombu_would_log_it_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="write hourwheel://:TOKEN@HOST") as refused:
+        Connection(url).as_uri()
+    assert "sesame" not in str(refused.value)

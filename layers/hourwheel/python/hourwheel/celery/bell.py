@@ -42,10 +42,15 @@ class Bell:
 
     def close(self) -> None:
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                os.close(self._reader)
-                os.close(self._writer)
+            self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            os.close(self._reader)
+            os.close(self._writer)
 
     def __del__(self) -> None:
-        self.close()  # Celery drops connections without closing them, after a fork
+        # Celery drops connections without closing them, after a fork. The lock is of no use to an object that nobody
+        # else has, and a thread of the parent may have held it when the process forked.
+        self._close()

@@ -44,7 +44,7 @@ class TransportOptions(Struct, frozen=True, kw_only=True):
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 100
     """After as many deliveries a task becomes a dead letter: it was requeued each time, or its worker died."""
     priority_steps: tuple[Annotated[int, Meta(ge=0, le=9)], ...] = ()
-    """The lowest priorities of the levels that queues have, such as ``[0, 3, 6, 9]``."""
+    """The lowest priorities of the levels that queues have, such as ``[0, 3, 6, 9]``. There is always a level 0."""
     on_scheduled: Scheduled | None = None
     """Called with the headers and the result of each delayed task, whose ``scheduled_id`` cancels it."""
 
@@ -65,20 +65,21 @@ def options_of(options: Mapping[str, Any]) -> TransportOptions:
         checked = msgspec.convert(chosen, TransportOptions)
     except msgspec.ValidationError as error:
         raise ValueError(f"broker_transport_options: {error}") from None
-    return msgspec.structs.replace(checked, on_scheduled=hook, priority_steps=tuple(sorted(checked.priority_steps)))
+    steps = sorted({0, *checked.priority_steps}) if checked.priority_steps else ()
+    return msgspec.structs.replace(checked, on_scheduled=hook, priority_steps=tuple(steps))
 
 
 def server_of(info: Any, options: TransportOptions) -> Server:
     """Returns the server of a ``kombu.Connection``.
 
     Its URL is ``hourwheel://[:TOKEN@]HOST[:PORT][/PREFIX]``, ``hourwheel+http://…`` or ``hourwheel+https://…``. A token
-    in the options counts more than one in the URL, and that more than one of ``HOURWHEEL_TOKEN``.
+    in the options counts more than one in the URL, and that more than one of ``HOURWHEEL_TOKEN``. Raises ``ValueError``
+    for a URL with a user, which Kombu would log.
     """
-    token = options.token or info.password or info.userid or None
+    user, token = info.userid, info.password
     if "://" in (info.hostname or ""):
         parts = urlsplit(info.hostname)
-        said = parts.password or parts.username
-        token = options.token or (unquote(said) if said else None)
+        user, token = parts.username, unquote(parts.password or "")
         host = parts.netloc.rpartition("@")[2]
         url = urlunsplit((parts.scheme, host, parts.path, "", ""))
     else:
@@ -87,4 +88,6 @@ def server_of(info: Any, options: TransportOptions) -> Server:
         prefix = (info.virtual_host or "").strip("/")
         port = info.port or (443 if secure else DEFAULT_PORT)
         url = f"{'https' if secure else 'http'}://{host}:{port}" + (f"/{prefix}" if prefix else "")
-    return Server(url, token or os.environ.get("HOURWHEEL_TOKEN") or None)
+    if user:
+        raise ValueError("the broker's URL names a user, which logs would show: write hourwheel://:TOKEN@HOST")
+    return Server(url, options.token or token or os.environ.get("HOURWHEEL_TOKEN") or None)

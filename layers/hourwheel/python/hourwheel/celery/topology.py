@@ -112,15 +112,14 @@ class Topology:
 
     def delete(self, queue: str) -> None:
         """Deletes the subject of the queue, and its groups of exchanges. Consumers of broadcast groups expire."""
+        own = {self.subject_of(queue, level) for level in self.levels()}
         for source in self.sources(queue):
             with suppress(NotFound):
-                if source.transient:
-                    continue
-                if source.group == self.options.group:
+                if source.subject in own:
                     self.api.delete_subject(source.subject)
-                else:
+                elif not source.transient:
                     self.api.delete_group(source.subject, source.group)
-        names = {self.subject_of(queue, level) for level in self.levels()} | {queue, name_of(queue)}
+        names = own | {queue, name_of(queue)}
         self.state.ensured.difference_update([key for key in self.state.ensured if not names.isdisjoint(key)])
 
     def has_exchange(self, exchange: str) -> bool:

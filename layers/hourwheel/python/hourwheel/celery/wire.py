@@ -10,10 +10,13 @@ A message of Hourwheel has the JSON object of Kombu's virtual transports as its 
 """
 
 import sys
+from base64 import b64decode
 from datetime import UTC, datetime, tzinfo
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import msgspec
 from kombu.utils.json import dumps, loads
+from msgspec import Struct
 
 from hourwheel.client.records.messages import Message
 
@@ -42,14 +45,39 @@ def encode(message: KombuMessage) -> Message:
 def decode(body: str | bytes, *, redelivered: bool) -> KombuMessage:
     """Returns a message as Kombu has it. Raises ``NotKombu``."""
     try:
-        message = loads(body)
-        properties = message["properties"]
-        properties.setdefault("delivery_info", {})["redelivered"] = redelivered
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message: KombuMessage = loads(body)
+        message["properties"].setdefault("delivery_info", {})["redelivered"] = redelivered
+        _check(message)
+    except Exception as error:  # Kombu has a decoder for each type of value, and these raise errors of any kind
         raise NotKombu(f"{type(error).__name__}: {error}") from error
     message["redelivered"] = redelivered
-    checked: KombuMessage = message
-    return checked
+    return message
+
+
+class _DeliveryInfo(Struct):
+    routing_key: str | None = None
+
+
+class _Properties(Struct):
+    delivery_info: _DeliveryInfo
+    body_encoding: Literal["base64"] | None = None
+    expiration: str | int | None = None
+
+
+class _Fields(Struct):
+    properties: _Properties
+    body: Any = None
+    headers: dict[str, Any] | None = None
+
+
+def _check(message: KombuMessage) -> None:
+    """Raises an error of any kind for fields that this transport or Kombu could not read: where they read them, nobody
+    could settle the message."""
+    fields = msgspec.convert(message, _Fields)
+    if fields.properties.expiration is not None:
+        int(fields.properties.expiration)
+    if fields.properties.body_encoding is not None and fields.body:
+        b64decode(fields.body)
 
 
 def _eta(headers: KombuMessage) -> datetime | None:
