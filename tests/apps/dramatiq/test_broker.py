@@ -14,7 +14,7 @@ import pytest
 from dramatiq import Message, QueueJoinTimeout, Worker
 from dramatiq.errors import BrokerConnectionError
 
-from hourwheel.client import Api, BadRequest, Producer
+from hourwheel.client import Api, BadRequest, Problem, Producer, Unauthorized
 from hourwheel.client import Message as Sent
 from hourwheel.dramatiq import HourwheelBroker
 from tests.integration.process import Server
@@ -247,6 +247,22 @@ def test_a_rate_holds_for_all_workers_of_a_queue(broker: HourwheelBroker, api: A
         join(broker, "slow")
     assert api.get_group(subject(broker, "slow"), "dramatiq").messages_per_second == 4
     assert times[-1] - times[0] >= 900  # four at once, four more within the next second
+
+
+def test_a_program_that_may_only_send_leaves_the_rate_to_the_workers(
+    broker: HourwheelBroker, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise Unauthorized(Problem(status=403, detail="the policy allows to send"))
+
+    for call in ("get_subject", "get_group", "put_group"):
+        monkeypatch.setattr(broker._api, call, refused)
+
+    @dramatiq.actor(queue_name="slow")
+    def note() -> None: ...
+
+    note.send()
+    assert len(api.peek(subject(broker, "slow"), 0).messages) == 1
 
 
 def test_messages_are_durable_when_send_returns(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hourwheel.celery.tap import Tap, Tapped
 from hourwheel.celery.unsettled import Unsettled
 from hourwheel.celery.wire import KombuMessage, encode
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound
+from hourwheel.client.handling import default_consumer_id
 from hourwheel.client.lease_tracker import DeliveryOutcome
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.records.messages import SendResult
@@ -231,7 +232,7 @@ class Channel(virtual.Channel):
 
     def _subscribe(self, queue: str, source: Source) -> Subscription:
         link, options = self.link, self.link.options
-        consumer = link.topology.consumer_of(queue) if source.transient else link.consumer_id()
+        consumer = link.topology.consumer_of(queue) if source.transient else default_consumer_id(link.ids)
         return Subscription(
             PrefetchOptions(
                 connect=link.connect,

@@ -2,8 +2,6 @@
 
 import functools
 import os
-import re
-import socket
 import time
 from typing import Any
 
@@ -85,11 +83,6 @@ class Transport(virtual.Transport):
         if self._producer is None:
             self._producer = producers.acquire(self._settings)
         return self._producer
-
-    def consumer_id(self) -> str:
-        """Returns a name for a consumer: ``host-process-random``."""
-        host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:60]
-        return f"{host}-{os.getpid()}-{self.ids.token().hex()[:8]}"
 
     def establish_connection(self) -> Any:
         """Asks the server for its health. Raises ``ServerUnavailable`` where none answers."""

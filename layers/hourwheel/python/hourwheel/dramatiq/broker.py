@@ -2,11 +2,10 @@
 
 import functools
 import os
-import re
-import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from dramatiq.broker import Broker
@@ -16,7 +15,8 @@ from dramatiq.middleware import Middleware
 
 from hourwheel.client.api import DEFAULT_URL, Api
 from hourwheel.client.ensure import ensure_group, ensure_subject
-from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound, ServerUnavailable
+from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound, ServerUnavailable, Unauthorized
+from hourwheel.client.handling import default_consumer_id
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.producer import Producer
 from hourwheel.client.records.messages import Message, SendResult
@@ -139,7 +139,7 @@ class HourwheelBroker(Broker):
             connect=self._connect,
             subject=subject,
             group=self._group,
-            consumer_id=self._consumer_id(),
+            consumer_id=default_consumer_id(self._ids),
             max_messages=BATCH_MESSAGES,
             wait_seconds=20.0,
             lease_seconds=self._lease_seconds,
@@ -196,10 +196,7 @@ class HourwheelBroker(Broker):
             ensure_subject(self._api, subject, retention_seconds=self._retention_seconds)
             ensure_group(self._api, subject, self._group, max_attempts=self._max_attempts)
             if queue_name in self._rates:
-                self._api.put_group(subject, self._group, messages_per_second=self._rates[queue_name])
+                with suppress(Unauthorized):  # the workers may: a program that only sends leaves the rate to them
+                    self._api.put_group(subject, self._group, messages_per_second=self._rates[queue_name])
             self._ensured.add(queue_name)
         return subject
-
-    def _consumer_id(self) -> str:
-        host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:60]
-        return f"{host}-{os.getpid()}-{self._ids.token().hex()[:8]}"
