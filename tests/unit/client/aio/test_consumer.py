@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from hourwheel.client import AsyncConsumer, AsyncProducer, Delivery, Reject, Retry, Unauthorized
+from hourwheel.client.aio import prefetcher
 from tests.unit.client.aio.conftest import LONG_SECONDS, Run, until
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
@@ -235,6 +237,25 @@ def test_a_result_whose_answer_was_lost_is_settled_once(server: FakeServer, run:
 
     run(handled(consumer(server, wait_seconds=5), handle, lambda: len(server.calls("settle")) >= 2))
     assert acked(server) == ["paid"]
+
+
+def test_a_run_ends_though_the_server_does_not_answer_its_last_settlement(
+    server: FakeServer, run: Run[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(prefetcher, "LAST_SETTLEMENTS_SECONDS", 0.05)
+    fill(server, "a")
+    go = threading.Event()
+    server.fail("settle", before=lambda: go.wait(LONG_SECONDS))
+
+    async def main() -> None:
+        takes = consumer(server, settle_linger_seconds=0.0, lease_seconds=2)
+        async with takes as messages:
+            async for _ in messages:
+                break
+        go.set()
+
+    run(main())
+    assert caplog.messages == ["stopped with 1 pulls not settled: their messages are delivered again"]
 
 
 def test_an_unknown_receipt_spoils_nothing_but_itself(server: FakeServer, run: Run[Any]) -> None:

@@ -1,6 +1,7 @@
 """Tasks that send at one time share requests; what one of them meets, the others do not feel."""
 
 import asyncio
+import inspect
 import logging
 import threading
 from typing import Any
@@ -14,9 +15,13 @@ from hourwheel.client import (
     DeliveryTimeout,
     Message,
     NotSent,
+    Problem,
+    Producer,
     SendResult,
+    ServerFault,
     Unauthorized,
 )
+from hourwheel.client.aio.shared_sends import AwaitedBatch
 from tests.unit.client.aio.conftest import LONG_SECONDS, Run, until
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
@@ -167,6 +172,38 @@ def test_a_cancel_of_what_is_under_way_says_so_and_the_others_are_stored(
 
     assert run(main()).__notes__ == ["the messages may be stored or not"]
     assert caplog.messages == ["1 message of a cancelled send stored in orders: the first has the id order-7"]
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (None, "the messages are stored"),
+        (BadRequest(Problem(status=400)), "the messages were not stored"),
+        (ServerFault(Problem(status=501)), "the messages may be stored or not"),
+        (DeliveryTimeout("out of time"), "the messages may be stored or not"),
+        (Closed("the time to close ran out"), "the messages may be stored or not"),
+    ],
+)
+def test_a_cancel_that_comes_with_the_outcome_says_what_is_known(
+    run: Run[Any], error: Exception | None, note: str
+) -> None:
+    async def main() -> str:
+        batch = AwaitedBatch("orders", [Message("paid")], 4, give_up_at=LONG_SECONDS)
+        batch.taken = True
+        if error is None:
+            batch.accept([SendResult("order-7", 0, 0)])
+        else:
+            batch.fail(error)
+        return batch.cancelled_note()
+
+    assert run(main()) == note
+
+
+def test_the_producers_take_the_same_messages() -> None:
+    for name in ("send", "send_batch"):
+        of_threads = inspect.signature(getattr(Producer, name)).parameters
+        of_tasks = inspect.signature(getattr(AsyncProducer, name)).parameters
+        assert [each for each in of_threads.values() if each.name != "on_done"] == list(of_tasks.values())
 
 
 def test_a_time_limit_of_the_caller_is_a_cancel(server: FakeServer, run: Run[Any]) -> None:

@@ -68,7 +68,6 @@ class AsyncPrefetcher:
         self._busy_pull = False
         self._drain_until = 0.0
         self._ending = False
-        self._end_at = 0.0
         self.failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -157,13 +156,19 @@ class AsyncPrefetcher:
             while self._queue:
                 self.decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
             self._ending = True
-            self._end_at = time.monotonic() + LAST_SETTLEMENTS_SECONDS
             self._due.set()
-            await asyncio.wait([settler])
+            await asyncio.wait([settler], timeout=LAST_SETTLEMENTS_SECONDS)
+            self._report_unsettled()
         finally:
             await _ended(*self._tasks)
             await self._pulls.close()
             await self._settles.close()
+
+    def _report_unsettled(self) -> None:
+        if self._leases.unconfirmed:
+            _log.error(
+                "stopped with %d pulls not settled: their messages are delivered again", self._leases.unconfirmed
+            )
 
     def _take(self) -> Delivery | None:
         delivery = self._local.take()
@@ -283,12 +288,7 @@ class AsyncPrefetcher:
         while True:
             self._due.clear()
             now = time.monotonic()
-            if self._ending and (not self._leases.unconfirmed or now >= self._end_at):
-                if self._leases.unconfirmed:
-                    _log.error(
-                        "stopped with %d pulls not settled: their messages are delivered again",
-                        self._leases.unconfirmed,
-                    )
+            if self._ending and not self._leases.unconfirmed:
                 return None
             settlements = self._leases.due(now, ending=self._ending)
             if settlements:

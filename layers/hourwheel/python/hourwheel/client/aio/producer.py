@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -110,7 +110,7 @@ class AsyncProducer:
 
     async def send(
         self,
-        body: str | bytes,
+        body: str | bytes | Any,
         *,
         subject: str | None = None,
         key: str | None = None,
@@ -121,7 +121,8 @@ class AsyncProducer:
         deliver_at: Moment | None = None,
         queue: int | None = None,
     ) -> SendResult:
-        """Sends a message, and returns its result once the message is durable. See ``Message`` for the limits.
+        """Sends a message, and returns its result once the message is durable. ``Message`` says what a body may
+        be, and names the limits.
 
         To send several at once, call it from several tasks (of a ``TaskGroup``), or call ``send_batch``.
 
@@ -144,7 +145,7 @@ class AsyncProducer:
         return (await self._send([message], subject))[0]
 
     async def send_batch(
-        self, messages: Iterable[Message | str | bytes], *, subject: str | None = None
+        self, messages: Iterable[Message | str | bytes | Any], *, subject: str | None = None
     ) -> list[SendResult]:
         """Sends a batch of up to 1,000 messages, and returns their results once all of them are durable.
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from hourwheel.client.aio.api import AsyncApi
-from hourwheel.client.errors import DeliveryTimeout
+from hourwheel.client.errors import AnswerError, DeliveryTimeout, ServerFault
 from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.ports import Ids
@@ -57,9 +57,13 @@ class AwaitedBatch:
 
     def cancelled_note(self) -> str:
         """Says what became of the batch whose task was cancelled."""
-        if self.future.cancelled():
-            return "the messages may be stored or not" if self.taken else "the messages were not sent"
-        return "the messages were not stored" if self.future.exception() else "the messages are stored"
+        if not self.future.cancelled():
+            error = self.future.exception()
+            if error is None:
+                return "the messages are stored"
+            if isinstance(error, AnswerError) and not isinstance(error, ServerFault):
+                return "the messages were not stored"
+        return "the messages may be stored or not" if self.taken else "the messages were not sent"
 
 
 class _Subject:
