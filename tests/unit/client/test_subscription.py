@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from hourwheel.client.subscription import PACE_SECONDS, Pace
+from hourwheel.client import Api
+from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.client.subscription import PACE_SECONDS, Pace, Subscription
+from tests.unit.client.fake import FakeServer
+from tests.unit.client.ids import StillIds
+from tests.unit.client.test_consumer import fill
 
 
 def settle(pace: Pace, count: int, now: float) -> None:
@@ -31,3 +38,25 @@ def test_the_busier_of_two_tenths_counts() -> None:
     assert pace.recent(100.15) == 7
     settle(pace, 9, 100.25)
     assert pace.recent(100.25) == 9
+
+
+def test_a_subscription_that_was_refused_before_it_started_gives_back_what_it_pulled_ahead(server: FakeServer) -> None:
+    fill(server, "paid")
+    options = PrefetchOptions(
+        connect=functools.partial(Api, server.url),
+        subject="orders",
+        group="billing",
+        consumer_id="host-1",
+        max_messages=10,
+        wait_seconds=0,
+        lease_seconds=30,
+        settle_linger_seconds=0.0,
+        low_water=10,
+        ids=StillIds(),
+    )
+    subscription = Subscription(options, room=lambda: 10, limit=lambda: 10, on_ready=lambda: None)
+    subscription.pull_ahead()
+    subscription.close()
+    with Api(server.url) as api:
+        ((again,),) = [pull.messages for pull in api.pull("orders", "billing", "host-2").pulls]
+    assert (again.body, again.attempt) == ("paid", 1)

@@ -10,7 +10,6 @@ Kombu declares what it uses before each use, so nothing of this is stored. There
 """
 
 import re
-import threading
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -77,17 +76,9 @@ class BrokerState(virtual.BrokerState):
         return re.compile("|".join(patterns))
 
 
-_lock = threading.Lock()
 _states: dict[tuple[str, str], BrokerState] = {}
 
 
 def state_of(url: str, prefix: str) -> BrokerState:
     """Returns the state that all connections of this process to one server share."""
-    with _lock:
-        return _states.setdefault((url, prefix), BrokerState())
-
-
-def forget(url: str, prefix: str) -> None:
-    """Forgets what was declared: what follows declares it anew."""
-    with _lock:
-        _states.pop((url, prefix), None)
+    return _states.setdefault((url, prefix), BrokerState())  # atomic, and so without a lock that a fork could copy held

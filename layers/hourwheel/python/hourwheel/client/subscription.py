@@ -138,6 +138,8 @@ class Subscription(Prefetcher):
         self.halt()
         for delivery in release:
             self._decide(delivery, DeliveryOutcome.RELEASE)
+        if self._settler.ident is None:  # the server refused the first pull, before the threads were started
+            self.start_settling()
         self.finish()
 
     def fail(self, error: BaseException) -> None:
