@@ -68,6 +68,7 @@ def test_a_connection_that_is_to_end_or_holds_too_much_is_not_used_again(answer:
         b"HTTP/1.1 two hundred\r\n\r\n",
         PLAIN.replace(b"Length: 5", b"Length: -5"),
         PLAIN.replace(b"Length: 5", b"Length: \xb2"),
+        PLAIN.replace(b"Length: 5", b"Length: " + b"5" * 5_000),
         CHUNKED.replace(b"3\r\n", b"-3\r\n", 1),
         CHUNKED.replace(b"3\r\n", b"x\r\n", 1),
         CHUNKED.replace(b"chunked", b"gzip"),

@@ -1,6 +1,7 @@
 """Handlers and loops in tasks: what they return from is acknowledged, what is cancelled is released."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
@@ -133,6 +134,32 @@ def test_the_messages_of_a_cancelled_run_are_released_with_the_same_attempt(serv
     run(main())
     assert acked(server) == ["done"]
     assert {(each["body"], each["attempt"]) for each in group(server).retries} == {("handled", 1), ("waiting", 1)}
+
+
+def test_a_cancelled_run_hands_out_nothing_more_though_a_handler_goes_on(server: FakeServer, run: Run[Any]) -> None:
+    fill(server, "a", "b")
+    seen: list[Any] = []
+
+    async def main() -> None:
+        takes = consumer(server)
+
+        @takes.handler
+        async def handle(message: Delivery) -> None:
+            seen.append(message.body)
+            if len(seen) > 1:
+                takes.stop()
+                return
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(LONG_SECONDS)
+
+        running = asyncio.ensure_future(takes.run())
+        await until(lambda: seen)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    run(main())
+    assert seen == acked(server) == ["a"]
 
 
 def test_a_handler_whose_own_task_was_cancelled_has_failed(server: FakeServer, run: Run[Any]) -> None:

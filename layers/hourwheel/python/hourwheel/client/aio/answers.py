@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from hourwheel.client.endpoint import Reply
 
 _HEAD_BYTES = 64 << 10  # the limit of http.client for one line; proxies allow less for all of them
+_LENGTH_DIGITS = 18  # ``int`` refuses thousands of digits with an error of its own
 _NO_BODY = frozenset({204, 304})
 
 
@@ -77,7 +78,7 @@ class AnswerParser:
             self._chunks = _Chunks()
         elif "content-length" in fields:
             length = fields["content-length"]
-            if not (length.isascii() and length.isdecimal()):
+            if not (length.isascii() and length.isdecimal() and len(length) <= _LENGTH_DIGITS):
                 raise http.client.HTTPException(f"the answer has the length {length[:100]!r}")
             self._length = int(length)
         else:

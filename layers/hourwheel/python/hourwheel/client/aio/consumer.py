@@ -205,15 +205,19 @@ class AsyncConsumer:
             raise RuntimeError("decorate a coroutine function with @consumer.handler first")
         self._begin()
         try:
-            if self._inline:
+            if (
+                self._inline
+            ):  # not stopped at the end: the test runs the handler again, as a server would go on delivering
                 await self._work()
             else:
                 async with asyncio.TaskGroup() as workers:
-                    for _ in range(self._concurrency):
-                        workers.create_task(self._work())
+                    try:
+                        await asyncio.wait([workers.create_task(self._work()) for _ in range(self._concurrency)])
+                    finally:
+                        self._prefetcher.stop(
+                            drain_seconds=0
+                        )  # a handler that suppresses its cancellation gets no more
         finally:
-            if not self._inline:  # else the test runs the handler again, as a server would go on delivering
-                self._prefetcher.stop(drain_seconds=0)
             await self._prefetcher.finish()
         if self._prefetcher.failure is not None:
             raise self._prefetcher.failure
