@@ -54,18 +54,18 @@ def decode(body: str | bytes, *, redelivered: bool) -> KombuMessage:
     return message
 
 
-class _DeliveryInfo(Struct):
+class _Route(Struct):
     routing_key: str | None = None
 
 
-class _Properties(Struct):
-    delivery_info: _DeliveryInfo
+class _DeliveryFields(Struct):
+    delivery_info: _Route
     body_encoding: Literal["base64"] | None = None
     expiration: str | int | None = None
 
 
-class _Fields(Struct):
-    properties: _Properties
+class _MessageFields(Struct):
+    properties: _DeliveryFields
     body: Any = None
     headers: dict[str, Any] | None = None
 
@@ -73,7 +73,7 @@ class _Fields(Struct):
 def _check(message: KombuMessage) -> None:
     """Raises an error of any kind for fields that this transport or Kombu could not read: where they read them, nobody
     could settle the message."""
-    fields = msgspec.convert(message, _Fields)
+    fields = msgspec.convert(message, _MessageFields)
     if fields.properties.expiration is not None:
         int(fields.properties.expiration)
     if fields.properties.body_encoding is not None and fields.body:

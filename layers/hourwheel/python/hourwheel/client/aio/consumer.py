@@ -205,18 +205,14 @@ class AsyncConsumer:
             raise RuntimeError("decorate a coroutine function with @consumer.handler first")
         self._begin()
         try:
-            if (
-                self._inline
-            ):  # not stopped at the end: the test runs the handler again, as a server would go on delivering
+            if self._inline:  # the test runs the handler again, as a server would go on delivering: nothing stops
                 await self._work()
             else:
                 async with asyncio.TaskGroup() as workers:
                     try:
                         await asyncio.wait([workers.create_task(self._work()) for _ in range(self._concurrency)])
-                    finally:
-                        self._prefetcher.stop(
-                            drain_seconds=0
-                        )  # a handler that suppresses its cancellation gets no more
+                    finally:  # also at a cancellation, which a handler may suppress: it gets no more messages
+                        self._prefetcher.stop(drain_seconds=0)
         finally:
             await self._prefetcher.finish()
         if self._prefetcher.failure is not None:
