@@ -178,8 +178,8 @@ class Consumer:
 
         Raises:
             TypeError: no body can be decoded as the annotation says, the function is asynchronous or a generator
-                function, or there is an idempotency store: what is written for one message of a list cannot be rolled back alone, so only a
-                handler of one message takes a store.
+                function, or there is an idempotency store: what is written for one message of a list cannot be rolled
+                back alone, so only a handler of one message takes a store.
 
         Example:
             >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
