@@ -30,16 +30,16 @@ def interrupts() -> Iterator[None]:
 def interrupt_again_and_again(call: Callable[[], object], other: Callable[[], object]) -> None:
     """Interrupts ``call`` at moments of chance; after each, ``other`` has to end in another thread."""
     for _ in range(INTERRUPTS):
-        signal.setitimer(signal.ITIMER_REAL, AFTER_SECONDS)
         with pytest.raises(KeyboardInterrupt):
-            for_ever(call)
+            call_until_interrupted(call)
         thread = threading.Thread(target=other, daemon=True)
         thread.start()
         thread.join(FAR_SECONDS)
         assert not thread.is_alive()
 
 
-def for_ever(call: Callable[[], object]) -> None:
+def call_until_interrupted(call: Callable[[], object]) -> None:
+    signal.setitimer(signal.ITIMER_REAL, AFTER_SECONDS)
     while True:
         call()
 
