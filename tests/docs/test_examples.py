@@ -21,7 +21,15 @@ GUIDE = ROOT / "docs/client.md"
 
 @contextmanager
 def running(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell that runs the tests in the background ignores SIGINT, and so would the process.
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert process.stdout is not None
     try:
         yield process, process.stdout

@@ -348,7 +348,7 @@ class SimulatedStore(Connection):
         # A late effect belongs to the verb that requested it.
         if key.table is Table.SCHEDULE:
             self._show(key.partition, [key.sort])
-        if key.table is not Table.PULL:
+        if key.table is not Table.PULL or not key.sort.isdigit():
             return self.call("put", key, lambda: self.state.put(self.process.verb, key, record, expect))
         with self._noting(key):
             return self.call("put", key, lambda: self.state.put(self.process.verb, key, record, expect))
