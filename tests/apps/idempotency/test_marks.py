@@ -158,3 +158,19 @@ def test_a_consumer_whose_mark_ended_does_not_end_the_mark_of_another(
         slow.end("a/b/1", done=False)
         other.end("a/b/1", done=True)
         assert not slow.begin("a/b/1")
+
+
+class Repeating(redis.Redis):
+    """Loses the answer to each command that marks a message, and sends the command again."""
+
+    def set(self, *values: Any, **options: Any) -> Any:
+        super().set(*values, **options)
+        return super().set(*values, **options)
+
+
+def test_a_mark_whose_answer_was_lost_is_known_as_ones_own(redis_socket: str) -> None:
+    with Repeating(unix_socket_path=redis_socket) as client:
+        store = RedisStore(client, lease=MARK)
+        assert store.begin("a/b/1")
+        store.end("a/b/1", done=True)
+        assert not store.begin("a/b/1")

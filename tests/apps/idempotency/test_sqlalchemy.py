@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, func, insert, select
+from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.schema import CreateTable
 
 from hourwheel.client import DeadSelection, Delivery, Reject
 from hourwheel.idempotency import SqlAlchemyStore
@@ -179,3 +181,8 @@ def test_a_missing_table_is_named_and_the_message_is_retried(engine: Engine, que
     create_table(engine)
     queue.advance(seconds=5)
     assert bills(engine) == [7]
+
+
+def test_ids_that_differ_in_case_are_two_messages_on_mysql_too() -> None:
+    made = str(CreateTable(table(MetaData())).compile(dialect=mysql.dialect()))
+    assert "identity VARCHAR(302) COLLATE utf8mb4_bin NOT NULL" in made

@@ -255,3 +255,16 @@ def test_the_queue_writes_nothing_to_the_output_of_a_test(queue: Queue, capfd: p
     queue.producer("orders").send("paid")
     queue.run()
     assert capfd.readouterr().out == ""
+
+
+def test_a_repeated_batch_counts_as_sent_once(queue: Queue) -> None:
+    for _ in range(2):
+        queue.api.produce("orders", [Message("paid"), Message("later", delay="1h")], idempotency_key="order-7")
+    assert [message.body for message in queue.sent("orders")] == ["paid", "later"]
+
+
+def test_messages_that_were_handed_over_long_ago_are_not_scheduled(queue: Queue) -> None:
+    queue.producer("orders").send("sent", delay="1h")
+    queue.producer("orders").send("waits", delay="30d")
+    queue.advance(days=5)
+    assert [message.body for message in queue.scheduled("orders")] == ["waits"]

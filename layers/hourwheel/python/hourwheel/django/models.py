@@ -1,4 +1,4 @@
-"""The tables of the app. ``hourwheel.outbox.schema`` draws those of the outbox."""
+"""The tables of the app. ``hourwheel.outbox.shards`` draws those of the outbox."""
 
 from django.db import models
 

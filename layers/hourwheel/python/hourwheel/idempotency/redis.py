@@ -53,6 +53,9 @@ class _Marks:
                 self._tokens[identity] = token
                 return True
             mark = yield self._client.get(key)
+            if mark in (token, token.encode()):  # the answer was lost, and the client has sent the command again
+                self._tokens[identity] = token
+                return True
             if mark in (_DONE, _DONE.encode()):
                 return False
             left_ms = yield self._client.pttl(key)

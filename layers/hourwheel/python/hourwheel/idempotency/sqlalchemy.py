@@ -22,6 +22,11 @@ _log = logging.getLogger("hourwheel.consumer")
 
 _NAME = "hourwheel_processed"
 
+# MySQL takes "order-A" and "order-a" for one by default: the second message would count as handled.
+_identity = String(IDENTITY_CHARACTERS).with_variant(
+    String(IDENTITY_CHARACTERS, collation="utf8mb4_bin"), "mysql", "mariadb"
+)
+
 
 def table(metadata: MetaData) -> Table:
     """Adds the table to a ``MetaData``, and returns it: Alembic's ``--autogenerate`` then writes the migration, and
@@ -37,7 +42,7 @@ def table(metadata: MetaData) -> Table:
     return Table(
         _NAME,
         metadata,
-        Column("identity", String(IDENTITY_CHARACTERS), primary_key=True),
+        Column("identity", _identity, primary_key=True),
         Column("expires_ms", BigInteger, nullable=False, index=True),
     )
 

@@ -10,7 +10,16 @@ from typing import Any, Self
 
 import msgspec
 
-from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, DeadLetter, Producer
+from hourwheel.client import (
+    Api,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    DeadLetter,
+    NotFound,
+    Producer,
+    ScheduledMessage,
+)
 from hourwheel.client.encoding import encoded_body
 from hourwheel.client.in_process import register, unregister
 from hourwheel.client.producer import open_producers
@@ -19,6 +28,7 @@ from hourwheel.testing.server import Accepted, MemoryServer, Steps
 from hourwheel.testing.steps import StepRunner, awaited
 
 _NUMBERS = count(1)
+_WAITING = {"waiting", "moved"}
 _log = logging.getLogger("hourwheel.consumer")
 
 
@@ -343,10 +353,16 @@ class Queue:
         waiting = [
             msgspec.structs.replace(_sent(each), due_at=scheduled.deliver_at)
             for each in self._accepted(subject)
-            if each.result.scheduled_id is not None
-            and (scheduled := self._api.get_scheduled(each.result.scheduled_id)).state in ("waiting", "moved")
+            if (scheduled := self._found(each.result.scheduled_id)) is not None and scheduled.state in _WAITING
         ]
         return sorted(waiting, key=lambda message: message.due_at or message.sent_at)
+
+    def _found(self, scheduled_id: str | None) -> ScheduledMessage | None:
+        """Returns a delayed message; None for one whose bucket was over for a day, and was removed."""
+        try:
+            return None if scheduled_id is None else self._api.get_scheduled(scheduled_id)
+        except NotFound:
+            return None
 
     def dead(self, subject: str, group: str) -> list[DeadLetter]:
         """Returns the dead letters of a group.

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 from aws_lambda_powertools import Logger
 from greenlet import getcurrent, greenlet
 
@@ -78,6 +79,7 @@ class RecordingCell(Cell):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.accepted: list[Accepted] = []
+        self._answers: set[tuple[object, ...]] = set()
 
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
         pulled = super().pull(subject, group, request, pushing=pushing)
@@ -117,10 +119,11 @@ class RecordingCell(Cell):
     def _record(self, subjects: list[str], messages: Sequence[NewMessage], stored: StoredBatch) -> None:
         now_ms = self.context.clock.now_ms()
         results = self.send_results(stored)
-        self.accepted += [
-            Accepted(subject, message, result, now_ms)
-            for subject, message, result in zip(subjects, messages, results, strict=True)
-        ]
+        for subject, message, result in zip(subjects, messages, results, strict=True):
+            answer = (subject, *msgspec.structs.astuple(result))
+            if answer not in self._answers:  # a repeated batch gets its first answer
+                self._answers.add(answer)
+                self.accepted.append(Accepted(subject, message, result, now_ms))
 
 
 class MemoryServer:
