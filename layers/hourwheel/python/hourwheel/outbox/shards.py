@@ -134,6 +134,11 @@ class Shards:
         if self.connection.change(sql, now_ms + self.lease_ms, shard, self.token) == 0:
             raise LeaseLost
 
+    def release(self, shard: int) -> None:
+        """Ends the lease. The batch that the shard names stays: the next worker sends it under the same number."""
+        sql = "UPDATE hourwheel_outbox_shard SET lease_until_ms = 0, token = '' WHERE shard = ? AND token = ?"
+        self.connection.change(sql, shard, self.token)
+
     def remove_sent(self, now_ms: int) -> None:
         """Removes the rows that were sent and have been kept long enough."""
         sql = "DELETE FROM hourwheel_outbox WHERE state = ? AND settled_ms <= ?"

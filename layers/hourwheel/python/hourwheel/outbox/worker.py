@@ -114,6 +114,10 @@ class Worker:
                 batch = self.shards.finish(batch, outcome, self.clock.now_ms(), following)
                 for row, reason in outcome.refused:
                     logger.error("row %d of the outbox is set aside: %s", row, reason)
+        except (Stopping, ServerUnreachable):
+            if batch is not None:
+                self.shards.release(batch.shard)  # else the next relay would wait for the end of the lease
+            raise
         except LeaseLost:
             logger.warning("another relay has taken over a shard of the outbox: this one was paused or out of reach")
         return settled
@@ -161,6 +165,8 @@ class Worker:
                 self.queue.produce(
                     subject, messages, idempotency_key=batch.sender, sequence=batch.sequence, retry_seconds=0
                 )
+                if attempt:
+                    logger.info("the server takes rows of the outbox again")
                 return
             except AnswerError as error:
                 if _is_certain(error, self._in_flight(open_ms), tried=open_ms is not None):
