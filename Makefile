@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 NEWEST := .venv-newest
 GENERATOR := .venv-generator
+UPSTREAM := build/sources
 RUN := $(VENV)/bin/python
 SEEDS ?= 0:20000
 N ?= 100000
@@ -24,7 +25,7 @@ demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 
 # The parts run to their end, four at a time, as each often waits for its servers; all that they need is installed
 # before. Each can be run alone. The longest parts begin first.
-test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready node_modules/.package-lock.json
+test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
 	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-judging test-simulation test-unit test-cloud test-pipeline test-apps test-site
 
 test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
@@ -46,8 +47,9 @@ test-judging: $(VENV)/pipeline-ready
 test-cloud: $(if $(MADE),,layers pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
 	@$(call quietly,$(addprefix tests/,$(CLOUD)))
 
-# The integrations with their real servers, which come as wheels: PostgreSQL, Redis.
-test-apps: $(VENV)/apps-ready $(GENERATOR)/ready node_modules/.package-lock.json
+# The integrations with their real servers, which come as wheels: PostgreSQL, Redis. Also runs the tests that Kombu,
+# Celery and Dramatiq have in their source packages.
+test-apps: $(VENV)/apps-ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
 	@$(call quietly,tests/apps)
 
 test-site: docs
@@ -168,6 +170,11 @@ $(VENV)/peers-ready: $(VENV)/ready requirements/peers.lock
 # The frameworks, databases and servers of the integrations.
 $(VENV)/apps-ready: $(VENV)/ready requirements/apps.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/apps.lock
+	@touch $@
+
+# The tests of Kombu, Celery and Dramatiq, from their source packages, of which nothing is installed.
+$(UPSTREAM)/ready: $(VENV)/apps-ready requirements/sources.lock
+	$(RUN) -m tests.apps.upstream.sources
 	@touch $@
 
 # The reference imports what it describes, the pipeline and the integrations too.
