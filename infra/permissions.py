@@ -25,7 +25,8 @@ TABLE_ACTIONS: Verbs = {
         "consume": ("GetItem", "PutItem"),
         # A refused condition returns the record. GetItem: before it creates a subject that may have been deleted.
         "keys": ("GetItem", "PutItem"),
-        "schedule": ("PutItem",),
+        # GetItem: a numbered batch that is repeated after its idempotency key would have ended may have been stored.
+        "schedule": ("GetItem", "PutItem"),
     },
     "pull": {
         # As for produce: a pull creates subject and group as well.
