@@ -115,17 +115,7 @@ class Runtime:
             timers=self._wheels,
             wheel_wakeups=self._wheels,
             pushes=self._pushes,
-            settings=Settings(
-                inline_bytes=INLINE_BYTES,
-                noise_bytes=_NOISE_BYTES,
-                tick_ms=_TICK_MS,
-                bucket_minutes=options.bucket_minutes,
-                retry=RetryPolicy(first_seconds=options.retry_seconds),
-                archive=options.archive_seconds > 0,
-                auto_create=options.auto_create,
-                max_subjects=options.max_subjects,
-                max_groups=options.max_groups,
-            ),
+            settings=_settings(options),
         )
         if unfinished(context):
             self._closing.close()
@@ -259,3 +249,17 @@ class Runtime:
         if self._cells is not None:
             for cell in self._cells.names():
                 drop_expired_batches(self._cells.storage(cell).blobs, before_ms)
+
+
+def _settings(options: ServeOptions) -> Settings:
+    return Settings(
+        inline_bytes=INLINE_BYTES,
+        noise_bytes=_NOISE_BYTES,
+        tick_ms=_TICK_MS,
+        bucket_minutes=options.bucket_minutes,
+        retry=RetryPolicy(first_seconds=options.retry_seconds),
+        archive=options.archive_seconds > 0,
+        auto_create=options.auto_create,
+        max_subjects=options.max_subjects,
+        max_groups=options.max_groups,
+    )
