@@ -357,9 +357,23 @@ def test_stop_settles_though_the_server_stumbles(server: FakeServer) -> None:
     assert len(server.calls("settle")) == 3
 
 
-def test_a_pull_that_waits_is_cut_when_the_drain_is_over(server: FakeServer) -> None:
-    with Running(consumer(server, wait_seconds=20, drain_seconds=0.01), lambda message: None):
+def test_a_stop_without_a_message_cuts_the_pull_that_waits_at_once(server: FakeServer) -> None:
+    idle = consumer(server, wait_seconds=20, drain_seconds=LONG_SECONDS, concurrency=3)
+    with Running(idle, lambda message: None):
         server.wait_until(lambda broker: broker.waiting_pulls == 1)
+    assert server.broker.waiting_pulls == 1
+    fill(server, "a")  # lets the pull at the server end
+
+
+def test_a_loop_without_a_message_cuts_the_pull_that_waits_when_it_is_stopped(server: FakeServer) -> None:
+    with consumer(server, wait_seconds=20, drain_seconds=LONG_SECONDS) as messages:
+        stopping = threading.Thread(
+            target=lambda: (server.wait_until(lambda broker: broker.waiting_pulls == 1), messages.stop())
+        )
+        stopping.start()
+        assert list(messages) == []
+    stopping.join()
+    assert server.broker.waiting_pulls == 1
     fill(server, "a")  # lets the pull at the server end
 
 

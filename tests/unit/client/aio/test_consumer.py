@@ -243,6 +243,16 @@ def test_stop_ends_the_loop_and_releases_what_was_not_handed_out(server: FakeSer
     assert {each["attempt"] for each in group(server).retries} == {1}
 
 
+def test_a_stop_without_a_message_cuts_the_pull_that_waits_at_once(server: FakeServer, run: Run[Any]) -> None:
+    async def handle(message: Delivery) -> None:
+        pass
+
+    idle = consumer(server, wait_seconds=20, drain_seconds=LONG_SECONDS, concurrency=3)
+    run(handled(idle, handle, lambda: server.broker.waiting_pulls))
+    assert server.broker.waiting_pulls == 1
+    fill(server, "a")  # lets the pull at the server end
+
+
 def test_a_slow_handler_keeps_its_lease(server: FakeServer, run: Run[Any]) -> None:
     fill(server, "slow")
 

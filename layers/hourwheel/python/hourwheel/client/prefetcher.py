@@ -33,7 +33,7 @@ LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that
 
 # A pull waits at the server for long only while the consumer has no message. Else a stop would release messages while
 # the pull still waits, and the pull would lease them again for nobody. With messages in hand the pull is therefore
-# short, and the stop lets it end first.
+# short, and the stop lets it end first. The stop cuts a pull that began without a message at once.
 BUSY_WAIT_SECONDS = 1.0
 BUSY_END_SECONDS = 3.0
 
@@ -111,7 +111,8 @@ class Prefetcher:
                 delivery = self._take()
                 if delivery is not None:
                     return delivery
-                if self._stopping and not self._pulling and not self._queue:
+                # A pull that began without a message in hand may wait long: ``finish`` cuts it.
+                if self._stopping and not self._queue and not (self._pulling and self._busy_pull):
                     return None
                 self._ready.wait(left_seconds)
 

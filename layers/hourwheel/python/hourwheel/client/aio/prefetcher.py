@@ -91,7 +91,8 @@ class AsyncPrefetcher:
             delivery = self._take()
             if delivery is not None:
                 return delivery
-            if left_seconds is not None and not self._pulling and not self._queue:
+            # A pull that began without a message in hand may wait long: ``finish`` cuts it.
+            if left_seconds is not None and not self._queue and not (self._pulling and self._busy_pull):
                 return None
             await self._message_within(left_seconds)
 
