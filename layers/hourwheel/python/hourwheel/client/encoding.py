@@ -4,13 +4,43 @@ from typing import Any, get_args
 
 import msgspec
 
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+_PARENTS = (dict, list, tuple)
+_SETS = (set, frozenset)
 
-def encoded_body(body: Any) -> Any:
-    """Returns the JSON of a pydantic model, a msgspec struct, a dataclass, a dictionary or a list; anything else as it
-    is."""
-    if isinstance(body, dict | list | msgspec.Struct) or is_pydantic(type(body)) or is_dataclass(type(body)):
+
+def encoded_body(body: Any) -> str | bytes:
+    """Returns the JSON of a pydantic model, a msgspec struct, a dataclass, a dictionary or a list; text and bytes as
+    they are. Raises ``TypeError`` for anything else: ``bytes(5)`` would be five zeros."""
+    if isinstance(body, dict | list):
+        encoded = _encode(body).decode()
+        _check_no_sets(body)
+        return encoded
+    if isinstance(body, msgspec.Struct) or is_pydantic(type(body)) or is_dataclass(type(body)):
         return _encode(body).decode()
-    return body
+    if isinstance(body, str | bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(
+        "a body is text, bytes, a dict, a list, a dataclass, a TypedDict, a pydantic model or a msgspec struct, not "
+        + title_of(type(body))
+    )
+
+
+def _check_no_sets(body: Any) -> None:
+    """Raises ``TypeError`` for a set in dictionaries, lists and tuples: msgspec would write a list. A set in a field of
+    an object is a list in its JSON, and becomes a set again in a handler that takes the object."""
+    parents = [body]
+    for parent in parents:  # which grows meanwhile
+        for value in parent.values() if isinstance(parent, dict) else parent:
+            kind = value.__class__
+            if kind in _LEAVES:
+                continue
+            if isinstance(value, _PARENTS):
+                parents.append(value)
+            elif isinstance(value, _SETS):
+                raise _no_form(kind)
 
 
 def _encode(body: Any) -> bytes:
@@ -24,7 +54,11 @@ def _plain(value: Any) -> Any:
     """Returns a value within a body that msgspec does not know as values that it knows."""
     if is_pydantic(type(value)):
         return type(value).__pydantic_serializer__.to_python(value, mode="json", by_alias=True)
-    raise TypeError(f"a body cannot contain {title_of(type(value))}: JSON has no form for it")
+    raise _no_form(type(value))
+
+
+def _no_form(kind: type) -> TypeError:
+    return TypeError(f"a body cannot contain {title_of(kind)}: JSON has no form for it")
 
 
 def is_pydantic(kind: Any) -> bool:

@@ -20,7 +20,7 @@ from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.in_process import server_at
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
-from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.client.records.messages import Message, SendResult, as_messages
 from hourwheel.client.shared_sends import SharedSends
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes, message_bytes
@@ -168,7 +168,7 @@ class Producer:
 
         Raises:
             ValueError: no subject is named, or ``delay`` or ``deliver_at`` is not valid.
-            TypeError: the body contains a value that JSON has no form for.
+            TypeError: the body is of another type, or contains a value that JSON has no form for.
             DeliveryTimeout: the producer was at its bound for ``delivery_timeout_seconds``.
             Closed: the producer was closed.
 
@@ -208,7 +208,8 @@ class Producer:
             DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
             Closed: the producer was closed.
             ValueError: no subject is named.
-            TypeError: a body contains a value that JSON has no form for.
+            TypeError: a body is of another type, or contains a value that JSON has no form for; or the batch is no
+                list.
 
         Example:
             >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
@@ -216,7 +217,7 @@ class Producer:
             >>> [each.offset for each in results]
             [1, 2]
         """
-        batch = [message if isinstance(message, Message) else Message(message) for message in messages]
+        batch = as_messages(messages)
         if self._closed:
             raise Closed("the producer was closed")
         size_bytes = self._batch_bytes  # alone

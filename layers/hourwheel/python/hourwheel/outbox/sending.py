@@ -51,8 +51,8 @@ def send(
     Raises:
         ValueError: the message is over a limit, or one of its fields is not valid. Nothing was written.
         OutboxMissing: the database has no outbox, or one of another version.
-        TypeError: the body contains a value that JSON has no form for, or ``session`` is none of these; for an
-            asynchronous one use ``send_async``.
+        TypeError: the body is of another type, or contains a value that JSON has no form for, or ``session`` is none
+            of these; for an asynchronous one use ``send_async``.
 
     Example:
         >>> connection = sqlite3.connect("shop.db")
@@ -112,13 +112,8 @@ def _checked(message: Message, subject: str, now_ms: int) -> NewMessage:
 def _on_the_wire(message: Message) -> NewMessage:
     """Returns the message as the server reads it. Raises ``ValueError`` for a field that the server would refuse."""
     fields = {name: getattr(message, name) for name in message.__struct_fields__ if getattr(message, name) is not None}
-    body = fields.pop("body", None)
-    if not isinstance(body, str | bytes):
-        raise ValueError(f"the body must be text or bytes, got {type(body).__name__}")
-    if isinstance(body, bytes):
-        fields["body_base64"] = body
-    else:
-        fields["body"] = body
+    if isinstance(message.body, bytes):
+        fields["body_base64"] = fields.pop("body")
     tags = fields.get("tags")
     if tags is not None and not isinstance(tags, str):
         fields["tags"] = list(tags)

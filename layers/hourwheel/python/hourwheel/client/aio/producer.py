@@ -15,7 +15,7 @@ from hourwheel.client.aio.shared_sends import AsyncSharedSends, AwaitedBatch
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
-from hourwheel.client.records.messages import AddressedMessage, Message, SendResult
+from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes
 from hourwheel.ports import Ids
@@ -131,6 +131,7 @@ class AsyncProducer:
             DeliveryTimeout: the message was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
             Closed: the producer was closed.
             ValueError: no subject is named, or ``delay`` or ``deliver_at`` is not valid.
+            TypeError: the body is of another type, or contains a value that JSON has no form for.
 
         Example:
             >>> async def main():
@@ -156,6 +157,8 @@ class AsyncProducer:
             DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
             Closed: the producer was closed.
             ValueError: no subject is named.
+            TypeError: a body is of another type, or contains a value that JSON has no form for; or the batch is no
+                list.
 
         Example:
             >>> async def main():
@@ -164,7 +167,7 @@ class AsyncProducer:
             >>> asyncio.run(main())
             [1, 2]
         """
-        batch = [message if isinstance(message, Message) else Message(message) for message in messages]
+        batch = as_messages(messages)
         return await self._send(batch, subject)
 
     async def flush(self, timeout_seconds: float | None = None) -> bool:

@@ -1,6 +1,6 @@
 """Defines messages and pulls, as the API takes and answers them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +25,7 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
 
     Raises:
         ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
-        TypeError: the body contains a value that JSON has no form for.
+        TypeError: the body is of another type, or contains a value that JSON has no form for.
 
     Example:
         >>> Message("paid", key="customer-42", tags=["eu"], headers={"trace": "abc"}).key
@@ -158,6 +158,17 @@ class Pulled(Struct, frozen=True, kw_only=True):
     limited_by: str | None = None
 
 
+def as_messages(batch: Iterable[Message | str | bytes | Any]) -> list[Message]:
+    """Returns the messages of a batch, whose bodies may stand alone. Raises ``TypeError`` for a single body: text would
+    be sent letter by letter."""
+    if not isinstance(batch, list) and (
+        isinstance(batch, str | bytes | bytearray | memoryview | dict) or not isinstance(batch, Iterable)
+    ):
+        name = type(batch).__name__
+        raise TypeError(f"a batch is a list of messages or bodies, not {name}: put a single one into a list")
+    return [message if isinstance(message, Message) else Message(message) for message in batch]
+
+
 class ProduceBody(Struct, omit_defaults=True):
     messages: Sequence[Message | NewMessage]
     idempotency_key: str | None = None
@@ -172,4 +183,4 @@ def on_the_wire(message: Message) -> Message | NewMessage:
     if fields["tags"] is not None:
         fields["tags"] = list(fields["tags"])
     form = AddressedWireMessage if isinstance(message, AddressedMessage) else NewMessage
-    return form(body_base64=bytes(message.body), **fields)
+    return form(body_base64=message.body, **fields)
