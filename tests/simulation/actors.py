@@ -18,11 +18,12 @@ from hourwheel.errors import HourwheelError, Rejected, Unavailable
 from hourwheel.ports import CellStorage, Store
 from hourwheel.queueing.leases import Leases
 from hourwheel.registry.cell_storage import GuardedCells
+from tests.simulation.blobs import SimulatedBlobs
 from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
 from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine
 from tests.simulation.history import History
-from tests.simulation.store import CallsOfCell, CellStore, SimulatedBlobs, SimulatedStore, State, TransactionalStore
+from tests.simulation.store import CallsOfCell, CellStore, SimulatedStore, State, TransactionalStore
 from tests.simulation.timers import Alarms, Announcements, SimulatedTimers
 from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Turns, Verb, Violation, World
 

@@ -8,8 +8,8 @@ from hourwheel.queueing.records import CLOSED, PullRow
 from hourwheel.retention.manifests import manifests
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
+from tests.simulation.blobs import SimulatedBlobs
 from tests.simulation.facts import LogName
-from tests.simulation.store import SimulatedBlobs
 from tests.simulation.world import Violation
 from tests.unit.archive.reading import Contents, contents
 

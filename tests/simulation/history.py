@@ -9,6 +9,7 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
 from hourwheel.log_names import cell_of
+from hourwheel.logs.rows import sort_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
 from hourwheel.model.pulls import Pull, PullResult, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
@@ -228,8 +229,8 @@ class History:
             lost = history.pulls[row].value.outcome in {EXPIRED, UNREADABLE} or self.audit.gone(
                 history.source, history.member
             )
-            # A claim whose answer was lost in the outage of a cell is not known to be one.
-            lost = lost or (partition, row) in verb.unanswered or self._unread(verb, history, row)
+            # A pull does not know a claim whose answer was lost, alone or with its transaction: it comes again later.
+            lost = lost or (partition, sort_of(row)) in verb.unanswered or self._unread(verb, history, row)
             if (partition, row) not in handed_out and not lost:
                 raise Violation("4", f"a pull claimed {partition} row {row} and did not hand it out")
         return held

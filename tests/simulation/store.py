@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
-from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled, Unavailable
 from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.logs.rows import sort_of
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.world import Crashed, Process, Verb, Violation, World
 
@@ -356,12 +356,12 @@ class SimulatedStore(Connection):
     @contextmanager
     def _noting(self, key: Key) -> Iterator[None]:
         """Records that the verb does not know whether its claim is stored, while the last try has no answer."""
-        claim = (key.partition, int(key.sort))
+        row = (key.partition, key.sort)
         try:
             yield
-            self.process.verb.unanswered.discard(claim)
+            self.process.verb.unanswered.discard(row)
         except Unavailable:
-            self.process.verb.unanswered.add(claim)
+            self.process.verb.unanswered.add(row)
             raise
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
@@ -424,20 +424,32 @@ class TransactionalStore(SimulatedStore):
     def transact(self, work: Callable[[Store], T]) -> T:
         if self.process.atomic:
             raise RuntimeError("inside transact, use the store that it hands over")
+        claimed: list[tuple[str, str]] = []
 
         def effect() -> T:
-            self.process.atomic = True
-            faults, rng = self.world.faults, self.world.rng
-            try:
-                if faults.rerun and rng.random() < faults.rerun:
-                    # The effects of the first run are undone.
-                    with suppress(_Undone):
-                        self.state.transact(partial(self._run_in_vain, work))
-                return self.state.transact(lambda state: work(_Inside(self.process, state)))
-            finally:
-                self.process.atomic = False
+            verb = self.process.verb
+            before = len(verb.claims)
+            result = self._committed(work)
+            claimed.extend((partition, sort_of(row)) for partition, row in verb.claims[before:])
+            # Unless the commit is answered, also one that comes late, the verb does not know of these claims.
+            verb.unanswered.update(claimed)
+            return result
 
-        return self.call("transact", "", effect)
+        result = self.call("transact", "", effect)
+        self.process.verb.unanswered.difference_update(claimed)
+        return result
+
+    def _committed(self, work: Callable[[Store], T]) -> T:
+        self.process.atomic = True
+        faults, rng = self.world.faults, self.world.rng
+        try:
+            if faults.rerun and rng.random() < faults.rerun:
+                # The effects of the first run are undone.
+                with suppress(_Undone):
+                    self.state.transact(partial(self._run_in_vain, work))
+            return self.state.transact(lambda state: work(_Inside(self.process, state)))
+        finally:
+            self.process.atomic = False
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         if self.process.atomic:
@@ -483,33 +495,3 @@ class CallsOfCell(SimulatedStore):
 
 class CellStore(CallsOfCell, TransactionalStore):
     """The store of another cell, with transactions."""
-
-
-class SimulatedBlobs(Connection):
-    """Implements ``Blobs`` over one dictionary."""
-
-    def __init__(self, process: Process, blobs: MemoryBlobs, cell: str = "") -> None:
-        super().__init__(process)
-        self._blobs = blobs
-        self._cell = cell
-
-    def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
-        try:
-            if self.world.now_ms < self.world.outages.get(self._cell, 0):
-                raise Throttled(f"simulated: the objects of cell {self._cell} are out of reach")
-            return super().call(name, about, effect)
-        except Unavailable:
-            self.process.verb.unread.add(self._cell)
-            raise
-
-    def put(self, key: str, data: bytes) -> None:
-        self.call("blob put", key, lambda: self._blobs.put(key, data))
-
-    def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        return self.call("blob get", key, lambda: self._blobs.get(key, offset=offset, length=length))
-
-    def list(self, prefix: str) -> list[str]:
-        return self.call("blob list", prefix, lambda: self._blobs.list(prefix))
-
-    def delete(self, key: str) -> None:
-        self.call("blob delete", key, lambda: self._blobs.delete(key))

@@ -49,7 +49,7 @@ class Verb:
     during a delivery, another thread may have the next attempt."""
     raised: int = 0
     """The number of errors that the target has raised and the library has not reported yet."""
-    unanswered: set[tuple[str, int]] = field(default_factory=set)
+    unanswered: set[tuple[str, str]] = field(default_factory=set)
     """The rows of pull logs that the verb has put without an answer: it may not know that a claim is its own."""
     unread: set[str] = field(default_factory=set)
     """The cells of which an object did not answer the verb; the home cell is the empty text."""

@@ -3,18 +3,20 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
-from hourwheel.errors import Throttled
+from hourwheel.errors import OutcomeUnknown, Throttled
 from hourwheel.model.messages import Message, NewMessage
 from hourwheel.ports import CellStorage, Key, Record, Refused, Store, Table
 from hourwheel.queueing import key_state_cache
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.delay.test_cells_out_of_reach import Outage
+
+T = TypeVar("T")
 
 LARGE = random.Random(1).randbytes(4_000).hex()
 HOMES = pytest.mark.parametrize(
@@ -42,6 +44,26 @@ class FailingPuts(CallByCall):
         if (key.table, key.partition) == self.down:
             raise Throttled("the table does not answer")
         return super().put(key, record, expect=expect)
+
+
+class LostAnswers(MemoryStore):
+    """A store that commits the transactions that add a row to the pull log ``lost``, and does not answer them."""
+
+    lost: str | None = None
+
+    def transact(self, work: Callable[[Store], T]) -> T:
+        def run(store: Store) -> tuple[T, bool]:
+            rows = self._count_rows(store)
+            result = work(store)
+            return result, self._count_rows(store) > rows
+
+        result, added = super().transact(run)
+        if added:
+            raise OutcomeUnknown("the answer is lost")
+        return result
+
+    def _count_rows(self, store: Store) -> int:
+        return 0 if self.lost is None else len(store.scan(Table.PULL, self.lost, limit=9))
 
 
 def moved(home: Store, away: CellStorage, **how: Any) -> Bench:
@@ -119,6 +141,28 @@ def test_a_claim_is_handed_out_though_that_of_the_next_queue_fails() -> None:
         assert [(message.body, message.attempt) for message in got] == [("a", 1)]
         store.down = None
         assert [(message.body, message.attempt) for message in bench.take()] == [("b", 1)]
+
+
+def test_a_claim_is_handed_out_though_the_answer_about_that_of_the_next_part_is_lost() -> None:
+    away = CellStorage(MemoryStore(), MemoryBlobs())
+    settings = Settings(retry=AT_ONCE, registry_seconds=0)
+    bench = Bench(store := LostAnswers(), settings=settings, cells={"away": away})
+    bench.cell.cells.add("away")
+    bench.cell.put_group("orders", "billing")
+    bench.send("one")
+    for cell in ("away", "home"):
+        bench.cell.routes.move("orders", 0, cell)
+    bench.send("two")
+    bench.send("three")
+    _, part = bench.cell.registry.subject("orders").parts(0)[-1]
+    store.lost = f"billing~1@{part}"
+    (pull,) = bench.pull()
+    assert [(message.body, message.attempt) for message in pull.messages] == [("one", 1)]
+    store.lost = None
+    bench.settle(pull)
+    assert bench.bodies() == [], "the other messages are claimed, and nobody knows of it"
+    bench.clock.pass_time(31)
+    assert sorted((str(message.body), message.attempt) for message in bench.take()) == [("three", 2), ("two", 2)]
 
 
 def test_an_ordered_claim_is_handed_out_though_its_snapshot_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
