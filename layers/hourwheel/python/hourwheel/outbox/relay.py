@@ -71,7 +71,7 @@ class Relay:
         if not 1 <= batch_rows <= 1_000 or workers < 1 or lease_seconds <= 0 or keep_days < 0:
             raise ValueError("batch_rows is 1 to 1,000, workers 1 or more, lease_seconds above 0, keep_days 0 or more")
         self._database: Database = database_of(database)
-        self._url = url
+        self._server = url.partition("//")[2].rpartition("@")[2]  # without a password
         self._api = Api(url, token=token, ca_file=ca_file, sign=sign, region=region)
         self.name = (name or f"{socket.gethostname()}:{os.getpid()}")[:200]
         self._workers = workers
@@ -129,7 +129,7 @@ class Relay:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             self.start()
-            logger.info("relay %s sends the rows of the outbox to %s", self.name, self._url)
+            logger.info("relay %s sends the rows of the outbox to %s", self.name, self._server)
             self._stopping.wait()
         except KeyboardInterrupt:
             logger.info("the relay stops")
