@@ -181,12 +181,14 @@ def test_a_result_is_settled_while_a_pull_waits(server: FakeServer, monkeypatch:
     monkeypatch.setattr(prefetcher, "BUSY_END_SECONDS", 0.0)
     fill(server, "a")
     go_on = threading.Event()
-    with Running(consumer(server, wait_seconds=LONG_SECONDS), lambda message: go_on.wait(LONG_SECONDS)):
+    with Running(consumer(server, wait_seconds=20), lambda message: go_on.wait(LONG_SECONDS)):
         server.wait_until(
             lambda broker: broker.waiting_pulls == 1 and broker.group("orders", "billing").positions == [1]
         )
+        pulls = len(server.calls("pull"))
         go_on.set()
         server.wait_until(lambda broker: settled(broker, 1))
+        assert len(server.calls("pull")) == pulls
 
 
 def test_the_next_batch_is_there_before_the_last_message_is_done(server: FakeServer) -> None:

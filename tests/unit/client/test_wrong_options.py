@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client import Api, AsyncConsumer, Consumer, Message, Producer
+from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, Message, Producer
 from hourwheel.client.webhooks import verify
 from tests.unit.client.fake import FakeServer
 
@@ -89,3 +89,60 @@ def test_a_batch_handler_with_an_idempotency_store_is_refused_with_advice(kind: 
     consumer = kind("http://127.0.0.1:7420", "orders", "billing")
     with pytest.raises(TypeError, match=r"takes no idempotency store.* use handler\(idempotent=\.\.\.\)"):
         consumer.batch_handler(idempotent=object())
+
+
+def producer(**options: Any) -> None:
+    Producer("http://127.0.0.1:7420", subject="orders", **options).close()
+
+
+def async_producer(**options: Any) -> None:
+    AsyncProducer("http://127.0.0.1:7420", subject="orders", **options)
+
+
+def consumer(**options: Any) -> None:
+    Consumer("http://127.0.0.1:7420", "orders", "billing", **options)
+
+
+def async_consumer(**options: Any) -> None:
+    AsyncConsumer("http://127.0.0.1:7420", "orders", "billing", **options)
+
+
+PRODUCERS, CONSUMERS = (producer, async_producer), (consumer, async_consumer)
+RANGES: list[tuple[tuple[Callable[..., None], ...], str, str, list[Any]]] = [
+    (PRODUCERS, "batch_messages", "a whole number from 1 to 1,000", [0, 1_001]),
+    (PRODUCERS, "batch_bytes", "a whole number from 1", [0]),
+    (PRODUCERS, "max_pending_messages", "a whole number from 1", [0]),
+    (PRODUCERS, "max_pending_bytes", "a whole number from 1", [-1]),
+    (PRODUCERS, "delivery_timeout_seconds", "a number from 0.001 to 1,000,000,000", [0, float("inf")]),
+    (PRODUCERS, "close_timeout_seconds", "a number from 0 to 1,000,000,000", [-1, float("nan")]),
+    ((producer,), "linger_seconds", "a number from 0 to 1,000,000,000", [-0.1, float("inf")]),
+    (CONSUMERS, "concurrency", "a whole number from 1", [0, -3]),
+    (CONSUMERS, "max_messages", "a whole number from 1 to 1,000", [0, 1_001]),
+    (CONSUMERS, "wait_seconds", "a number from 0 to 20", [-1, 20.5]),
+    (CONSUMERS, "lease_seconds", "a whole number from 1 to 43,200", [0, 43_201]),
+    (CONSUMERS, "settle_linger_seconds", "a number from 0 to 1,000,000,000", [-1]),
+    (CONSUMERS, "drain_seconds", "a number from 0 to 1,000,000,000", [-1]),
+]
+CASES = [
+    pytest.param(make, option, wanted, value, id=f"{make.__name__} {option}={value!r}")
+    for makers, option, wanted, outside in RANGES
+    for make in makers
+    for value in [*outside, "5", None, True, *([2.5] if "whole" in wanted else [])]
+]
+
+
+@pytest.mark.parametrize(("make", "option", "wanted", "value"), CASES)
+def test_an_option_that_is_no_number_of_its_range_is_refused_by_name(
+    make: Callable[..., None], option: str, wanted: str, value: Any
+) -> None:
+    of_its_type = type(value) is int or (type(value) is float and "whole" not in wanted)
+    with pytest.raises(ValueError if of_its_type else TypeError) as caught:
+        make(**{option: value})
+    assert str(caught.value) == f"{option} is {wanted}, got {value!r}"
+
+
+def test_the_ends_of_the_ranges_are_taken() -> None:
+    for make in PRODUCERS:
+        make(batch_messages=1_000, batch_bytes=1, max_pending_messages=1, max_pending_bytes=1, close_timeout_seconds=0)
+    for make in CONSUMERS:
+        make(concurrency=1, max_messages=1_000, wait_seconds=20, lease_seconds=43_200, drain_seconds=0)

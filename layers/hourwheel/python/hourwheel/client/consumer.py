@@ -13,6 +13,7 @@ from hourwheel.client.api import Api
 from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
 from hourwheel.client.in_process import MessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
+from hourwheel.client.options import check_options
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
@@ -53,7 +54,9 @@ class Consumer:
     ``region`` are those of ``Api``.
 
     Raises:
-        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ValueError: the URL is no HTTP URL, ``token``, ``sign`` and ``region`` contradict each other, or a number is out
+            of its range.
+        TypeError: an option that is a number has another type.
         ClientError: requests are to be signed, and botocore is not installed.
         AnswerError: the loop raises it where the server refuses the consumer.
         RuntimeError: the consumer was used before, or a loop stands outside a ``with`` block.
@@ -85,6 +88,14 @@ class Consumer:
         drain_seconds: float = 5.0,
         ids: Ids | None = None,
     ) -> None:
+        check_options(
+            concurrency=concurrency,
+            max_messages=max_messages,
+            wait_seconds=wait_seconds,
+            lease_seconds=lease_seconds,
+            settle_linger_seconds=settle_linger_seconds,
+            drain_seconds=drain_seconds,
+        )
         ids = ids or SystemIds()
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds

@@ -19,6 +19,7 @@ from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.in_process import server_at
+from hourwheel.client.options import check_options
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from hourwheel.client.records.messages import Message, SendResult, as_messages
 from hourwheel.client.shared_sends import SharedSends
@@ -56,7 +57,9 @@ class Producer:
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
     Raises:
-        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ValueError: the URL is no HTTP URL, ``token``, ``sign`` and ``region`` contradict each other, or a number is out
+            of its range.
+        TypeError: an option that is a number has another type.
         ClientError: requests are to be signed, and botocore is not installed.
 
     Example:
@@ -84,6 +87,15 @@ class Producer:
         max_pending_bytes: int = 64 << 20,
         ids: Ids | None = None,
     ) -> None:
+        check_options(
+            batch_messages=batch_messages,
+            batch_bytes=batch_bytes,
+            linger_seconds=linger_seconds,
+            delivery_timeout_seconds=delivery_timeout_seconds,
+            close_timeout_seconds=close_timeout_seconds,
+            max_pending_messages=max_pending_messages,
+            max_pending_bytes=max_pending_bytes,
+        )
         self._url = url
         self._inline = server_at(url) is not None
         """Whether ``send`` waits for the result, so that tests see the same order in each run."""

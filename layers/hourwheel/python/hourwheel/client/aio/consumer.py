@@ -12,6 +12,7 @@ from hourwheel.client.aio.prefetcher import AsyncPrefetcher, AsyncPrefetchOption
 from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
 from hourwheel.client.in_process import AsyncMessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
+from hourwheel.client.options import check_options
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
@@ -38,7 +39,9 @@ class AsyncConsumer:
     program owns its event loop, so it calls ``stop``, or cancels the task.
 
     Raises:
-        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ValueError: the URL is no HTTP URL, ``token``, ``sign`` and ``region`` contradict each other, or a number is out
+            of its range.
+        TypeError: an option that is a number has another type.
         ClientError: requests are to be signed, and botocore is not installed.
         AnswerError: the loop raises it where the server refuses the consumer.
         RuntimeError: the consumer was used before, or a loop stands outside an ``async with`` block.
@@ -72,6 +75,14 @@ class AsyncConsumer:
         drain_seconds: float = 5.0,
         ids: Ids | None = None,
     ) -> None:
+        check_options(
+            concurrency=concurrency,
+            max_messages=max_messages,
+            wait_seconds=wait_seconds,
+            lease_seconds=lease_seconds,
+            settle_linger_seconds=settle_linger_seconds,
+            drain_seconds=drain_seconds,
+        )
         ids = ids or SystemIds()
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds

@@ -15,6 +15,7 @@ from hourwheel.client.aio.shared_sends import AsyncSharedSends, AwaitedBatch
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
+from hourwheel.client.options import check_options
 from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes
@@ -44,7 +45,9 @@ class AsyncProducer:
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
     Raises:
-        ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
+        ValueError: the URL is no HTTP URL, ``token``, ``sign`` and ``region`` contradict each other, or a number is out
+            of its range.
+        TypeError: an option that is a number has another type.
         ClientError: requests are to be signed, and botocore is not installed.
 
     Example:
@@ -73,6 +76,14 @@ class AsyncProducer:
         max_pending_bytes: int = 64 << 20,
         ids: Ids | None = None,
     ) -> None:
+        check_options(
+            batch_messages=batch_messages,
+            batch_bytes=batch_bytes,
+            delivery_timeout_seconds=delivery_timeout_seconds,
+            close_timeout_seconds=close_timeout_seconds,
+            max_pending_messages=max_pending_messages,
+            max_pending_bytes=max_pending_bytes,
+        )
         ids = ids or SystemIds()
         self._subject = subject
         self._batch_bytes = batch_bytes

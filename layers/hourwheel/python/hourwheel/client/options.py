@@ -1,0 +1,50 @@
+"""Checks the options of producers and consumers when one is made: with ``concurrency=0`` it would do nothing."""
+
+from typing import Any, NamedTuple
+
+from hourwheel.model.fields import BATCH_MESSAGES, MAX_LEASE_SECONDS, MAX_WAIT_SECONDS
+
+_MOST_SECONDS = 1_000_000_000  # 31 years: Python's waits take up to 292 years, and not ``math.inf``
+
+
+class _Range(NamedTuple):
+    least: float
+    most: int | None
+    whole: bool
+
+
+_COUNT = _Range(1, None, whole=True)
+_SECONDS = _Range(0, _MOST_SECONDS, whole=False)
+
+_RANGES = {
+    "batch_messages": _Range(1, BATCH_MESSAGES, whole=True),
+    "batch_bytes": _COUNT,
+    "linger_seconds": _SECONDS,
+    "delivery_timeout_seconds": _Range(0.001, _MOST_SECONDS, whole=False),
+    "close_timeout_seconds": _SECONDS,
+    "max_pending_messages": _COUNT,
+    "max_pending_bytes": _COUNT,
+    "concurrency": _COUNT,
+    "max_messages": _Range(1, BATCH_MESSAGES, whole=True),
+    "wait_seconds": _Range(0, MAX_WAIT_SECONDS, whole=False),
+    "lease_seconds": _Range(1, MAX_LEASE_SECONDS, whole=True),
+    "settle_linger_seconds": _SECONDS,
+    "drain_seconds": _SECONDS,
+}
+
+
+def check_options(**options: Any) -> None:
+    """Raises ``TypeError`` for an option that is no number, or no whole one, and ``ValueError`` for one out of its
+    range."""
+    for name, value in options.items():
+        least, most, whole = _RANGES[name]
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            raise TypeError(_sentence(name, value))
+        if not least <= value <= (value if most is None else most):
+            raise ValueError(_sentence(name, value))
+
+
+def _sentence(name: str, value: Any) -> str:
+    least, most, whole = _RANGES[name]
+    until = "" if most is None else f" to {most:,}"
+    return f"{name} is a {'whole ' if whole else ''}number from {least}{until}, got {value!r}"
