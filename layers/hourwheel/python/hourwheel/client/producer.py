@@ -194,7 +194,11 @@ class Producer:
         chosen = self._subject_of(subject)
         future = SendFuture(functools.partial(self._hurry, chosen), on_done)
         now = time.monotonic()
-        pending = Pending(message, message_bytes(message), future, now, now + self._timeout_seconds)
+        try:
+            size_bytes = message_bytes(message)
+        except (TypeError, AttributeError):
+            size_bytes = self._batch_bytes  # a field has a wrong type: the server names it
+        pending = Pending(message, size_bytes, future, now, now + self._timeout_seconds)
         with self._lock:
             if self._closed or not self._room_for(pending):
                 self._wait_for_room(pending)
