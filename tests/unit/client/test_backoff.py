@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.client.backoff import THROTTLED_SECONDS, PullBackoff, pause_seconds
+from hourwheel.client.backoff import THROTTLED_SECONDS, Outage, PullBackoff, pause_seconds
 from hourwheel.client.errors import AnswerError, from_answer
 from tests.unit.client.ids import StillIds
 
@@ -78,3 +78,12 @@ def test_the_first_message_ends_the_pauses(backoff: PullBackoff) -> None:
 
 def test_other_calls_are_tried_again_within_five_seconds() -> None:
     assert pause_seconds(100, WidestIds()) == 5
+
+
+def test_an_outage_is_logged_at_its_first_failure_and_every_half_minute_and_at_its_end() -> None:
+    outage = Outage()
+    assert outage.ended(0.0) is None
+    assert [now for now in range(5, 80) if outage.failed(refused(503), now)] == [5, 35, 65]
+    assert outage.ended(80.0) == 75
+    assert outage.ended(81.0) is None
+    assert outage.failed(refused(503), 82.0)

@@ -9,6 +9,7 @@ import pytest
 
 from hourwheel.client import BadRequest, Closed, NotSent, Producer
 from tests.unit.client.fake import FakeServer
+from tests.unit.client.ids import StillIds
 
 LONG_SECONDS = 120.0
 
@@ -16,7 +17,10 @@ LONG_SECONDS = 120.0
 def test_the_end_of_the_block_is_bounded_and_names_what_was_not_sent(server: FakeServer) -> None:
     server.fail("produce", times=-1, status=503)
     producer = Producer(server.url, subject="orders", close_timeout_seconds=0.02)
-    with pytest.raises(NotSent, match="2 messages not sent") as raised, producer:
+    with (
+        pytest.raises(NotSent, match=r"2 messages not sent: .* before the message was accepted: .*as told") as raised,
+        producer,
+    ):
         futures = [producer.send("a", key="k"), producer.send("b", subject="returns")]
     assert sorted((each.subject, each.body, each.key) for each in raised.value.messages) == [
         ("orders", "a", "k"),
@@ -24,6 +28,19 @@ def test_the_end_of_the_block_is_bounded_and_names_what_was_not_sent(server: Fak
     ]
     assert all(isinstance(future.exception(0), Closed) for future in futures)
     producer.close()  # again: no effect
+
+
+def test_a_producer_says_once_that_the_server_is_away_and_once_that_it_is_back(
+    server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fail("produce", times=3, cut=True)
+    with Producer(server.url, subject="orders", ids=StillIds()) as producer:
+        producer.send_batch(["a"])
+    told = [record.getMessage() for record in caplog.records if record.name == "hourwheel.producer"]
+    assert [text.split("; ")[-1].partition(",")[0] for text in told] == [
+        "retrying for 120 s",
+        "the server answers again",
+    ]
 
 
 def test_the_end_of_the_block_raises_nothing_where_all_was_sent(server: FakeServer) -> None:

@@ -289,12 +289,13 @@ def test_a_consumer_outlasts_a_gateway_that_throttles_it(server: FakeServer) -> 
     assert ids.pauses >= 5
 
 
-def test_the_server_may_be_away_for_a_while(server: FakeServer) -> None:
+def test_the_server_may_be_away_for_a_while(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
     server.fail("pull", cut=True, times=2)
     server.fail("pull", status=500)
     fill(server, "a")
     with Running(consumer(server), lambda message: None):
         server.wait_until(lambda broker: settled(broker, 1))
+    assert [text.partition(",")[0] for text in caplog.messages] == ["pull failed", "pulls are answered again"]
 
 
 def test_a_refusal_that_stays_ends_the_run() -> None:

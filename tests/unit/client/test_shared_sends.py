@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hourwheel.client import BadRequest, DeliveryTimeout, Message, SendResult, ServerFault
+from hourwheel.client.backoff import Outage
 from hourwheel.client.errors import no_answer, problem_of
 from hourwheel.client.outgoing import RequestContext
 from hourwheel.client.shared_sends import CallerBatch, SharedSends
@@ -107,7 +108,7 @@ def store() -> Store:
 
 @pytest.fixture
 def sends(store: Store) -> SharedSends:
-    context = RequestContext(store, StillIds(), threading.Event())
+    context = RequestContext(store, StillIds(), threading.Event(), Outage())
     return SharedSends(context, most_messages=10, most_bytes=1_000)
 
 

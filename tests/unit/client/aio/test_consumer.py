@@ -307,7 +307,9 @@ def test_an_unknown_receipt_spoils_nothing_but_itself(server: FakeServer, run: R
     run(handled(takes, handle, lambda: "b" in acked(server)))
 
 
-def test_the_server_may_be_away_for_a_while(server: FakeServer, run: Run[Any]) -> None:
+def test_the_server_may_be_away_for_a_while(
+    server: FakeServer, run: Run[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     fill(server, "paid")
     server.fail("pull", status=503, times=3)
 
@@ -315,6 +317,7 @@ def test_the_server_may_be_away_for_a_while(server: FakeServer, run: Run[Any]) -
         pass
 
     run(handled(consumer(server), handle, lambda: len(group(server).acked) == 1))
+    assert [text.partition(",")[0] for text in caplog.messages] == ["pull failed", "pulls are answered again"]
 
 
 def test_a_refusal_that_stays_ends_the_run_and_the_loop(run: Run[Any]) -> None:

@@ -346,3 +346,20 @@ def test_many_tasks_lose_nothing_though_the_server_stumbles(server: FakeServer, 
     for name in range(20):
         own = [body for body in stored if body.startswith(f"{name}-")]
         assert own == [f"{name}-{number}" for number in range(10)]
+
+
+def test_a_producer_says_once_that_the_server_is_away_and_once_that_it_is_back(
+    server: FakeServer, run: Run[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fail("produce", times=3, cut=True)
+
+    async def main() -> None:
+        async with AsyncProducer(server.url, subject="orders", ids=StillIds()) as producer:
+            await producer.send_batch(["a"])
+
+    run(main())
+    told = [record.getMessage() for record in caplog.records if record.name == "hourwheel.producer"]
+    assert [text.split("; ")[-1].partition(",")[0] for text in told] == [
+        "retrying for 120 s",
+        "the server answers again",
+    ]

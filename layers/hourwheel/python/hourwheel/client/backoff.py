@@ -8,6 +8,7 @@ from hourwheel.ports import Ids
 FIRST_SECONDS = 0.05
 LONGEST_SECONDS = 5.0  # a server that is back gets the first retries within this time
 THROTTLED_SECONDS = 20.0  # longer: where the gateway throttles, many consumers share few executions
+LOG_EVERY_SECONDS = 30.0  # an outage that lasts
 _DOUBLINGS = 9  # enough to reach the longest pause; keeps the power small
 
 # A server that answers an empty pull within 0.1 s, or more than 1 s early, does not wait: pulling again at once would
@@ -27,6 +28,37 @@ def pause_seconds(
     """
     bound: float = min(longest_seconds, FIRST_SECONDS * 2 ** min(attempt, _DOUBLINGS))
     return at_least_seconds + bound * ids.jitter()
+
+
+class Outage:
+    """Decides which failures of a server are worth a line of the log: the first one, then one each 30 s, and the end.
+
+    Threads may share it. Two that fail at the same moment may both be told to log, which does no harm.
+    """
+
+    def __init__(self) -> None:
+        self.error: AnswerError | None = None
+        """The last error, None while the server answers."""
+        self._began = 0.0
+        self._logged = 0.0
+
+    def failed(self, error: AnswerError, now: float) -> bool:
+        """Records a failure. Returns whether to log it."""
+        first = self.error is None
+        self.error = error
+        if first:
+            self._began = now
+        elif now < self._logged + LOG_EVERY_SECONDS:
+            return False
+        self._logged = now
+        return True
+
+    def ended(self, now: float) -> float | None:
+        """Records an answer. Returns how many seconds the outage took that it ends, None if there was none."""
+        if self.error is None:
+            return None
+        self.error = None
+        return now - self._began
 
 
 class PullBackoff:

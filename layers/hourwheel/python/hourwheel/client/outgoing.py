@@ -1,5 +1,6 @@
 """Sends batches of several callers in one request, until the server accepts or refuses each of them."""
 
+import logging
 import re
 import time
 from collections import deque
@@ -8,10 +9,12 @@ from threading import Event
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from hourwheel.client.api import Api
-from hourwheel.client.backoff import pause_seconds
+from hourwheel.client.backoff import Outage, pause_seconds
 from hourwheel.client.errors import (
+    AnswerError,
     BadRequest,
     ClientError,
+    Closed,
     DeliveryTimeout,
     Problem,
     ServerUnavailable,
@@ -20,6 +23,8 @@ from hourwheel.client.errors import (
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.ports import Ids
 from hourwheel.words import counted
+
+_log = logging.getLogger("hourwheel.producer")
 
 _CULPRIT = re.compile(r"messages\[(\d+)\]")
 
@@ -54,6 +59,7 @@ class RequestContext(NamedTuple):
     api: Api
     ids: Ids
     closing: Event
+    outage: Outage
 
 
 class Attempt(NamedTuple):
@@ -188,13 +194,39 @@ class OutgoingRequest(Generic[B]):
             try:
                 results = context.api.produce(self._subject, messages, idempotency_key=key, retry_seconds=0)
             except Exception as error:
-                parts.failed(error, time.monotonic())
+                late = isinstance(error, Closed)
+                parts.failed(out_of_time(context.outage) if late else error, time.monotonic())
+                log_failure(context.outage, error, parts.unfinished(), time.monotonic())
             else:
                 parts.accepted(attempt, results, time.monotonic())
+                log_answer(context.outage, time.monotonic())
 
     def unfinished(self) -> Iterator[B]:
         """Yields the batches whose callers wait."""
         return self._parts.unfinished()
+
+
+def out_of_time(outage: Outage) -> Closed:
+    """Returns the error of messages that were not accepted before the producer ended. It names the last failure."""
+    text = "the time to close the producer ran out before the message was accepted"
+    return Closed(text if outage.error is None else f"{text}: {outage.error}")
+
+
+def log_failure(outage: Outage, error: Exception, unfinished: Iterator[SharedBatch], now: float) -> None:
+    """Logs that requests fail and are repeated, for the callers that wait."""
+    if isinstance(error, ServerUnavailable):
+        give_up_at = max((batch.give_up_at for batch in unfinished), default=now)
+        if give_up_at > now and outage.failed(error, now):
+            _log.warning("%s; retrying for %.0f s", error, give_up_at - now)
+    elif isinstance(error, AnswerError):
+        log_answer(outage, now)
+
+
+def log_answer(outage: Outage, now: float) -> None:
+    """Logs the end of an outage, if there was one."""
+    seconds = outage.ended(now)
+    if seconds is not None:
+        _log.warning("the server answers again, after %.0f s", seconds)
 
 
 def _may_concern_one(error: Exception) -> bool:

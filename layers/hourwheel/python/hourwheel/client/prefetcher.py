@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
-from hourwheel.client.backoff import PullBackoff, pause_seconds
+from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
 from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
@@ -237,7 +237,7 @@ class Prefetcher:
     # The puller
 
     def _run_puller(self) -> None:
-        backoff = PullBackoff(self._options.ids)
+        backoff, outage = PullBackoff(self._options.ids), Outage()
         while (settlements := self._begin_pull()) is not None:
             pulled: Pulled | CompactPulls | None = None
             wait_seconds = self._options.wait_seconds
@@ -248,11 +248,14 @@ class Prefetcher:
                 pulled = self._pull(settlements, wait_seconds)
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
+                if (seconds := outage.ended(began + took_seconds)) is not None:
+                    _log.warning("pulls are answered again, after %.0f s", seconds)
             except Closed:
                 pass  # stopping
             except (ServerUnavailable, ServerFault) as error:
                 backoff.failed(error)
-                _log.warning("pull failed, retrying: %s", error)
+                if outage.failed(error, time.monotonic()):
+                    _log.warning("pull failed, retrying: %s", error)
             except BaseException as error:
                 self.fail(error)
             self._end_pull(settlements, pulled)

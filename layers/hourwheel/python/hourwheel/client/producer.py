@@ -14,13 +14,14 @@ from typing import Any, Self
 
 from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
+from hourwheel.client.backoff import Outage
 from hourwheel.client.delivery import begin, give_up, give_up_rest
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.in_process import server_at
 from hourwheel.client.options import check_options
-from hourwheel.client.outgoing import OutgoingRequest, RequestContext
+from hourwheel.client.outgoing import OutgoingRequest, RequestContext, out_of_time
 from hourwheel.client.records.messages import Message, SendResult, as_messages
 from hourwheel.client.shared_sends import SharedSends
 from hourwheel.client.signing import Sign
@@ -124,7 +125,7 @@ class Producer:
     def _begin(self) -> None:
         self._api = self._connect()
         self._closing = threading.Event()
-        self._context = RequestContext(self._api, self._ids, self._closing)
+        self._context = RequestContext(self._api, self._ids, self._closing, Outage())
         self._shared_sends = SharedSends(
             self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes
         )
@@ -291,7 +292,7 @@ class Producer:
             self._due.notify_all()
         self._closing.set()
         self._api.close()
-        error = Closed("the time to close the producer ran out before the message was accepted")
+        error = out_of_time(self._context.outage)
         give_up(waiting, error)
         stop_at = time.monotonic() + _CUT_SECONDS
         for sender in self._senders:

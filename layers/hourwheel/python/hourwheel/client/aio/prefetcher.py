@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.pulls import pull_encoded, settle_each
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS
-from hourwheel.client.backoff import PullBackoff, pause_seconds
+from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
@@ -203,7 +203,7 @@ class AsyncPrefetcher:
     # The puller
 
     async def _run_puller(self) -> None:
-        backoff = PullBackoff(self._options.ids)
+        backoff, outage = PullBackoff(self._options.ids), Outage()
         while (settlements := await self._begin_pull()) is not None:
             pulled: Pulled | CompactPulls | None = None
             wait_seconds = self._options.wait_seconds
@@ -214,11 +214,14 @@ class AsyncPrefetcher:
                 pulled = await self._pull(settlements, wait_seconds)
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
+                if (seconds := outage.ended(began + took_seconds)) is not None:
+                    _log.warning("pulls are answered again, after %.0f s", seconds)
             except Closed:
                 pass  # stopping
             except (ServerUnavailable, ServerFault) as error:
                 backoff.failed(error)
-                _log.warning("pull failed, retrying: %s", error)
+                if outage.failed(error, time.monotonic()):
+                    _log.warning("pull failed, retrying: %s", error)
             except Exception as error:
                 self.fail(error)
             finally:

@@ -16,6 +16,7 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.options import check_options
+from hourwheel.client.outgoing import out_of_time
 from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes
@@ -221,7 +222,7 @@ class AsyncProducer:
         try:
             await self.flush(self._close_seconds if timeout_seconds is None else timeout_seconds)
         finally:
-            error = Closed("the time to close the producer ran out before the message was accepted")
+            error = out_of_time(self._sends.outage)
             for batch in outstanding:
                 batch.fail(error)
             await self._sends.abandon()

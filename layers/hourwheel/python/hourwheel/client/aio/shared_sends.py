@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from hourwheel.client.aio.api import AsyncApi
+from hourwheel.client.backoff import Outage
 from hourwheel.client.errors import AnswerError, DeliveryTimeout, ServerFault
-from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts
+from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts, log_answer, log_failure
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.ports import Ids
 from hourwheel.words import counted
@@ -88,6 +89,7 @@ class AsyncSharedSends:
     def __init__(self, api: AsyncApi, ids: Ids, *, most_messages: int, most_bytes: int) -> None:
         self._api = api
         self._ids = ids
+        self.outage = Outage()
         self._most_messages = most_messages
         self._most_bytes = most_bytes
         self._subjects: dict[str, _Subject] = {}
@@ -150,8 +152,10 @@ class AsyncSharedSends:
                 results = await self._api.produce(name, messages, idempotency_key=key, retry_seconds=0)
             except Exception as error:
                 parts.failed(error, time.monotonic())
+                log_failure(self.outage, error, parts.unfinished(), time.monotonic())
             else:
                 parts.accepted(attempt, results, time.monotonic())
+                log_answer(self.outage, time.monotonic())
 
     def _cut(self, waiting: deque[AwaitedBatch]) -> list[AwaitedBatch]:
         batches: list[AwaitedBatch] = []
