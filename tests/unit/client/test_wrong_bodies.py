@@ -118,3 +118,8 @@ def test_a_batch_that_is_no_list_of_messages_is_refused(server: FakeServer, kind
     name = type(messages).__name__
     assert str(caught.value) == f"a batch is a list of messages or bodies, not {name}: put a single one into a list"
     assert server.calls("produce") == []
+
+
+def test_a_message_is_no_body(server: FakeServer) -> None:
+    with Producer(server.url, subject="orders") as producer, pytest.raises(TypeError, match="send_batch takes a list"):
+        producer.send(Message("paid"))

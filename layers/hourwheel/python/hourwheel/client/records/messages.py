@@ -48,6 +48,10 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     def __post_init__(self) -> None:
         kind = self.body.__class__
         if kind is not str and kind is not bytes:
+            if isinstance(self.body, Message):
+                raise TypeError(
+                    "a body cannot be a Message: send takes its fields, and send_batch takes a list of them"
+                )
             msgspec.structs.force_setattr(self, "body", encoded_body(self.body))
         if self.delay is None is self.deliver_at:
             return
