@@ -378,11 +378,6 @@ def repeat(system: System) -> None:
     system.swept(3)
     assert send(system, "news", [{"body": "old"}], idempotency_key="news") == accepted
     assert pull(system, "news", "readers") == []
-    numbered = {"idempotency_key": "relay", "sequence": 1}
-    later = [{"body": "later", "delay": "300d"}]
-    accepted = send(system, "news", later, **numbered)
-    system.clock.pass_time(1_200)
-    assert send(system, "news", later, **numbered) == accepted
 
 
 def close(system: System) -> dict[str, list[Any]]:
