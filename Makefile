@@ -10,14 +10,15 @@ N ?= 100000
 SEED ?= 0
 SOURCES := layers functions infra pipeline app.py tests bench demo docs/site
 CLOUD := deployed infra cost layers
-# The half of the pipeline's tests that judges whole lakes: it runs beside the other half.
-JUDGING := $(patsubst %,tests/pipeline/test_%.py,growth_histories metrics metrics_growth moved_queues reconcile reconcile_growth trace)
+# The tests of the pipeline that judge whole lakes take longest: they run beside the others, in two parts.
+METRICS := $(patsubst %,tests/pipeline/test_%.py,growth_histories metrics metrics_growth)
+RECONCILING := $(patsubst %,tests/pipeline/test_%.py,moved_queues reconcile reconcile_growth trace)
 # Not empty where Spark 4.0 can start: on Java 17 to 22.
 JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E 'version "(1[7-9]|2[0-2])')
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-judging test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-metrics test-reconciling test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -26,7 +27,7 @@ demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 # The parts run to their end, four at a time, as each often waits for its servers; all that they need is installed
 # before. Each can be run alone. The longest parts begin first.
 test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
-	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-judging test-simulation test-unit test-cloud test-pipeline test-apps test-site
+	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-reconciling test-metrics test-simulation test-unit test-cloud test-pipeline test-apps test-site
 
 test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
 	$(RUN) -m pytest tests $(addprefix --ignore=tests/,apps pipeline simulation site unit $(CLOUD))
@@ -39,10 +40,13 @@ test-simulation: $(VENV)/ready
 	@$(call quietly,tests/simulation)
 
 test-pipeline: $(VENV)/pipeline-ready $(NEWEST)/ready
-	@$(call quietly,tests/pipeline $(addprefix --ignore=,$(JUDGING)))
+	@$(call quietly,tests/pipeline $(addprefix --ignore=,$(METRICS) $(RECONCILING)))
 
-test-judging: $(VENV)/pipeline-ready
-	@$(call quietly,$(JUDGING))
+test-metrics: $(VENV)/pipeline-ready
+	@$(call quietly,$(METRICS))
+
+test-reconciling: $(VENV)/pipeline-ready
+	@$(call quietly,$(RECONCILING))
 
 test-cloud: $(if $(MADE),,layers pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
 	@$(call quietly,$(addprefix tests/,$(CLOUD)))
