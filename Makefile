@@ -18,19 +18,19 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-metrics test-reconciling test-cloud test-apps test-site check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit clean
+.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-metrics test-reconciling test-cloud test-apps test-console test-site check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit screenshot clean
 
-# Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB.
+# Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves what it left until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
-	@$(RUN) -m demo
+	@$(RUN) -m demo $(if $(KEEP),--keep)
 
 # The parts run to their end, four at a time, as each often waits for its servers; all that they need is installed
 # before. Each can be run alone. The longest parts begin first.
-test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
-	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-reconciling test-metrics test-simulation test-unit test-cloud test-pipeline test-apps test-site
+test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/console-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
+	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-reconciling test-metrics test-simulation test-unit test-cloud test-pipeline test-console test-apps test-site
 
 test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests $(addprefix --ignore=tests/,apps pipeline simulation site unit $(CLOUD))
+	$(RUN) -m pytest tests $(addprefix --ignore=tests/,apps console pipeline simulation site unit $(CLOUD))
 
 # From here on the parts show their output at the end, in one piece.
 test-unit: $(VENV)/infra-ready
@@ -55,6 +55,10 @@ test-cloud: $(if $(MADE),,layers pipeline-package) $(VENV)/infra-ready node_modu
 # Celery and Dramatiq have in their source packages.
 test-apps: $(VENV)/apps-ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
 	@$(call quietly,tests/apps)
+
+# The console in a headless Chromium, which comes from npm: see tests/console/chromium.py.
+test-console: $(VENV)/console-ready $(VENV)/pipeline-ready node_modules/.package-lock.json
+	@$(call quietly,tests/console)
 
 test-site: docs
 	@$(call quietly,tests/site)
@@ -134,9 +138,14 @@ lock:
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
 	$(LOCK) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
 	$(LOCK) pyproject.toml --extra celery --extra django --extra dramatiq --extra redis --extra sqlalchemy --group apps --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --constraint requirements/docs.lock --output-file requirements/apps.lock
+	$(LOCK) --group console --constraint requirements/dev.lock --output-file requirements/console.lock
 	$(LOCK) --group generator --output-file requirements/generator.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
+
+# The picture of the console in README: docs/console.png. Takes a minute, as sparklines fill meanwhile.
+screenshot: $(VENV)/console-ready node_modules/.package-lock.json
+	@$(RUN) -m tests.console.screenshot
 
 # A bill of materials for each lock, in build/sbom.
 sbom: $(VENV)/ready
@@ -174,6 +183,11 @@ $(VENV)/peers-ready: $(VENV)/ready requirements/peers.lock
 # The frameworks, databases and servers of the integrations.
 $(VENV)/apps-ready: $(VENV)/ready requirements/apps.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/apps.lock
+	@touch $@
+
+# What drives the browser.
+$(VENV)/console-ready: $(VENV)/ready requirements/console.lock
+	$(RUN) $(PIP) --require-hashes --requirement requirements/console.lock
 	@touch $@
 
 # The tests of Kombu, Celery and Dramatiq, from their source packages, of which nothing is installed.

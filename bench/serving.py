@@ -23,23 +23,31 @@ class Served:
 @contextmanager
 def serving(*options: str) -> Iterator[Served]:
     """Starts a server and yields it. Its data is beside the floor's, on the same volume."""
-    with tempfile.TemporaryDirectory(prefix="hourwheel-bench-") as folder:
-        data = Path(folder) / "data"
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hourwheel", "serve", "--data", str(data), "--port", "0", *options],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(r"http://[0-9.:]+", line)
-            if found is None:
-                raise SystemExit(f"the server did not start: {line.strip()}")
-            yield Served(found.group(), process.pid, data)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=30)
+    with (
+        tempfile.TemporaryDirectory(prefix="hourwheel-bench-") as folder,
+        serving_data(Path(folder) / "data", *options) as served,
+    ):
+        yield served
+
+
+@contextmanager
+def serving_data(data: Path, *options: str) -> Iterator[Served]:
+    """Starts a server on a data directory and yields it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hourwheel", "serve", "--data", str(data), "--port", "0", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://[0-9.:]+", line)
+        if found is None:
+            raise SystemExit(f"the server did not start: {line.strip()}")
+        yield Served(found.group(), process.pid, data)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
 
 
 @contextmanager

@@ -9,9 +9,11 @@ The verdict is computed from what producers and consumers wrote down, not from c
 import argparse
 import dataclasses
 import json
+import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +29,34 @@ from demo.stage import Stage
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo")
     parser.add_argument("--days", type=int, choices=range(1, DAYS + 1), default=DAYS, metavar="N", help="of the month")
-    days = parser.parse_args().days
-    began = time.perf_counter()
-    flights = january(days)
-    screen = Screen()
-    lacking = lake.missing()
-    archived: lake.Account | None = None
+    parser.add_argument("--keep", action="store_true", help="serve what the demo left, until Ctrl-C")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hourwheel-demo-") as folder:
-        stage = Stage(Path(folder))
+        stage, screen = Stage(Path(folder)), Screen()
         try:
-            stage.serve()
-            screen.say(f"serving on {stage.url}; {len(flights):,} flights of January 2013 to send")
-            accounts, seconds = groups.perform(stage, screen, flights)
-            screen.table(accounts)
-            report = month.perform(stage, screen, flights, days, lead_seconds=3 + 3 * seconds)
+            status = perform(stage, screen, options.days)
+            if options.keep:
+                keep(stage, screen)
         finally:
             stage.stop_all()
-        if not lacking:
-            archived = lake.perform(screen, stage.data)
+    return status
+
+
+def perform(stage: Stage, screen: Screen, days: int) -> int:
+    """Plays the three acts and prints the verdict. Returns the exit status. The server has stopped then."""
+    began = time.perf_counter()
+    flights = january(days)
+    lacking = lake.missing()
+    archived: lake.Account | None = None
+    stage.serve()
+    screen.say(f"serving on {stage.url}; {len(flights):,} flights of January 2013 to send")
+    screen.say(f"the console: {stage.console}")
+    accounts, seconds = groups.perform(stage, screen, flights)
+    screen.table(accounts)
+    report = month.perform(stage, screen, flights, days, lead_seconds=3 + 3 * seconds)
+    stage.stop_all()
+    if not lacking:
+        archived = lake.perform(screen, stage.data)
     tell(screen, report)
     wrong = faults(flights, accounts, report)
     if archived is not None:
@@ -70,8 +82,18 @@ def main() -> int:
         "pipeline": None if archived is None else dataclasses.asdict(archived),
         "wrong": wrong,
     }
-    print(json.dumps(metrics))
+    print(json.dumps(metrics), flush=True)
     return 1 if wrong else 0
+
+
+def keep(stage: Stage, screen: Screen) -> None:
+    """Serves what the demo left, until Ctrl-C, SIGTERM or the end of the server."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored where a shell started this in the background
+        signal.signal(number, signal.default_int_handler)
+    stage.serve()
+    screen.say(f"serving until Ctrl-C; the console: {stage.console}")
+    with suppress(KeyboardInterrupt):
+        stage.processes["server"].wait()
 
 
 def tell(screen: Screen, report: month.Report) -> None:

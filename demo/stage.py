@@ -29,6 +29,11 @@ class Stage:
     def data(self) -> Path:
         return self.folder / "data"
 
+    @property
+    def console(self) -> str:
+        """The address of the server's console."""
+        return f"{self.url}/console/"
+
     def serve(self) -> None:
         """Starts the server, or restarts it on the same data and port. Returns once the server listens."""
         arguments = ["-m", "hourwheel", "serve", "--data", str(self.data), "--port", str(self.port)]

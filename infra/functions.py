@@ -21,10 +21,11 @@ from infra.delay import Delay
 from infra.encryption import Encryption
 from infra.lake import Lake
 from infra.nag_suppressions import acknowledge, allow_below
-from infra.names import function_arn, function_name
+from infra.names import function_arn, function_name, wakeup_queues_arn
 from infra.settings import Settings, Wrong
 from infra.storage import Storage
 from infra.tables import Tables
+from infra.timers import TimerQueue
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ROOT / "build" / "layers"
@@ -72,7 +73,8 @@ _MAKERS = frozenset({"produce", "pull", "meta"})
 
 class Functions(Construct):
     """``by_name``: the functions, without push and archive where there is none. ``failures``: the queue to which Lambda
-    sends what no function could be started with, or what made it fail."""
+    sends what no function could be started with, or what made it fail. ``timers``: the queue of precise timers, if
+    there is one."""
 
     def __init__(
         self,
@@ -92,6 +94,11 @@ class Functions(Construct):
         self._cells, self._encryption = cells, encryption
         self._wheel_arn, self._push_arn = (function_arn(self, settings.cell, called) for called in ("wheel", "push"))
         self.failures = self._failures()
+        self.timers = (
+            TimerQueue(self, "Timers", failures=self.failures, encryption=encryption)
+            if settings.precise_timers
+            else None
+        )
         # The layers have byte code, which is for one version of Python.
         version = layers_runtime()
         if settings.runtime not in (None, version):
@@ -105,6 +112,8 @@ class Functions(Construct):
         self.by_name = {
             function: self._function(function, kind) for function, kind in KINDS.items() if function not in left_out
         }
+        if self.timers is not None:
+            self.timers.start(self.by_name["wheel"], self.by_name["sweep"])
 
     def _function(self, name: str, kind: Kind) -> lambda_.Function:
         scope = Construct(self, name.capitalize())
@@ -181,10 +190,14 @@ class Functions(Construct):
             "RETENTION_SECONDS": str(settings.retention_seconds),
             "INLINE_BYTES": str(settings.inline_bytes),
         }
+        if self.timers is not None and name in permissions.ORDERS_WHEELS:
+            variables["TIMER_QUEUE"] = self.timers.url
         if settings.push and name in permissions.CALLS_PUSH:
             variables["PUSH_FUNCTION"] = self._push_arn
         if settings.push and name in {"meta", "push"}:
             variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # HTTPS needs no entry
+        if settings.wake and name in permissions.WAKEUP_ACTIONS:
+            variables["WAKE"] = "true"
         if name == "pull":
             variables["MAX_WAIT_SECONDS"] = str(settings.max_wait_seconds)
         if name in _MAKERS:
@@ -213,6 +226,13 @@ class Functions(Construct):
             self._allow_wheels(role)
         if self._settings.push and name in permissions.CALLS_PUSH:
             _allow(role, ["lambda:InvokeFunction"], [self._push_arn])
+        if self._settings.wake and name in permissions.WAKEUP_ACTIONS:
+            allow_below(
+                role,
+                [f"sqs:{verb}" for verb in permissions.WAKEUP_ACTIONS[name]],
+                wakeup_queues_arn(self, self._settings.cell),
+                "The wake-up queues of groups are made at run time; these are the queues of this cell alone.",
+            )
         if kind.task:
             _allow(role, ["sqs:SendMessage"], [self.failures.queue_arn])
         self._encryption.allow(role)
@@ -242,6 +262,8 @@ class Functions(Construct):
     def _allow_wheels(self, role: iam.Role) -> None:
         """Allows a role to start a wheel, and to create schedules that start it."""
         _allow(role, ["lambda:InvokeFunction"], [self._wheel_arn])
+        if self.timers is not None:
+            self.timers.allow(role)
         allow_below(
             role,
             ["scheduler:CreateSchedule"],

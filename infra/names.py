@@ -3,6 +3,8 @@
 from aws_cdk import ArnFormat, Stack
 from constructs import Construct
 
+from hourwheel.wakeup_names import queue_prefix
+
 
 def function_arn(scope: Construct, cell: str, function: str) -> str:
     return Stack.of(scope).format_arn(
@@ -10,6 +12,12 @@ def function_arn(scope: Construct, cell: str, function: str) -> str:
         resource="function",
         resource_name=function_name(cell, function),
         arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+
+
+def wakeup_queues_arn(scope: Construct, cell: str) -> str:
+    return Stack.of(scope).format_arn(
+        service="sqs", resource=f"{queue_prefix(cell)}*", arn_format=ArnFormat.NO_RESOURCE_NAME
     )
 
 

@@ -20,6 +20,7 @@ from infra.api import Api
 from infra.functions import Functions
 from infra.settings import Settings
 from infra.tables import BUSY, NAMES, OF_OTHER_CELLS, table_prefix
+from infra.urls import FRONTED
 
 _PERIOD = Duration.minutes(5)
 _DAY = Duration.days(1)
@@ -51,7 +52,9 @@ _LAG = (
 
 
 class Observability(Construct):
-    def __init__(self, scope: Construct, name: str, settings: Settings, *, functions: Functions, api: Api) -> None:
+    def __init__(
+        self, scope: Construct, name: str, settings: Settings, *, functions: Functions, api: Api | None
+    ) -> None:
         super().__init__(scope, name)
         self._settings, self._functions, self._api = settings, functions, api
         self._tables = [f"{settings.cell}-{table}" for table in NAMES]
@@ -61,7 +64,7 @@ class Observability(Construct):
         self._names = {key: function.function_name for key, function in functions.by_name.items()}
         self._refusals: logs.MetricFilter | None = None
         # CloudWatch makes no metrics from logs of the class Infrequent Access.
-        self._counts_refusals = settings.access_log_class == "standard"
+        self._counts_refusals = api is not None and settings.access_log_class == "standard"
         self._topic = self._alarm_topic(settings.alarm_email)
         self._alarms = self._make_alarms()
         if settings.dashboard:
@@ -96,11 +99,14 @@ class Observability(Construct):
             alarm("Throttles", own("Throttles"), 0, _SUSTAINED),
             self._stopped("SweepStopped", self._of_function("sweep", "Invocations"), periods=3),
             alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
-            alarm("ServerErrors", self._of_api("5xx"), 0, _SUSTAINED),
+            alarm("ServerErrors", self._server_errors(), 0, _SUSTAINED),
             alarm("ProduceThrottled", self._of_function("produce", "Throttles"), 0),
             alarm("PullThrottled", self._of_function("pull", "Throttles"), 0, _SUSTAINED),
             alarm("ConcurrencyUsed", _CONCURRENCY, _MOST_CONCURRENCY * settings.lambda_concurrency, _SUSTAINED),
         ]
+        if self._functions.timers is not None:
+            unread = self._functions.timers.queue.metric_approximate_number_of_messages_visible
+            alarms.append(alarm("TimersUnread", unread(statistic="Maximum", period=_PERIOD), 0, _SUSTAINED))
         if self._counts_refusals:
             alarms.append(alarm("TooManyRequests", self._refused(), 0, _SUSTAINED))
         if settings.table_alarms:
@@ -220,8 +226,8 @@ class Observability(Construct):
             _graph("Faults", [own("Faults")]),
         )
         dashboard.add_widgets(
-            _graph("Requests", [*(self._of_api(name) for name in ("Count", "4xx", "5xx")), *refused]),
-            _graph("Time to answer", [self._of_api("Latency", statistic) for statistic in ("p50", "p99")]),
+            _graph("Requests", [*self._requests(), *refused]),
+            _graph("Time to answer", self._times_to_answer()),
             _graph("Sweep", [own("SweepSeconds", "Maximum")]),
             *([_graph("Push", [own(name) for name in pushed[:1]], right=age)] if pushed else []),
         )
@@ -282,8 +288,31 @@ class Observability(Construct):
         search = f"SEARCH('{{AWS/DynamoDB,TableName,Operation}} MetricName=\"{name}\" TableName=({tables})', 'Sum')"
         return cloudwatch.MathExpression(expression=f"SUM({search})", using_metrics={}, label=name, period=_PERIOD)
 
-    def _of_api(self, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
-        return _metric("AWS/ApiGateway", name, {"ApiId": self._api.http.api_id}, statistic)
+    def _server_errors(self) -> cloudwatch.IMetric:
+        if self._api is not None:
+            return _of_api(self._api, "5xx")
+        errors = {f"m{i}": self._of_function(name, "Url5xxCount") for i, name in enumerate(FRONTED)}
+        return cloudwatch.MathExpression(
+            expression=" + ".join(f"FILL({key}, 0)" for key in errors),
+            using_metrics=errors,
+            label="5xx",
+            period=_PERIOD,
+        )
+
+    def _requests(self) -> list[cloudwatch.IMetric]:
+        if self._api is not None:
+            return [_of_api(self._api, name) for name in ("Count", "4xx", "5xx")]
+        counts = ("UrlRequestCount", "Url4xxCount", "Url5xxCount")
+        return [self._of_function(function, name) for name in counts for function in FRONTED]
+
+    def _times_to_answer(self) -> list[cloudwatch.IMetric]:
+        if self._api is not None:
+            return [_of_api(self._api, "Latency", statistic) for statistic in ("p50", "p99")]
+        return [self._of_function(function, "UrlRequestLatency", "p99") for function in FRONTED]
+
+
+def _of_api(api: Api, name: str, statistic: str = "Sum") -> cloudwatch.Metric:
+    return _metric("AWS/ApiGateway", name, {"ApiId": api.http.api_id}, statistic)
 
 
 def _of_table(table: str, name: str) -> cloudwatch.Metric:

@@ -51,11 +51,13 @@ TABLE_ACTIONS: Verbs = {
     "meta": {
         # DeleteItem: notes of moves of delayed messages once they are done, and of pushing to groups.
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "counters": ("GetItem", "UpdateItem"),
+        # BatchGetItem: the logs of many groups, for the overview.
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),  # PutItem: redrive, and fillers of holes that it meets
         # PutItem: seek, and the outcome of dead letters. BatchGetItem: as for pull, for the lag.
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
-        "schedule": ("GetItem", "PutItem", "Query"),  # PutItem: cancel and reschedule
+        # PutItem: cancel and reschedule. BatchGetItem: retries that wait for their delay, to count their attempts.
+        "schedule": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("GetItem", "Query"),
     },
     "sweep": {
@@ -131,7 +133,7 @@ CELL_TABLE_ACTIONS: Verbs = {
     },
     "meta": {
         "meta": ("DeleteItem", "GetItem", "PutItem"),  # PutItem: the mark of a cell that is added
-        "counters": ("GetItem", "UpdateItem"),
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
     },
@@ -195,6 +197,15 @@ CALLS_PUSH = frozenset({"push", "sweep"})
 
 TOGGLES_STREAM = ("meta", "sweep")
 """Functions that enable and disable the reading of the table's stream."""
+
+WAKEUP_ACTIONS: Mapping[str, tuple[str, ...]] = {
+    # A message that is stored, retried, due, redriven or resumed wakes the group. A pull wakes the next consumer.
+    **dict.fromkeys(("produce", "ack", "sweep", "wheel"), ("SendMessage",)),
+    "pull": ("CreateQueue", "SendMessage"),
+    "meta": ("DeleteQueue", "SendMessage"),
+}
+"""The actions on the wake-up queues of the cell. The function push pulls for groups with a target, which do not
+doze."""
 
 ORDERS_WHEELS = TABLE_ACTIONS.keys() - {"archive"}
 """Functions that start the wheel, or create a schedule that does."""

@@ -21,6 +21,11 @@ _TARGET = re.compile(
 )
 
 
+_OPERATORS_CHARACTERS = 1_000
+"""The environment of a function has 4 KB."""
+
+_OPERATOR = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(?:role|user)/[A-Za-z0-9+=.@_/-]+")
+
 _MOST_CELLS = 3
 """The policies of a role have at most 10,240 characters: those of the function push, with long names and as many
 targets as there may be, have no room for more."""
@@ -57,6 +62,12 @@ def _targets(patterns: tuple[str, ...]) -> tuple[str, ...]:
         if not _TARGET.fullmatch(pattern):
             raise ValueError(f"{pattern} is no such ARN")
     return patterns
+
+
+def _operators(arns: tuple[str, ...]) -> tuple[str, ...]:
+    if sum(map(len, arns)) > _OPERATORS_CHARACTERS or not all(map(_OPERATOR.fullmatch, arns)):
+        raise ValueError("not the ARNs of roles or users, or too many of them")
+    return arns
 
 
 def _decoded(value: object) -> object:
@@ -117,6 +128,7 @@ class Settings(BaseModel):
     bucket_minutes: int = _setting(60, "a whole number of minutes from 5 to 60", ge=5, le=60)
     inline_bytes: int = _setting(12_288, "a whole number of bytes from 1024 to 307200", ge=1_024, le=307_200)
     shards: int = _setting(1, "a whole number from 1 to 100", ge=1, le=100)
+    precise_timers: bool = _setting(False, "true or false")
     warm_write_units: int | None = _setting(None, _WARM.format(4_000), ge=4_000, le=1_000_000)
     warm_read_units: int | None = _setting(None, _WARM.format(12_000), ge=12_000, le=1_000_000)
     customer_key: bool = _setting(False, "true or false")
@@ -146,10 +158,15 @@ class Settings(BaseModel):
     pull_burst: int | None = _setting(None, _PULL_RATE.format("requests"), ge=1, le=100_000)
     pull_concurrency: int = _setting(0, "a whole number of executions from 0 to 100000", ge=0, le=100_000)
     max_wait_seconds: int = _setting(20, "a whole number of seconds from 0 to 20", ge=0, le=20)
+    wake: bool = _setting(True, "true or false")
     auto_create: bool = _setting(True, "true or false")
     max_subjects: int = _setting(0, "a whole number from 0 to 1000000", ge=0, le=1_000_000)
     max_groups: int = _setting(0, "a whole number from 0 to 1000000", ge=0, le=1_000_000)
     lambda_concurrency: int = _setting(1_000, "a whole number of executions from 10 to 1000000", ge=10, le=1_000_000)
+    front: Literal["api", "url"] = _setting("api", "api or url")
+    operators: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_operators)] = _setting(
+        (), "ARNs of IAM roles or users with commas between them, 1000 characters in all"
+    )
     domain_name: str | None = _setting(
         None,
         "a host name such as queue.example.org",
@@ -185,6 +202,17 @@ class Settings(BaseModel):
                 f"{PREFIX}domain_name and {PREFIX}certificate_arn go together: set both to have a name of your own,"
                 " or neither"
             )
+        if self.front == "url" and not self.operators:
+            raise ValueError(
+                f"{PREFIX}front is url, and {PREFIX}operators is empty: nobody could create tokens. Name the role or"
+                " user of an operator"
+            )
+        if self.front == "api" and self.operators:
+            raise ValueError(
+                f"{PREFIX}operators is set and {PREFIX}front is api, where IAM alone decides: leave it out"
+            )
+        if self.front == "url" and self.domain_name is not None:
+            raise ValueError(f"{PREFIX}domain_name is for the HTTP API: function URLs have names of their own")
         if self.push_targets and not self.push:
             raise ValueError(f"{PREFIX}push_targets is set and {PREFIX}push is false: nothing would be pushed there")
         return self

@@ -15,6 +15,7 @@ from infra.push import Push
 from infra.settings import Settings
 from infra.storage import Storage
 from infra.tables import Tables
+from infra.urls import Urls
 
 
 class HourwheelStack(Stack):
@@ -41,7 +42,11 @@ class HourwheelStack(Stack):
         delay.sweep_with(functions.by_name["sweep"])
         if settings.push:
             Push(self, "Push", settings, tables=tables, cells=cells, functions=functions)
-        api = Api(self, "Api", settings, functions=functions, encryption=encryption)
+        api = None
+        if settings.front == "url":
+            Urls(self, "Urls", settings, functions=functions)
+        else:
+            api = Api(self, "Api", settings, functions=functions, encryption=encryption)
         if settings.pipeline:
             delay.archive_with(functions.by_name["archive"], settings.archive_minutes)
             Pipeline(

@@ -37,7 +37,7 @@ PLATFORM = "manylinux2014_aarch64"
 # Modules that no function needs. A new module is in the layer unless it is named here.
 LEFT_OUT = frozenset(
     {
-        *("__main__.py", "cli", "client", "embedded", "policies.py", "py.typed"),
+        *("__main__.py", "bill", "cli", "client", "console", "embedded", "policies.py", "py.typed"),
         *("celery", "django", "dramatiq", "idempotency", "outbox", "testing"),  # what applications import
     }
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from greenlet import getcurrent, greenlet
 
@@ -14,7 +14,7 @@ from hourwheel.errors import CellUnavailable, Unavailable
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import PushTarget, RetryPolicy
 from hourwheel.model.messages import Message, NewMessage, SendResult
-from hourwheel.model.pulls import Pull, PullRequest, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, Settlement, WakeupQueue
 from hourwheel.ports import Blobs, CellStorage, Counter, Key, MeterUnit, Record, Refused, Store, Table
 from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.system import SystemIds
@@ -162,6 +162,70 @@ class HandTimers:
 
 
 @dataclass
+class HandQueues:
+    """Wake-up queues in memory. ``away`` is an error that each call raises."""
+
+    rung: dict[str, int] = field(default_factory=dict)
+    """The wake-ups that nobody has received, by queue."""
+    made: list[str] = field(default_factory=list)
+    away: Exception | None = None
+
+    def open(self, name: str, *, fresh: bool) -> WakeupQueue:
+        self._fail()
+        if fresh or name not in self.made:
+            self.made.append(name)
+            self.rung.setdefault(name, 0)
+        return WakeupQueue(f"https://sqs.example/{name}", "eu-west-1")
+
+    def ring(self, name: str) -> bool:
+        self._fail()
+        if name in self.rung:
+            self.rung[name] += 1
+        return name in self.rung
+
+    def remove(self, name: str) -> None:
+        self._fail()
+        self.rung.pop(name, None)
+
+    def received(self) -> int:
+        """Takes all wake-ups, and returns their number."""
+        taken = sum(self.rung.values())
+        self.rung = dict.fromkeys(self.rung, 0)
+        return taken
+
+    def _fail(self) -> None:
+        if self.away is not None:
+            raise self.away
+
+
+@dataclass
+class HandPreciseTimers:
+    """Precise timers that a test fires with its other timers. ``orders``: the seconds of each order, or ``relay``."""
+
+    timers: HandTimers
+    clock: HandClock
+    orders: list[int | str] = field(default_factory=list)
+    listening: bool = False
+    lost: bool = False
+    """Whether timers that are ordered never fire."""
+
+    def after(self, seconds: int, bucket: str, wakes_ms: int) -> None:
+        self._order(seconds, self.clock.ms + seconds * 1_000, bucket)
+
+    def relay(self, when_ms: int, bucket: str, wakes_ms: int) -> None:
+        self._order("relay", wakes_ms, bucket)
+
+    def _order(self, order: int | str, when_ms: int, bucket: str) -> None:
+        self.orders.append(order)
+        if not self.lost:
+            self.timers.at(when_ms, bucket)
+
+    def listen(self, on: bool) -> bool:
+        before, self.listening = self.listening, on
+        return before is on
+
+
+@dataclass
 class HandPushes:
     """Pushes that a test carries out."""
 
@@ -246,9 +310,11 @@ class Bench:
     meter: ListMeter = field(default_factory=ListMeter)
     settings: Settings = field(default_factory=lambda: Settings(retry=AT_ONCE))
     timers: HandTimers = field(default_factory=HandTimers)
+    precise: HandPreciseTimers | None = None
     pushes: HandPushes = field(default_factory=HandPushes)
     stream: HandStream = field(default_factory=HandStream)
     targets: ListTargets = field(default_factory=ListTargets)
+    queues: "HandQueues | None" = None
     cells: dict[str, CellStorage] = field(default_factory=dict)
     """The storage of other cells, by name."""
 
@@ -271,12 +337,20 @@ class Bench:
                 wakeups=self.wakeups,
                 meter=self.meter,
                 timers=self.timers,
+                precise_timers=self.precise,
                 pushes=self.pushes,
+                wakeup_queues=self.queues,
                 stream=self.stream,
                 settings=self.settings,
             ),
             targets=self.targets,
         )
+
+    @classmethod
+    def precisely(cls) -> Self:
+        """Returns a cell whose wheels are started by precise timers."""
+        clock, timers = HandClock(), HandTimers()
+        return cls(CallByCall(MemoryStore()), clock=clock, timers=timers, precise=HandPreciseTimers(timers, clock))
 
     def send(self, *bodies: str, subject: str = "orders", key: str | None = None) -> list[SendResult]:
         return self.cell.produce(subject, [NewMessage(body=body, key=key) for body in bodies])

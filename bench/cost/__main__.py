@@ -12,11 +12,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.cost import cases, rivals
+from bench.cost import cases, rivals, waiting
 from bench.cost.cases import Measured
 from bench.cost.deployment import Deployment
 from bench.cost.engine import ACCOUNT, dynalite
+from bench.cost.lonely import lonely_precisely
 from bench.cost.prices import MILLION, SERVICES, Usage, by_service, dollars
+from bench.cost.urls import through_urls
 from bench.measures import today
 
 MANY = 70
@@ -74,6 +76,8 @@ class Bench:
             yield self._line("batch 100, half noise", noise, 100, groups)
             mixed = cases.immediate(self.fresh(), 1, groups, 3, taken=100)
             yield self._line("sent by 1, taken by 100", mixed, 1, groups, taken=100)
+        for name, batch, measured in through_urls(self.fresh):
+            yield self._line(name, measured, batch, 1)
 
     def _sent_and_taken(self, batch: int, groups: int, **how: Any) -> Measured:
         return cases.immediate(self.fresh(), batch, groups, ROUNDS[groups], **how)
@@ -95,6 +99,8 @@ class Bench:
         yield Line(name, scattered.measured, "Scheduler + SQS", rivals.scheduled_only())
         lonely = cases.scattered_over_a_year(self.fresh(), 100)
         yield Line("one by one over a year", lonely, "Scheduler + SQS", rivals.scheduled(1))
+        precise = lonely_precisely(self.fresh(precise=True), 100)
+        yield Line("the same with precise_timers", precise, "Scheduler + SQS", rivals.scheduled(1))
 
     def archived(self) -> dict[str, Measured]:
         one = {
@@ -120,7 +126,13 @@ class Bench:
                 cases.idle_poller(self.fresh()),
                 rivals.idle_poller(),
             ),
-            "the same on a subject of 64 queues": (
+            "a consumer that waits at the wake-up queue of an idle group": (
+                waiting.dozing_consumer(self.fresh()),
+                rivals.idle_poller(),
+            ),
+            "the same with a message each hour": (waiting.sparse_group(self.fresh(), 3_600), rivals.idle_poller()),
+            "the same with a message each minute": (waiting.sparse_group(self.fresh(), 60), rivals.idle_poller()),
+            "a consumer that polls a subject of 64 queues": (
                 cases.idle_poller(self.fresh(), queues=64),
                 rivals.idle_poller(),
             ),

@@ -23,6 +23,7 @@ WARM_ROUNDS = 2
 
 SUBJECT = "/v1/subjects/orders"
 MESSAGES = f"{SUBJECT}/messages"
+GROUP_PULL = f"{SUBJECT}/groups/g00/pull"
 
 _HOUR_MS = 3_600_000
 _YEAR_HOURS = 8_760
@@ -58,7 +59,7 @@ def immediate(
     function is fully busy. The bodies are flights, or ``noise``."""
     taken = taken or batch
     names = [f"g{number:02d}" for number in range(groups)]
-    texts = _Texts(batch, noise=noise)
+    texts = Texts(batch, noise=noise)
     held: dict[str, str | None] = dict.fromkeys(names)
     sends = max(1, taken // batch)
 
@@ -66,7 +67,7 @@ def immediate(
         for _ in range(sends):
             deployment.call("POST", MESSAGES, {"messages": [{"body": text} for text in texts.batch()]})
         for name in names:
-            receipt = _take(deployment, name, taken, held[name])
+            receipt = take(deployment, name, taken, held[name])
             if own_settle:
                 deployment.call("POST", f"{SUBJECT}/groups/{name}/ack", {"settle": [{"receipt": receipt}]})
             else:
@@ -106,27 +107,27 @@ def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, no
     the fixed costs of the wheel once for the hour."""
     start_ms = (START_MS // _HOUR_MS + 2) * _HOUR_MS
     batches = MILLION * slice_seconds // 3_600 // batch
-    texts = _Texts(batch, noise=noise)
+    texts = Texts(batch, noise=noise)
 
     def send(at_ms: int) -> None:
         due = rfc3339(start_ms + at_ms)
         deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": due} for text in texts.batch()]})
 
-    _warm(deployment)
+    warm(deployment)
     send(0)  # the first message registers the bucket
     send(slice_seconds * 1_000 + 5_000)  # keeps the wheel turning to the end of the slice
-    _spent(deployment)
+    spent(deployment)
     for at in range(1, batches):
         send(at * slice_seconds * 1_000 // batches)
-    sent = scaled(_spent(deployment), MILLION / batch / (batches - 1))
+    sent = scaled(spent(deployment), MILLION / batch / (batches - 1))
     cuts: list[Usage] = []
     for at_ms in (start_ms - 80_000, start_ms - 20_000, start_ms, start_ms + slice_seconds * 1_000 + 1):
-        deployment.clock.alarm(at_ms, lambda: cuts.append(_spent(deployment)))
+        deployment.clock.alarm(at_ms, lambda: cuts.append(spent(deployment)))
     ended = deployment.turn_wheels()
     assert ended[-1] == "closed", ended
     assert (late_ms := lateness_ms(deployment)) < 1_000, f"the wheel came {late_ms} ms late: it is too slow for this"
     loading, idle_minute, _, in_slice = cuts
-    closing = _spent(deployment)
+    closing = spent(deployment)
     share = 3_600 / slice_seconds
     printed = closing["log-gb"] * share
     for name in ("lambda-request", "lambda-gb-second", "schedule-firing", "log-gb"):
@@ -134,8 +135,8 @@ def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, no
     takes = min(batches, 50)
     receipt = None
     for _ in range(takes):
-        receipt = _take(deployment, "g00", batch, receipt)
-    taken = scaled(_spent(deployment), MILLION / batch / takes)
+        receipt = take(deployment, "g00", batch, receipt)
+    taken = scaled(spent(deployment), MILLION / batch / takes)
     usage = _sum(
         sent,
         scaled(_sum(loading, scaled(idle_minute, -1 / 6)), share),
@@ -157,7 +158,7 @@ def wheel_hour() -> Usage:
     return _sum(scaled(run, runs), Counter({"schedule-firing": 1}))
 
 
-class _Texts:
+class Texts:
     """Returns bodies of which no two batches are equal: equal batches in one row would compress too well. The bodies
     are flights as JSON, 327 bytes each, or 200 bytes of which half are noise."""
 
@@ -187,15 +188,15 @@ def scattered_in_an_hour(deployment: Deployment, batch: int, batches: int, watch
     while."""
     start_ms = (START_MS // _HOUR_MS + 2) * _HOUR_MS
     chance = random.Random(batch)
-    texts = _Texts(batch)
-    _warm(deployment)
-    _spent(deployment)
+    texts = Texts(batch)
+    warm(deployment)
+    spent(deployment)
     for _ in range(batches):
         messages = [
             {"body": text, "deliver_at": rfc3339(start_ms + int(chance.random() * _HOUR_MS))} for text in texts.batch()
         ]
         deployment.call("POST", MESSAGES, {"messages": messages})
-    sent = scaled(_spent(deployment), MILLION / (batch * batches))
+    sent = scaled(spent(deployment), MILLION / (batch * batches))
 
     def enough() -> None:
         raise _Enough
@@ -205,7 +206,7 @@ def scattered_in_an_hour(deployment: Deployment, batch: int, batches: int, watch
     with suppress(_Enough):
         deployment.turn_wheels()
     seconds = (deployment.clock.now_ms() - start_ms) / 1_000
-    turned = _spent(deployment)
+    turned = spent(deployment)
     handed_over = deployment.call("GET", f"{SUBJECT}/groups/g00/lag")["waiting"]
     rate = handed_over / seconds
     due_rate = batch * batches / 3_600
@@ -221,18 +222,18 @@ def scattered_over_a_year(deployment: Deployment, count: int) -> Measured:
     (text,) = bodies(1)
     hours = sorted(chance.sample(range(2, _YEAR_HOURS), count))
     dues = [(START_MS // _HOUR_MS + hour) * _HOUR_MS + int(chance.random() * _HOUR_MS) for hour in hours]
-    _warm(deployment)
-    _spent(deployment)
+    warm(deployment)
+    spent(deployment)
     for due in dues:
         deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": rfc3339(due)}]})
     closed = 0
     while closed < count:
         if deployment.turn_wheel() == "closed":
             closed += 1
-            receipt = _take(deployment, "g00", 1, None)
+            receipt = take(deployment, "g00", 1, None)
             deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
     requests = {key: number / count for key, number in deployment.meter.requests.items()}
-    usage = scaled(_spent(deployment), MILLION / count)
+    usage = scaled(spent(deployment), MILLION / count)
     waiting = (len(text) + 2 * ITEM_OVERHEAD_BYTES) * MILLION / 1e9 * _MONTHS_WAITED
     return Measured(
         _sum(usage, Counter({"dynamodb-storage": waiting, "dynamodb-backup": waiting})),
@@ -246,27 +247,27 @@ def archived(deployment: Deployment, batch: int, groups: int, rounds: int) -> Me
     """Measures the archiving of a million messages that were sent, pulled and settled ``batch`` at a time: their share
     of a run. The fixed costs of a run are counted in ``idle``."""
     names = [f"g{number:02d}" for number in range(groups)]
-    texts = _Texts(batch)
+    texts = Texts(batch)
     held: dict[str, str | None] = dict.fromkeys(names)
 
     def send_and_take() -> None:
         deployment.call("POST", MESSAGES, {"messages": [{"body": text} for text in texts.batch()]})
         for name in names:
-            held[name] = _take(deployment, name, batch, held[name])
+            held[name] = take(deployment, name, batch, held[name])
 
     send_and_take()
     deployment.invoke("archive", {})
-    _spent(deployment)
+    spent(deployment)
     deployment.invoke("archive", {})
-    nothing = _spent(deployment)
+    nothing = spent(deployment)
     for _ in range(rounds):
         send_and_take()
-    _spent(deployment)
+    spent(deployment)
     answer = deployment.invoke("archive", {})
     assert answer["complete"]
     messages = rounds * batch
     assert messages - batch <= answer["messages"] <= messages + batch
-    usage = _sum(_spent(deployment), scaled(nothing, -1))
+    usage = _sum(spent(deployment), scaled(nothing, -1))
     return Measured(scaled(usage, MILLION / messages), f"{messages:,} messages in one run")
 
 
@@ -290,7 +291,7 @@ def idle(
     for _ in range(warm):
         deployment.invoke("sweep", {})
         deployment.clock.wait(60)
-    _spent(deployment)
+    spent(deployment)
     deployment.seconds.clear()
     for _ in range(sweeps):
         deployment.invoke("sweep", {})
@@ -302,7 +303,7 @@ def idle(
             deployment.meter.usage["schedule-firing"] += 1
     requests = {key: count / sweeps for key, count in deployment.meter.requests.items()}
     units = {key: count / sweeps for key, count in deployment.meter.units.items()}
-    usage = scaled(_spent(deployment), MONTH_SECONDS / 60 / sweeps)
+    usage = scaled(spent(deployment), MONTH_SECONDS / 60 / sweeps)
     seconds = sum(deployment.seconds["sweep"]) / sweeps
     return Measured(usage, f"{sweeps} sweeps", requests, units, {"sweep": seconds})
 
@@ -311,7 +312,7 @@ def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Meas
     """Measures a month of one consumer that waits 20 s at a time and gets no messages, on a subject whose queues were
     all used before."""
     deployment.call("PUT", SUBJECT, {"queues": queues})
-    _warm(deployment)
+    warm(deployment)
     used = {0}
     while len(used) < queues:
         keyed = [{"body": "warm", "key": f"{len(used)}-{number}"} for number in range(queues)]
@@ -322,14 +323,14 @@ def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Meas
         pulls = deployment.call("POST", f"{SUBJECT}/groups/g00/pull", asked)["pulls"]
         receipts = [{"receipt": pulled["receipt"]} for pulled in pulls]
         deployment.clock.wait(2)
-    _spent(deployment)
+    spent(deployment)
     deployment.seconds.clear()
     for _ in range(polls):
         asked = {"consumer": "c1", "wait_seconds": POLL_SECONDS}
         assert deployment.call("POST", f"{SUBJECT}/groups/g00/pull", asked)["pulls"] == []
     requests = {key: count / polls for key, count in deployment.meter.requests.items()}
     units = {key: count / polls for key, count in deployment.meter.units.items()}
-    usage = scaled(_spent(deployment), MONTH_SECONDS / POLL_SECONDS / polls)
+    usage = scaled(spent(deployment), MONTH_SECONDS / POLL_SECONDS / polls)
     seconds = sum(deployment.seconds["pull"]) / polls
     return Measured(usage, f"{polls} polls", requests, units, {"pull": seconds})
 
@@ -340,14 +341,14 @@ def lateness_ms(deployment: Deployment) -> float:
     return max((late for metric in reported for late in (metric if isinstance(metric, list) else [metric])), default=0)
 
 
-def _warm(deployment: Deployment) -> None:
+def warm(deployment: Deployment) -> None:
     """Creates subject and group, has each function cache them, and leaves no message waiting."""
     deployment.call("POST", MESSAGES, {"messages": [{"body": "warm"}]})
-    receipt = _take(deployment, "g00", 1, None)
+    receipt = take(deployment, "g00", 1, None)
     deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
 
 
-def _take(deployment: Deployment, group: str, limit: int, receipt: str | None) -> str:
+def take(deployment: Deployment, group: str, limit: int, receipt: str | None) -> str:
     """Pulls exactly ``limit`` messages and settles the pull before. Returns the receipt."""
     asked: dict[str, Any] = {"consumer": "c1", "max_messages": limit}
     if receipt is not None:
@@ -357,7 +358,7 @@ def _take(deployment: Deployment, group: str, limit: int, receipt: str | None) -
     return str(pulled["receipt"])
 
 
-def _spent(deployment: Deployment) -> Usage:
+def spent(deployment: Deployment) -> Usage:
     """Returns the usage since the last call."""
     spent: Usage = Counter(deployment.meter.usage)
     deployment.meter.clear()

@@ -5,13 +5,21 @@ import json
 from collections import Counter
 from contextlib import redirect_stdout
 from math import ceil
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from aws_lambda_powertools import Logger
 
 from bench.cost.clock import ModelClock
-from bench.cost.meter import MONTH_DAYS, CountedBlobs, CountedTimers, Meter, metered_client
+from bench.cost.meter import (
+    MONTH_DAYS,
+    CountedBlobs,
+    CountedPreciseTimers,
+    CountedQueues,
+    CountedTimers,
+    Meter,
+    metered_client,
+)
 from bench.cost.prices import Usage
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.metrics import EmfMeter
@@ -23,12 +31,12 @@ from hourwheel.api.boundary import Boundary
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
+from hourwheel.api.router import Match, Router, make_event
 from hourwheel.api.services import Environment, Services
 from hourwheel.api.sweep import sweep
 from hourwheel.api.wheel import turning
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.system import SystemIds
 from infra.settings import Settings as Deployed
 
@@ -55,6 +63,9 @@ EVENT_LOG_BYTES = 26
 """The bytes that are billed for each log line in addition to its text."""
 
 _HTTP_UNIT = 512 * 1024
+
+Front: TypeAlias = Literal["api", "url"]
+"""How requests reach the functions: through the HTTP API, or through a URL of each function."""
 
 
 def invocation(function: str, seconds: float, memory_mb: int) -> Usage:
@@ -101,10 +112,15 @@ class Deployment:
         *,
         http_memory_mb: int = HTTP_MEMORY_MB,
         archive: bool = False,
+        front: Front = "api",
+        precise: bool = False,
     ) -> None:
+        self._front = front
         self.meter = Meter()
         self.clock = self.meter.clock
         self.timers = CountedTimers(self.meter)
+        self.queues = CountedQueues(self.meter)
+        self.precise = CountedPreciseTimers(self.meter) if precise else None
         self.seconds: dict[str, list[float]] = {}
         """The billed seconds of each call, by function."""
         self.printed: list[str] = []
@@ -120,7 +136,7 @@ class Deployment:
         self._router = Router()
         dynamodb.create_tables(self._client, prefix)
         http = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
-        self._handlers = {name: self._services().http_handler(function) for name, function in http.items()}
+        self._handlers = {name: self._services().http_handler(function, name) for name, function in http.items()}
         self._handlers["sweep"] = self._services().task_handler(sweep)
         turner = self._services()
         self._handlers["wheel"] = turner.task_handler(turning(turner.meter.flush))
@@ -145,6 +161,8 @@ class Deployment:
             wakeups=PollingWakeups(self.clock),
             meter=metrics,
             timers=self.timers,
+            wakeup_queues=self.queues,
+            precise_timers=self.precise,
             settings=self._settings,
         )
         return Services(Boundary(Cell(context), Logger(service="hourwheel")), metrics, self._environment)
@@ -158,8 +176,9 @@ class Deployment:
         response = self.invoke(match.route.function, event)
         assert response["statusCode"] == 200, response
         answer = response["body"]
-        self.meter.usage["http-request"] += ceil(max(1, len(data), len(answer)) / _HTTP_UNIT)
-        self._log(ACCESS_LOG_BYTES, 1)
+        if self._front == "api":  # a function URL has no price of its own, and no access log
+            self.meter.usage["http-request"] += ceil(max(1, len(data), len(answer)) / _HTTP_UNIT)
+            self._log(ACCESS_LOG_BYTES, 1)
         return json.loads(answer)
 
     def invoke(self, function: str, event: dict[str, Any], *, waited_seconds: float = 0.0) -> Any:

@@ -1,5 +1,6 @@
 """Counts the requests of the adapters to AWS, and the billed units of each."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from bench.cost.clock import ModelClock
 from bench.cost.prices import Usage
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.model.pulls import WakeupQueue
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -198,3 +200,62 @@ class CountedTimers:
                 return  # a schedule of this name exists already
             self._meter.usage["schedule-firing"] += 1
         self.ordered.append((when_ms, bucket))
+
+
+class CountedQueues:
+    """``WakeupQueues`` that count their requests. Their consumers receive at once."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._made: set[str] = set()
+        self.rung = 0
+
+    def open(self, name: str, *, fresh: bool) -> WakeupQueue:
+        if fresh or name not in self._made:
+            self._made.add(name)
+            self._count()
+        return WakeupQueue(name, "us-east-1")
+
+    def ring(self, name: str) -> bool:
+        self._count()
+        self.rung += 1
+        return name in self._made
+
+    def remove(self, name: str) -> None:
+        self._count()
+        self._made.discard(name)
+
+    def _count(self) -> None:
+        self._meter.usage["sqs-request"] += 1
+        self._meter.clock.wait(0.01)  # the answer of SQS within a region takes about this long
+
+
+RELAY_LATE_MS = 30_000
+"""How late a schedule fires that relays: half of what Scheduler allows itself."""
+
+QUEUE_LATE_MS = 100
+"""How late a function is started by a delayed message that has become visible."""
+
+
+class CountedPreciseTimers:
+    """Precise timers that a driver fires; ``ordered`` are (time, event of the function wheel). Reading the queue is a
+    fixed cost a month, and is not counted here: the sending, receiving and deleting of messages is."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.ordered: list[tuple[int, dict[str, Any]]] = []
+
+    def after(self, seconds: int, bucket: str, wakes_ms: int) -> None:
+        self._meter.clock.wait(TIMER_SECONDS)
+        self._meter.usage["sqs-request"] += 3
+        body = json.dumps({"bucket": bucket, "wakes_ms": wakes_ms})
+        visible_ms = self._meter.clock.now_ms() + seconds * 1_000 + QUEUE_LATE_MS
+        self.ordered.append((visible_ms, {"Records": [{"messageId": "m-1", "body": body}]}))
+
+    def relay(self, when_ms: int, bucket: str, wakes_ms: int) -> None:
+        self._meter.clock.wait(TIMER_SECONDS)
+        self._meter.usage["schedule-firing"] += 1
+        self.ordered.append((when_ms + RELAY_LATE_MS, {"bucket": bucket, "wakes_ms": wakes_ms}))
+
+    def listen(self, on: bool) -> bool:
+        return on

@@ -53,6 +53,7 @@ docs/spark
 :hidden:
 :caption: Run
 docs/serving
+docs/console
 docs/deploy
 docs/iam
 docs/operating

@@ -4,4 +4,4 @@ from hourwheel.api.pull import pull
 from hourwheel.api.services import Services
 
 # Built at import: Lambda gives the initialisation of a function more CPU than its calls.
-handler = Services.from_environment().http_handler(pull)
+handler = Services.from_environment().http_handler(pull, "pull")

@@ -23,6 +23,7 @@ PURPOSES = {
     "docs": "installed to make the site of the documentation",
     "peers": "installed to compare with other queues",
     "apps": "installed to test the integrations with their frameworks and databases",
+    "console": "installed to test the console in a browser",
     "sources": "downloaded, not installed: the frameworks' own tests, which run on the integrations",
     "generator": "installed to test a client that is generated from the OpenAPI document",
     "spark-newest": "installed to test with the newest Spark",

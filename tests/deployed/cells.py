@@ -57,6 +57,10 @@ def carry(system: System) -> None:
     trace = system.ok("GET", f"{path('cargo')}/messages/1:1")["messages"]
     assert trace
     assert system.ok("GET", "/v1/cells/fast")["queues"] == 1
+    shown = system.ok("GET", f"{path('cargo')}/overview")
+    assert [each["start"] for each in shown["queues"]] == [0, 0]
+    ends = sum(each["end"] for each in shown["queues"])  # the repeated batch had reserved offsets of its own
+    assert [(each["group"], each["settled"]) for each in shown["groups"]] == [("dock", ends)]
     system.ok("POST", f"{group}/seek", {"to": "start"})
     assert bodies(received(system, "cargo", "dock", len(found))) == sorted(found)
 
@@ -181,6 +185,7 @@ def lose(system: System) -> dict[str, Any]:
     report = system.until(lambda: system.ended("archive")[before:], "an archiver")[-1]
     shown = system.ok("GET", "/v1/cells/old")
     lag = system.ok("GET", f"{group}/lag")
+    assert system.ok("GET", f"{subject}/overview")["cells_out"] == lag["cells_out"]
     return {"lag": lag, "archived": report["answer"], "cell": shown, "log": system.reported(since)}
 
 

@@ -24,6 +24,7 @@ SHIP = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:airline-ship"
 QUEUE = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{{}}"
 BUS = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/airport"
 RETRY = {"delays_seconds": [1, 2]}
+IDLE_SECONDS = 1e6  # longer than the job takes: no mark of a dozing group is from before the last message
 
 Delivered = list[dict[str, Any]]
 
@@ -117,7 +118,10 @@ def share(system: System) -> dict[str, Any]:
     system.ok("POST", f"{path('flights', 'boards')}/seek", {"to": "start"})
     again = received(system, "flights", "boards", len(rows))
     system.ok("POST", f"{path('flights', 'boards')}/seek", {"queue": 0, "offset": 0})
+    planned = system.ok("POST", f"{path('flights', 'boards')}/seek", {"to": "end", "dry_run": True})
     end = system.ok("POST", f"{path('flights', 'boards')}/seek", {"to": "end"})
+    assert planned["messages"] > 0
+    assert [each["offset"] for each in planned["positions"]] == [each["offset"] for each in end["positions"]]
     assert len(end["positions"]) == 3
     assert all(idle(system, "flights", group) for group in GROUPS)
     return {"sent": sent, "boards": boards, "billed": billed, "audited": audited, "died": died, "again": again}
@@ -164,6 +168,9 @@ def _audit(system: System, count: int) -> tuple[Delivered, Delivered]:
     first = system.ok("GET", f"{group}/dead?limit=1")
     died = first["messages"] + system.ok("GET", f"{group}/dead?after={first['next']}")["messages"]
     assert bodies(died) == sorted(untailed)
+    counted = system.ok("GET", f"{group}/dead/reasons")
+    assert [(each["reason"], each["messages"]) for each in counted["reasons"]] == [("attempts", len(died))]
+    assert system.ok("GET", f"{group}/dead?reason=rejected")["messages"] == []
     assert {message["attempt"] for message in died} == {3}
     assert system.ok("GET", f"{group}/dead/{died[0]['dead_id']}") == died[0]
     half = [message["dead_id"] for message in died[::2]]
@@ -202,6 +209,10 @@ def delay(system: System) -> dict[str, Any]:
     accepted = send(system, "boarding", ({"body": body, **when} for body, when in requested.items()))
     ids = {body: one["scheduled_id"] for body, one in zip(requested, accepted, strict=True)}
     assert system.ok("GET", f"{path('boarding')}/scheduled?hours=3")["messages"] == 6
+    assert system.ok("GET", "/v1/scheduled?subject=boarding")["messages"] in (5, 6)  # the first one is due by now
+    minutes = system.ok("GET", f"/v1/scheduled?subject=boarding&step=minute&from={at[0]}")
+    assert minutes["messages"] == 2
+    assert [wheel["state"] for wheel in system.ok("GET", "/v1/wheels")["wheels"]]
     assert system.ok("GET", f"/v1/scheduled/{ids['cancelled']}")["state"] == "waiting"
     assert system.ok("DELETE", f"/v1/scheduled/{ids['cancelled']}")["state"] == "cancelled"
     assert system.ok("PATCH", f"/v1/scheduled/{ids['moved here']}", {"delay": "1s"})["state"] == "moved"
@@ -230,6 +241,82 @@ def _started(system: System, since: int, bucket: str) -> list[Any]:
     wheel = f"{CELL}-wheel"
     entries = system.entries()[since:]
     return [entry for entry in entries if entry.get("started") == wheel and entry["event"].get("bucket") == bucket]
+
+
+def doze(system: System) -> list[str]:
+    """Lets a group doze, and wakes it in each way that another function has. Returns the bodies in the order in which
+    its consumer takes them, and at the end whether the queue is there."""
+    system.ok("PUT", path("resting", "lounge"), {"retry": {"delays_seconds": [0]}})
+    taken_bodies: list[str] = []
+
+    def take(url: str, **how: Any) -> str:
+        _woken(system, url)
+        (one,) = pull(system, "resting", "lounge", wakeup="woken", idle_seconds=IDLE_SECONDS, **how)
+        taken_bodies.extend(message["body"] for message in one["messages"])
+        return str(one["receipt"])
+
+    url = dozing(system, "resting", "lounge")
+    send(system, "resting", [{"body": "produced"}])
+    settle(system, "resting", "lounge", {"receipt": take(url)})
+
+    send(system, "resting", [{"body": "released"}])
+    (held,) = pull(system, "resting", "lounge", "two")
+    dozing(system, "resting", "lounge")
+    settle(system, "resting", "lounge", {"receipt": held["receipt"], "release": [0]})
+    settle(system, "resting", "lounge", {"receipt": take(url)})
+
+    dozing(system, "resting", "lounge")
+    send(system, "resting", [{"body": "first"}, {"body": "passed on"}])
+    receipt = take(url, max_messages=1)
+    settle(system, "resting", "lounge", {"receipt": receipt}, {"receipt": take(url)})
+
+    dozing(system, "resting", "lounge")
+    send(system, "resting", [{"body": "due", "delay": 1}])
+    system.clock.pass_time(2)
+    settle(system, "resting", "lounge", {"receipt": take(url)})
+
+    send(system, "resting", [{"body": "left behind"}])
+    pull(system, "resting", "lounge", "two", lease_seconds=1_800)  # longer than the steps to the queue may take
+    dozing(system, "resting", "lounge")
+    system.clock.pass_time(1_800)
+
+    def swept() -> list[str]:
+        system.swept()
+        return taken(system, url)
+
+    system.until(swept, "a wake-up of the sweeper")
+    (one,) = pull(system, "resting", "lounge", wakeup="woken", idle_seconds=IDLE_SECONDS)
+    taken_bodies.extend(message["body"] for message in one["messages"])
+    settle(system, "resting", "lounge", {"receipt": one["receipt"]})
+
+    dozing(system, "resting", "lounge")
+    system.ok("POST", f"{path('resting', 'lounge')}/seek", {"to": "start"})
+    _woken(system, url)
+    received(system, "resting", "lounge", 6)
+    system.ok("DELETE", path("resting", "lounge"))
+    queues = system.sqs.list_queues(QueueNamePrefix=f"hourwheel-wake-{CELL}_").get("QueueUrls", [])
+    return [*taken_bodies, f"queues: {len(queues)}"]
+
+
+def dozing(system: System, subject: str, group: str) -> str:
+    """Pulls as a consumer without messages does, until it is told where to wait. Returns the queue's URL."""
+
+    def rest() -> str | None:
+        asked = {"consumer": "one", "idle_seconds": IDLE_SECONDS, "wakeup": "able"}
+        answer = system.ok("POST", f"{path(subject, group)}/pull", asked)
+        assert answer["pulls"] == []
+        system.clock.pass_time(answer.get("next_pull_seconds", 0))
+        return answer["wakeup"]["url"] if "wakeup" in answer else None
+
+    url = system.until(rest, f"a group {group} that dozes")
+    assert url is not None
+    while taken(system, url):  # a wake-up that came before the group dozed
+        pass
+    return url
+
+
+def _woken(system: System, url: str) -> None:
+    system.until(lambda: taken(system, url), "a wake-up")
 
 
 _SHIP = """

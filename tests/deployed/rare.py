@@ -31,6 +31,7 @@ from .job import (
     across,
     bodies,
     delay,
+    doze,
     flights,
     hear,
     large,
@@ -226,6 +227,8 @@ def order(system: System) -> None:
             system.swept()
         lag = f"{path(f'later-{group}', group)}/lag"
         system.until(lambda lag=lag: system.ok("GET", lag)["backing_off"], "a retry that waits")
+        (counted,) = system.ok("GET", f"{path(f'later-{group}', group)}/retries")["attempts"]
+        assert (counted["attempt"], counted["backing_off"]) == (2, 1)
         system.ok("DELETE", path(f"later-{group}"))
     _next_hour(system)
     accepted = send(system, "later-meta", [{"body": "soon", "delay": "2h"}, {"body": "far", "delay": "2h"}])
@@ -455,6 +458,12 @@ def operate(system: System) -> None:
         assert system.ok("POST", f"{owner}/pause")["paused"]
         assert not system.ok("POST", f"{owner}/resume")["paused"]
     pull(system, "tower", "watch", "gone")
+    shown = system.ok("GET", "/v1/overview?prefix=tower")["subjects"]
+    assert [(each["subject"], each["in_flight"]) for each in shown] == [("tower", 1)]
+    assert [each["in_flight"] for each in system.ok("GET", f"{subject}/overview")["groups"]] == [1]
+    assert [each["consumer"] for each in system.ok("GET", f"{group}/leases")["leases"]] == ["gone"]
+    assert system.call("GET", "/v1/overview?sort=dead", None)[0] == 400
+    assert system.ok("GET", "/v1/archive")["enabled"]
     assert [each["consumer"] for each in system.ok("GET", f"{group}/consumers")["consumers"]] == ["gone"]
     assert bodies(system.ok("GET", f"{subject}/queues/0/messages?offset=0")["messages"]) == ["cleared"]
     assert system.ok("GET", f"{subject}/messages/{accepted['queue']}:{accepted['offset']}")["messages"]
@@ -479,6 +488,6 @@ def operate(system: System) -> None:
 
 STEPS = (
     hear,
-    *(hear, share, across, delay, carry, archive, lease, renew, orphan, push, expire_twice, poison, fail),
+    *(hear, share, across, delay, doze, carry, archive, lease, renew, orphan, push, expire_twice, poison, fail),
     *(operate, order, relay, mend, repeat, close, lose),
 )

@@ -70,9 +70,13 @@ def _of_function(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Needs:
 
 
 def _of_queue(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Needs:
-    assert _verb(entry, "AmazonSQS") == "SendMessageBatch", entry
+    verb = _verb(entry, "AmazonSQS")
+    if verb == "CreateQueue":
+        yield "sqs:CreateQueue", f"arn:aws:sqs:{REGION}:{ACCOUNT}:{body['QueueName']}"
+        return
     account, queue = body["QueueUrl"].split("/")[-2:]
-    yield "sqs:SendMessage", f"arn:aws:sqs:{REGION}:{account}:{queue}"
+    action = {"SendMessageBatch": "SendMessage", "SendMessage": "SendMessage", "DeleteQueue": "DeleteQueue"}[verb]
+    yield f"sqs:{action}", f"arn:aws:sqs:{REGION}:{account}:{queue}"
 
 
 def _of_bus(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Needs:

@@ -20,8 +20,8 @@ import pytest
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.aws import session
 from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.api.router import Match, Router, make_event
 from hourwheel.api.services import ARCHIVE_PREFIX
-from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.errors import Unavailable
 from hourwheel.system import SystemClock
 from tests.support import NOON_MS, HandClock

@@ -25,6 +25,11 @@ def test_a_batch_for_two_subjects_is_stored_once(system: System) -> None:
     assert job.bodies(system.once(job.across)) == sorted(map(str, range(10)))
 
 
+def test_a_group_dozes_and_wakes_for_every_message(system: System) -> None:
+    bodies = ["produced", "released", "first", "passed on", "due", "left behind"]
+    assert system.once(job.doze) == [*bodies, "queues: 0"]
+
+
 def test_an_hour_ends_and_what_was_due_has_arrived(system: System) -> None:
     done = system.once(job.delay)
     assert job.bodies(done["early"]) == ["moved here", "soon"]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from hourwheel.api.problems import TITLES
+from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES
+from hourwheel.api.urls import URL_ROUTES
 from hourwheel.client import Api, DeadSelection, Message, Settlement
 from hourwheel.client.http import Http
-from hourwheel.embedded.router import Match, Router
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/api.md").read_text()
@@ -21,6 +22,9 @@ OF_THE_SERVER = {"GET /v1/ready", "GET /metrics"}
 
 OF_GENERATORS = {"GET /v1/openapi.json"}
 """What makes clients asks for it, not the client."""
+
+OF_FRONTS = {"GET /v1/endpoints"}
+"""A client asks for it by itself, before its first call."""
 
 _CALL = re.compile(r"\b(GET|PUT|POST|PATCH|DELETE) +(/[^\s`?]+)")
 
@@ -46,7 +50,7 @@ def unnamed(call: str) -> str:
 
 def test_each_route_stands_in_the_page_and_each_call_of_the_page_is_a_route() -> None:
     told = {unnamed(f"{method} {path}") for method, path in _CALL.findall(PAGE)}
-    routes = {unnamed(route.key) for route in ROUTES}
+    routes = {unnamed(route.key) for route in (*ROUTES, *URL_ROUTES)}
     assert sorted(told) == sorted(routes | OF_THE_SERVER)
 
 
@@ -71,8 +75,8 @@ def test_the_client_has_a_method_for_each_route(monkeypatch: pytest.MonkeyPatch)
         optional = {"delay": 60} if method is Api.reschedule else {}
         with contextlib.suppress(Asked):
             method(*(GIVEN.get(name, name) for name in needed), **optional)
-    answer = [Router().find(method, path) for method, path in called]
+    answer = [Router((*ROUTES, *URL_ROUTES)).find(method, path) for method, path in called]
     assert [match for match in answer if not isinstance(match, Match)] == []
     assert sorted(match.route.key for match in answer if isinstance(match, Match)) == sorted(
-        each.key for each in ROUTES if each.key not in OF_GENERATORS
+        each.key for each in (*ROUTES, *URL_ROUTES) if each.key not in OF_GENERATORS | OF_FRONTS
     )

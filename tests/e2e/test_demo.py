@@ -1,25 +1,48 @@
 """Runs ``make demo`` as for a newcomer, with fewer days, so that it takes less than a minute."""
 
+import itertools
 import json
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS, CANCELLED, UNTAILED = 6_998, 39, 9  # the flights of the first eight days
 
 
-def test_the_demo_accounts_for_every_flight() -> None:
-    demo = subprocess.run(
-        [sys.executable, "-m", "demo", "--days", "8"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1_800,
-        check=False,
-    )
-    assert demo.returncode == 0, demo.stdout + demo.stderr
-    metrics = json.loads(demo.stdout.splitlines()[-1])
+def play_and_keep() -> list[str]:
+    """Plays the demo until it serves what it left, opens its console, and ends it. Returns the lines that it printed
+    before."""
+    command = [sys.executable, "-m", "demo", "--days", "8", "--keep"]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as demo,
+    ):
+        assert demo.stdout is not None
+        limit = threading.Timer(1_800, demo.kill)
+        limit.start()
+        try:
+            lines = list(itertools.takewhile(lambda line: "serving until Ctrl-C" not in line, demo.stdout))
+            errors.seek(0)
+            assert demo.poll() is None, "".join(lines) + errors.read()  # it serves
+            console = next(line.split()[-1] for line in lines if "the console: " in line)
+            with urllib.request.urlopen(console, timeout=120) as answer:
+                assert "Hourwheel" in answer.read().decode()
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(timeout=600) == 0, "".join(lines)
+        finally:
+            limit.cancel()
+            demo.terminate()
+    return lines
+
+
+def test_the_demo_accounts_for_every_flight_and_serves_them_in_the_end() -> None:
+    lines = play_and_keep()
+    metrics = json.loads(lines[-1])
     assert (metrics["verdict"], metrics["wrong"], metrics["flights"]) == ("ok", {}, FLIGHTS)
     for group in metrics["groups"].values():
         assert (group["accepted"], group["delivered"], group["pending"], group["dead"]) == (FLIGHTS, FLIGHTS, 0, 0)
@@ -34,4 +57,4 @@ def test_the_demo_accounts_for_every_flight() -> None:
     for late in (metrics["lateness_ms"], metrics["lateness_ms_outside_outage"]):
         assert 0 <= late["p50"] <= late["p99"] <= late["max"]
     assert metrics["outage_seconds"] > 0
-    assert "█" not in demo.stdout  # plain text without a terminal
+    assert "█" not in "".join(lines)  # plain text without a terminal

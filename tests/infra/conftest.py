@@ -1,6 +1,6 @@
 import pytest
 
-from tests.infra.synthesis import EVERYTHING, NOT_MUCH, Synthesis, synthesised
+from tests.infra.synthesis import EVERYTHING, NOT_MUCH, THROUGH_URLS, Synthesis, synthesised
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,12 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 def not_much(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     """Synthesises the templates without optional settings."""
     return synthesised(NOT_MUCH, tmp_path_factory.mktemp("not-much"))
+
+
+@pytest.fixture(scope="session")
+def through_urls(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """Synthesises the templates with function URLs."""
+    return synthesised(THROUGH_URLS, tmp_path_factory.mktemp("through-urls"))
 
 
 @pytest.fixture(params=["defaults", "everything", "not_much"])

@@ -32,6 +32,7 @@ EVERYTHING = {
     "pipeline_release": "emr-spark-8.1.0",
     "push_targets": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:ship, arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*,"
     f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
+    "precise_timers": "true",
     "throttle_rate": "50",
     "throttle_burst": "70",
     "pull_rate": "15",
@@ -62,6 +63,10 @@ NOT_MUCH = {
     "log_days": "1",
     "table_alarms": "false",
     "access_log_class": "infrequent",
+}
+THROUGH_URLS = {
+    "front": "url",
+    "operators": f"arn:aws:iam::{ACCOUNT}:role/operator, arn:aws:iam::{ACCOUNT}:user/ops/anna",
 }
 FLAGS = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 """The settings that the command line of the CDK passes to the app."""
@@ -108,6 +113,12 @@ class Synthesis:
             "-infrequent" if self.settings.get("access_log_class") == "infrequent" else ""
         )
 
+    @property
+    def failures(self) -> str:
+        """Returns the logical id of the queue of failures."""
+        (queue,) = (key for key in self.resources("SQS::Queue") if "Failures" in key)
+        return queue
+
     def key_uses(self) -> set[tuple[str, str]]:
         """Returns the actions that a role may take with the key of the cell, if it has one."""
         return {
@@ -145,13 +156,15 @@ class Synthesis:
         return {key: self.resolved(part) for key, part in value.items()}
 
     def _name(self, logical_id: str) -> str:
+        if logical_id in self.resources("SQS::Queue"):
+            return f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{logical_id}"
         properties = self.template["Resources"].get(logical_id, {}).get("Properties", {})
         names = (properties.get(key) for key in ("FunctionName", "TableName", "LogGroupName"))
         return next((name for name in names if isinstance(name, str)), logical_id)
 
     def _attribute(self, logical_id: str, attribute: str) -> str:
         kind = self.template["Resources"][logical_id]["Type"].split("::")[1].lower()
-        name = self._name(logical_id)
+        name = self._name(logical_id).rpartition("/")[2] if kind == "sqs" else self._name(logical_id)
         arns = {
             "iam": f"arn:aws:iam::{ACCOUNT}:role/{name}",
             "s3": f"arn:aws:s3:::{name}",

@@ -121,6 +121,7 @@ ARN = "arn:aws:sqs:eu-west-1:111122223333:orders"
         ("access_log_class", "cheap"),
         ("runtime", "3.10"),
         ("table_alarms", ""),
+        ("precise_timers", "soon"),
         ("retain", "maybe"),
         ("push", "2"),
         ("pipeline", "daily"),

@@ -11,6 +11,8 @@ from hourwheel.context import Settings
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
+from hourwheel.operations.group_state import dead_reasons
+from hourwheel.operations.overview import OverviewRequest
 from hourwheel.ports import CellStorage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from infra.permissions import CELL_TABLE_ACTIONS, HOME_ACTIONS_WITH_CELLS, TABLE_ACTIONS, Verbs
@@ -106,12 +108,21 @@ class Functions:
             self.bench.clock.pass_time(200)
 
     def look(self, *, ordered: bool) -> None:
-        cell = self.bench.cell
         with self.called("meta"):
-            self.bench.cell.lag("orders", "billing")
+            cell = self.bench.cell
+            cell.lag("orders", "billing")
             cell.consumers("orders", "billing")
-            self.bench.cell.leave("orders", "billing", "c1")
-            self.bench.cell.redrive("orders", "billing", lambda *_: True)
+            cell.overview.page(OverviewRequest())
+            cell.overview.groups("orders", "", 100)
+            cell.state("orders", "billing").leases(cell.leases)
+            cell.state("orders", "billing").retries(cell.pending_counts, cell.key_states)
+            dead_reasons(cell.dead_letters("orders", "billing"))
+            cell.background.due(None, None, None, "hour")
+            cell.background.due(None, None, None, "minute")
+            cell.background.wheels()
+            cell.background.archive()
+            cell.leave("orders", "billing", "c1")
+            cell.redrive("orders", "billing", lambda *_: True)
         if ordered:
             with self.called("meta"):
                 self.bench.cell.decide_held("orders", "billing", None, "retry")

@@ -42,11 +42,21 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_ARCHIVE")
         if name == "archive":
             wanted.add("HOURWHEEL_LAKE_BUCKET")
+        if each.settings.get("wake") != "false" and name not in {"push", "archive"}:
+            wanted.add("HOURWHEEL_WAKE")
         if name == "pull":
             wanted.add("HOURWHEEL_MAX_WAIT_SECONDS")
         if name in {"produce", "pull", "meta"}:
             wanted |= {f"HOURWHEEL_{variable}" for variable in ("AUTO_CREATE", "MAX_SUBJECTS", "MAX_GROUPS")}
+        wanted |= of_timers(each, name)
         assert function["Environment"]["Variables"].keys() == wanted, name
+
+
+def of_timers(synthesis: Synthesis, function: str) -> set[str]:
+    """Returns the variables by which a function orders precise timers, or switches the reading of their queue."""
+    if synthesis.settings.get("precise_timers") != "true" or function == "archive":
+        return set()
+    return {"HOURWHEEL_TIMER_QUEUE"} | ({"HOURWHEEL_TIMER_MAPPING"} if function == "sweep" else set())
 
 
 def test_the_functions_understand_their_environment(each: Synthesis) -> None:
@@ -138,7 +148,7 @@ def test_events_that_come_to_nothing_are_kept(everything: Synthesis) -> None:
         )
         for config in everything.properties("Lambda::EventInvokeConfig")
     }
-    (queue,) = everything.resources("SQS::Queue")
+    queue = everything.failures
     assert found == {
         "orders-eu-sweep": (300, 0, queue),
         "orders-eu-wheel": (300, 0, queue),

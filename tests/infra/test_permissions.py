@@ -9,6 +9,7 @@ from infra.permissions import (
     ORDERS_WHEELS,
     TABLE_ACTIONS,
     TOGGLES_STREAM,
+    WAKEUP_ACTIONS,
     lists,
 )
 from infra.tables import NAMES
@@ -25,6 +26,7 @@ BELOW = (
     f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/*/*",
     f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/*-consume/stream/*",
     f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*",  # from the setting push_targets
+    f"arn:aws:sqs:{REGION}:{ACCOUNT}:hourwheel-wake-*_*",
 )
 
 
@@ -38,7 +40,7 @@ def allowed(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
 def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
     """Returns the permissions in the tables of ``infra.permissions``, and those that every function of its kind
     needs."""
-    (queue,) = synthesis.resources("SQS::Queue")
+    queue = synthesis.failures
     (role,) = (key for key in synthesis.resources("IAM::Role") if "WheelCaller" in key)
     cell, aws = synthesis.cell, f"{REGION}:{ACCOUNT}"
     log = f"arn:aws:logs:{aws}:/aws/lambda/{cell}-{function}"
@@ -61,19 +63,31 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
         found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-wheel"))
     if "push" in synthesis.functions() and function in CALLS_PUSH:
         found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-push"))
+    if synthesis.settings.get("wake") != "false":
+        queues = f"arn:aws:sqs:{aws}:hourwheel-wake-{cell}_*"
+        found |= {(f"sqs:{verb}", queues) for verb in WAKEUP_ACTIONS.get(function, ())}
     if function in {"sweep", "wheel", "push", "archive"}:
         found.add(("sqs:SendMessage", f"arn:aws:sqs:{aws}:{queue}"))
-    if "push" in synthesis.functions() and function in TOGGLES_STREAM:
-        (mapping,) = synthesis.resources("Lambda::EventSourceMapping")
-        arn = f"arn:aws:lambda:{aws}:event-source-mapping:{mapping}"
-        found |= {(f"lambda:{verb}EventSourceMapping", arn) for verb in ("Get", "Update")}
+    for mapping in synthesis.resources("Lambda::EventSourceMapping"):
+        if function == "sweep" if "Timers" in mapping else function in TOGGLES_STREAM:
+            arn = f"arn:aws:lambda:{aws}:event-source-mapping:{mapping}"
+            found |= {(f"lambda:{verb}EventSourceMapping", arn) for verb in ("Get", "Update")}
     if function == "push":
         consume = f"arn:aws:dynamodb:{aws}:table/{cell}-consume/stream"
         found |= {
             (f"dynamodb:{verb}", f"{consume}/label") for verb in ("DescribeStream", "GetRecords", "GetShardIterator")
         }
         found.add(("dynamodb:ListStreams", f"{consume}/*"))
-    return found | synthesis.key_uses()
+    return found | of_timers(synthesis, function) | synthesis.key_uses()
+
+
+def of_timers(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
+    """Returns the permissions on the queue of precise timers, if there is one."""
+    verbs = {"SendMessage"} if function in ORDERS_WHEELS else set()
+    if function == "wheel":
+        verbs |= {"DeleteMessage", "GetQueueAttributes", "ReceiveMessage"}
+    queues = [key for key in synthesis.resources("SQS::Queue") if "Timers" in key]
+    return {(f"sqs:{verb}", f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}") for queue in queues for verb in verbs}
 
 
 def test_each_function_may_do_what_the_table_says_and_nothing_else(each: Synthesis) -> None:

@@ -81,8 +81,7 @@ def test_a_key_of_the_customers_own_encrypts_all_that_is_stored(everything: Synt
     arn = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{name}"
     assert all(table["SSESpecification"]["KMSMasterKeyId"] == arn for table in everything.properties("DynamoDB::Table"))
     assert all(group["KmsKeyId"] == arn for group in everything.properties("Logs::LogGroup"))
-    (queue,) = everything.properties("SQS::Queue")
-    assert queue["KmsMasterKeyId"] == arn
+    assert [queue["KmsMasterKeyId"] for queue in everything.properties("SQS::Queue")] == [arn, arn]
     for bucket in everything.properties("S3::Bucket"):
         (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
         assert encryption["ServerSideEncryptionByDefault"]["KMSMasterKeyID"] == arn

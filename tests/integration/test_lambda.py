@@ -17,8 +17,8 @@ from moto import mock_aws
 
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.aws import session
+from hourwheel.api.router import Match, Router, make_event
 from hourwheel.buckets.buckets import LEAD_MS
-from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.system import SystemClock
 from hourwheel.times import rfc3339
 from tests.lambdajson import MOST_ANSWER_BYTES, as_lambda_encodes

@@ -1,15 +1,18 @@
 """The report shows the findings and metrics of the tables, whatever their text."""
 
 import re
-import xml.etree.ElementTree as ET
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
+from typing import Any
 
 import msgspec
 import pytest
 
 from hourwheel_pipeline.integrity import ArchiveInspection, ArchiveProblem
 from hourwheel_pipeline.reconcile import Finding, Reconciled, Unknown
-from hourwheel_pipeline.reporting.charts import Series, chart, count, duration
+from hourwheel_pipeline.reporting.charts import Series, bar_chart, count, duration, line_chart
+from hourwheel_pipeline.reporting.console_files import script
 from hourwheel_pipeline.reporting.contents import FORMAT, Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.markup import tag
 from hourwheel_pipeline.reporting.page import page
@@ -77,6 +80,7 @@ class Tags(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
         self.feed(text)
         self.close()
 
@@ -85,15 +89,25 @@ class Tags(HTMLParser):
         if tag != "meta":
             self.open.append(tag)
 
+    def handle_data(self, data: str) -> None:
+        self.texts.setdefault(self.open[-1] if self.open else "", []).append(data)
+
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+    @property
+    def charts(self) -> dict[str, Any]:
+        """What the script draws, by title."""
+        data = [attributes["data-chart"] for _, attributes in self.seen if "data-chart" in attributes]
+        return {chart["title"]: chart for chart in (msgspec.json.decode(text or "") for text in data)}
 
 
 def test_nothing_that_comes_from_data_becomes_markup() -> None:
     text = page(contents(found(lost=1), subject()))
     tags = Tags(text)
     assert tags.open == []
-    assert "script" not in {name for name, _ in tags.seen}
+    assert [name for name, _ in tags.seen].count("script") == 1
+    assert "".join(tags.texts["script"]) == script()
     assert all(not name.startswith("on") for _, attributes in tags.seen for name in attributes)
     assert "&lt;script&gt;" in text
     assert "\x00" not in text
@@ -103,6 +117,27 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
     tags = Tags(page(contents(found(), subject())))
     assert not [attributes for _, attributes in tags.seen if attributes.keys() & {"src", "href"}]
     assert "url(" not in page(contents(found(), subject()))
+
+
+def test_the_page_runs_its_own_script_alone_and_loads_nothing() -> None:
+    tags = Tags(page(contents(found(), subject())))
+    policies = [each["content"] for _, each in tags.seen if each.get("http-equiv") == "Content-Security-Policy"]
+    digests = {
+        name: b64encode(sha256("".join(tags.texts[name]).encode()).digest()).decode() for name in ("script", "style")
+    }
+    assert policies == [
+        f"default-src 'none'; script-src 'sha256-{digests['script']}'; style-src 'sha256-{digests['style']}';"
+        " base-uri 'none'; form-action 'none'"
+    ]
+
+
+def test_the_script_is_one_module_without_imports() -> None:
+    assert not re.search(r"^import\b|\bimport\(", script(), re.MULTILINE)
+    assert "</script" not in script().lower()
+    assert "<!--" not in script()
+    declared = re.findall(r"^(?:export )?(?:const|let|function) (\w+)", script(), re.MULTILINE)
+    assert {"lineChart", "timeTicks"} <= set(declared)
+    assert len(declared) == len(set(declared))
 
 
 def test_a_page_without_findings_says_so() -> None:
@@ -130,18 +165,23 @@ def test_without_a_reconciliation_the_page_says_so() -> None:
     assert "Nothing has been reconciled yet" in page(contents())
 
 
-def test_a_chart_is_drawn_within_its_frame_and_has_a_table() -> None:
-    series = Series("billing", [(NOON_MS + at * HOUR_MS, at**3) for at in (0, 1, 2, 5)])
-    figure = ET.fromstring(chart("Lag", [series]))
-    points = [point for line in figure.iter("polyline") for point in (line.get("points") or "").split()]
-    points += [f"{dot.get('cx')},{dot.get('cy')}" for dot in figure.iter("circle")]
-    places = [tuple(map(float, point.split(","))) for point in points]
-    assert len(places) == 4
-    assert all(0 <= x <= 720 and 0 <= y <= 200 for x, y in places)
-    assert [cell.text for cell in figure.iter("td")][1::2] == ["125", "8", "1", "0"]
-    drawing = figure.find("svg")
-    assert drawing is not None
-    assert drawing.get("aria-label")
+def test_a_chart_has_its_data_and_a_table() -> None:
+    series = Series(EVIL, [(NOON_MS + at * HOUR_MS, at**3) for at in (0, 1, 2, 5)], colour=1)
+    span = (NOON_MS, NOON_MS + 6 * HOUR_MS)
+    text = line_chart("Lag", [series, Series("mail", [])], step_ms=HOUR_MS, span=span)
+    tags = Tags(text)
+    assert tags.charts["Lag"] == {
+        "title": "Lag",
+        "stepMs": HOUR_MS,
+        "unit": "count",
+        "utc": True,
+        "table": False,
+        "from": span[0],
+        "to": span[1],
+        "series": [{"name": EVIL, "points": [list(point) for point in series.points], "colour": 1, "dashed": False}],
+    }
+    assert tags.texts["td"][1::2] == ["125", "8", "1", "0"]
+    assert tags.texts["summary"] == ["Numbers: Lag"]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +201,7 @@ def test_the_step_of_a_chart_follows_from_its_span(span_ms: int, step: str) -> N
 
 def lines(text: str, title: str) -> list[int]:
     """Returns the number of points of each line of the chart with that title."""
-    figure = text.partition(f"<figcaption>{title}</figcaption>")[2].partition("</figure>")[0]
-    assert "<circle" not in figure
-    return [len(points.split()) for points in re.findall(r'<polyline points="([^"]*)"', figure)]
+    return [len(series["points"]) for series in Tags(text).charts[title]["series"]]
 
 
 def test_two_minutes_are_drawn_by_the_second_and_never_as_a_dot() -> None:
@@ -177,6 +215,8 @@ def test_two_minutes_are_drawn_by_the_second_and_never_as_a_dot() -> None:
     assert lines(text, "Messages per second") == [120, 120]
     assert lines(text, "Messages that wait, at the end of the second") == [120]
     assert "2025-11-20 12:00:00" in text
+    chart = Tags(text).charts["From accepted to settled"]
+    assert (chart["from"], chart["to"], chart["unit"]) == (NOON_MS, NOON_MS + 120_000, "ms")
 
 
 def test_months_are_drawn_by_the_day() -> None:
@@ -207,15 +247,14 @@ def test_an_incomplete_archive_stands_on_the_page() -> None:
     assert "segments/x is missing: put it back" in text
 
 
-def test_bars_stand_on_the_axis() -> None:
-    figure = ET.fromstring(chart("Due", [Series("due", [(NOON_MS, 0), (NOON_MS + HOUR_MS, 4)])], bars=True))
-    heights = [float(bar.get("height") or -1) for bar in figure.iter("rect")]
-    assert heights[0] == 0
-    assert heights[1] > 100
+def test_bars_are_as_wide_as_their_steps() -> None:
+    chart = Tags(bar_chart("Due", Series("due", [(NOON_MS, 0), (NOON_MS + HOUR_MS, 4)]), step_ms=HOUR_MS)).charts["Due"]
+    assert [(bar["end"] - bar["at"], bar["value"]) for bar in chart["bars"]] == [(HOUR_MS, 0), (HOUR_MS, 4)]
 
 
 def test_a_chart_of_nothing_is_left_out() -> None:
-    assert chart("Lag", [Series("billing", [])]) == ""
+    assert line_chart("Lag", [Series("billing", [])], step_ms=HOUR_MS, span=(0, 1)) == ""
+    assert bar_chart("Due", Series("due", []), step_ms=HOUR_MS) == ""
 
 
 @pytest.mark.parametrize(
@@ -249,9 +288,11 @@ def test_the_json_keeps_its_fields() -> None:
     }
 
 
-def test_the_colours_of_light_and_dark_are_the_same_ones() -> None:
-    style = re.findall(r"--\w+(?=:)", page(contents()).split("</style>")[0])
-    assert sorted(style) == sorted([*set(style), *set(style)])
+def test_each_colour_of_a_series_has_a_light_and_a_dark_form() -> None:
+    style = "".join(Tags(page(contents())).texts["style"])
+    colours = re.findall(r"--series-(\d): light-dark\(#[0-9a-f]{6}, #[0-9a-f]{6}\)", style)
+    assert sorted(colours) == list("1234567")
+    assert sorted(re.findall(r"\.s(\d) \{ color: var\(--series-", style)) == list("0123456")
 
 
 def test_a_group_has_the_same_colour_in_all_charts() -> None:
@@ -263,7 +304,8 @@ def test_a_group_has_the_same_colour_in_all_charts() -> None:
     }
     groups = [GroupHours(group=name, hours=[hour]) for name, hour in hours.items()]
     told = SubjectHours(subject="orders", hours=[Hour(hour_ms=at, accepted=9)], groups=groups)
-    legend = re.findall(r'class="key s(\d)[^"]*"[^>]*></span>(\w+)', page(contents(None, told)))
+    drawn = [series for chart in Tags(page(contents(None, told))).charts.values() for series in chart["series"]]
+    legend = [(str(series["colour"]), series["name"].split()[0]) for series in drawn]
     colours = {name: {number for number, other in legend if other == name} for _, name in legend}
     assert {name: len(numbers) for name, numbers in colours.items()} == dict.fromkeys(("accepted", *"abc"), 1)
     assert len(set.union(*colours.values())) == 4

@@ -15,7 +15,7 @@ from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import HourwheelError, Rejected, Unavailable
-from hourwheel.ports import CellStorage, Store
+from hourwheel.ports import CellStorage, Store, WakeupQueues
 from hourwheel.queueing.leases import Leases
 from hourwheel.registry.cell_storage import GuardedCells
 from tests.simulation.blobs import SimulatedBlobs
@@ -24,7 +24,7 @@ from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine
 from tests.simulation.history import History
 from tests.simulation.store import CallsOfCell, CellStore, SimulatedStore, State, TransactionalStore
-from tests.simulation.timers import Alarms, Announcements, SimulatedTimers
+from tests.simulation.timers import Alarms, Announcements, SimulatedPreciseTimers, SimulatedTimers
 from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Turns, Verb, Violation, World
 
 T = TypeVar("T")
@@ -59,6 +59,8 @@ class Machine:
     archive: MemoryBlobs = field(default_factory=MemoryBlobs)
     engine: Engine | None = None
     """The real store that runs beside the simulated one, if the plan names one."""
+    queues: WakeupQueues | None = None
+    """The wake-up queues of a run in which groups doze."""
     shared: Cell | None = None
     """The cell of the one process of which all actors are requests; None where each actor is a process."""
 
@@ -122,6 +124,10 @@ def open_cell(machine: Machine, process: Process) -> Cell:
             wakeups=silence,
             meter=silence,
             timers=SimulatedTimers(process, machine.alarms),
+            precise_timers=SimulatedPreciseTimers(process, machine.alarms)
+            if plan.delays is not None and plan.delays.precise
+            else None,
+            wakeup_queues=machine.queues,
             wheel_wakeups=machine.announcements,
             pushes=SimulatedPushes(process, machine.couriers),
             settings=machine.settings,

@@ -33,7 +33,7 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
     audit, alarms = actor.history.audit, actor.machine.alarms
     for _ in range(_ROUNDS):
         while alarms.fired:
-            bucket = alarms.fired.pop(0)
+            bucket = alarms.fired.pop(0).bucket
             owner = f"keeper {actor.world.calls}"
             actor.ask("wheel", partial(actor.cell.turn_wheel, bucket, owner, actor.wait), bucket=bucket)
         _push(actor)

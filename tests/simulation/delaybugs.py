@@ -234,8 +234,8 @@ def _without_ticks(plan: Plan) -> Plan:
 
 @planted(sharpen=_without_ticks)
 def a_wheel_sleeps_past_an_earlier_message_stored_meanwhile() -> Iterator[None]:
-    def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
-        real(replace(context, wheel_wakeups=NoWheelWakeups()), bucket, due_ms)
+    def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int, **how: Any) -> None:
+        real(replace(context, wheel_wakeups=NoWheelWakeups()), bucket, due_ms, **how)
 
     real = lease._ensure_wheel_by
     with patch.object(lease, "_ensure_wheel_by", ensure_wheel_by):

@@ -28,6 +28,7 @@ from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing import produce, progress, settle
 from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.progress import SeekTarget
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, Position, PullRow
 from hourwheel.queueing.settle import Settler
@@ -43,12 +44,11 @@ planted = registrar(FOUND)
 
 @planted(lambda plan: "seek" in plan.moves)
 def a_seek_to_the_start_passes_a_row_on_its_way() -> Iterator[None]:
-    def seek_start(log: PullLog) -> int:
+    def to_start(log: PullLog) -> SeekTarget:
         first = log.source.first()
-        log.seek(Position(first[0] if first else log.source.trimmed()), 0)
-        return 0
+        return SeekTarget(Position(first[0] if first else log.source.trimmed()), 0)
 
-    with patch("hourwheel.queueing.progress.seek_start", seek_start):
+    with patch("hourwheel.queueing.progress.to_start", to_start):
         yield
 
 

@@ -48,11 +48,12 @@ class OrderedHistory(PullHistory):
 
     def may_wait(self) -> int:
         """The number of messages that may count as waiting: those that were handed out while others of their key wait,
-        or are in flight; and those that were not, and have expired by one clock and not by another."""
+        or are in flight; and those that were not, and have expired. The lag counts expired messages until their row is
+        below the trim mark, which the sweeper moves."""
         keys = Counter(self.key_of(place) for place in [*self.waiting, *self.flying])
         tried = [place for place, wait in self.waiting.items() if 0 < wait.due_ms < STOPPED_MS]
         expired = sum(not wait.due_ms and self._expired(place) for place, wait in self.waiting.items())
-        return expired + sum(keys[self.key_of(place)] > 1 and not self._expired(place) for place in tried)
+        return expired + sum(keys[self.key_of(place)] > 1 for place in tried)
 
     def left(self) -> list[Place]:
         """Returns the messages that the group has not done with, expired ones left out."""

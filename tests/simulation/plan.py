@@ -72,6 +72,8 @@ class Delays:
     """A dispatch row names at most this many messages."""
     tick_ms: int = 500
     """0: wheels sleep until their next message is due."""
+    precise: bool = False
+    """Wheels are started by precise timers, as on AWS."""
     prompt: bool = False
     """The run has no faults, so messages must arrive in time."""
 
@@ -161,6 +163,8 @@ _FAULTS = {"crash": 0.02, "throttle": 0.08, "lose": 0.10, "late": 0.04, "pause":
 _HOUR_MS = 3_600_000
 _SHARE = 0.3
 """The share of plans with delayed messages."""
+_PRECISE = 0.6
+"""The share of precise timers, as far as the plan's wheels have ticks."""
 _LEFT = 0.1
 """The share of plans in which an operator ends the leases of consumers."""
 _FILTERED = 0.15
@@ -200,6 +204,18 @@ _DELETIONS = ("delete-group", "delete-subject")
 
 
 def draw(seed: int) -> Plan:
+    plan = _drawn(seed)
+    return precisely(plan) if Random(seed ^ 0x71E5).random() < _PRECISE else plan
+
+
+def precisely(plan: Plan) -> Plan:
+    """Returns the plan with precise timers, if it has delayed messages and wheels with ticks."""
+    if plan.delays is None or not plan.delays.tick_ms:
+        return plan
+    return replace(plan, delays=replace(plan.delays, precise=True))
+
+
+def _drawn(seed: int) -> Plan:
     plan, rng = unarchived(seed), Random(seed ^ 0xA2C417)
     prompt = plan.delays is not None and plan.delays.prompt
     plan = archived(plan, rng) if rng.random() < _ARCHIVED and not prompt else plan

@@ -19,6 +19,7 @@ from tests.simulation.plan import Plan, unarchived
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
 from tests.simulation.slowbugs import SLOW
+from tests.simulation.timerbugs import TIMED
 from tests.simulation.world import Violation
 
 RUNS = 600
@@ -27,7 +28,21 @@ RUNS = 600
 
 @pytest.mark.parametrize(
     "bug",
-    [*PLANTED, *DELAYED, *PUSHED, *ARCHIVED, *LIMITED, *SLOW, *FILTERED, *SPOILT, *MOVED, *FOUND, *ORDERED, *BROADCAST],
+    [
+        *PLANTED,
+        *DELAYED,
+        *PUSHED,
+        *ARCHIVED,
+        *LIMITED,
+        *SLOW,
+        *TIMED,
+        *FILTERED,
+        *SPOILT,
+        *MOVED,
+        *FOUND,
+        *ORDERED,
+        *BROADCAST,
+    ],
     ids=lambda bug: bug.name,
 )
 def test_it_is_found_when(bug: Bug) -> None:

@@ -2,38 +2,80 @@
 ticks."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from tests.simulation.store import Connection
 from tests.simulation.world import Process, World
 
 _LATE_MS = 60_000
 _SOON_MS = 2_000
+_EARLY_MS = 120_000
 LATEST_NEWS_MS = 250
 
 
+class Start(NamedTuple):
+    """A start of a wheel, and the time for which it was ordered (0: not named)."""
+
+    bucket: str
+    wakes_ms: int = 0
+
+
 class Alarms:
-    """The ordered timers, and the timers that have fired and wait for a process to turn the wheel."""
+    """The ordered timers, and the starts that have come and wait for a process to turn the wheel. ``listening``:
+    whether the queue of precise timers is read; until then its starts are kept."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.fired: list[str] = []
+        self.fired: list[Start] = []
+        self.listening = False
+        self._kept: list[Start] = []
         self._idle: list[Process] = []
 
-    def order(self, when_ms: int, bucket: str, asked_ms: int) -> None:
+    def order(self, when_ms: int, start: Start, asked_ms: int) -> None:
         """An ordered timer. ``asked_ms``: the time of the order by the clock of the actor."""
-        world = self.world
-        rng, now_ms = world.rng, world.now_ms
+        delays = self.world.plan.delays
+        # Where messages must arrive in time, the sweeper's own starts come.
+        certain = delays is not None and delays.prompt and delays.precise and not start.wakes_ms
         late_ms = _LATE_MS if when_ms > asked_ms else _SOON_MS
-        if rng.random() < world.faults.forget:
-            world.record("timer", bucket, "forgotten")
-            return
-        for _ in range(1 + (rng.random() < 0.1)):
-            world.alarm(max(when_ms, now_ms) + int(rng.random() * late_ms), partial(self.fire, bucket))
+        self._order(when_ms, late_ms, partial(self.fire, start), certain=certain)
 
-    def fire(self, bucket: str) -> None:
-        self.world.record("timer", bucket)
-        self.fired.append(bucket)
+    def order_precise(self, when_ms: int, start: Start) -> None:
+        """An ordered precise timer. One in ten is early where there are faults."""
+        delays = self.world.plan.delays
+        if delays is not None and not delays.prompt and self.world.rng.random() < 0.1:
+            when_ms -= int(self.world.rng.random() * _EARLY_MS)
+        self._order(when_ms, _SOON_MS, partial(self._arrive, start))
+
+    def _order(self, when_ms: int, late_ms: int, effect: Callable[[], None], *, certain: bool = False) -> None:
+        world = self.world
+        if not certain and world.rng.random() < world.faults.forget:
+            world.record("timer", "forgotten")
+            return
+        for _ in range(1 + (world.rng.random() < 0.1)):
+            world.alarm(max(when_ms, world.now_ms) + int(world.rng.random() * late_ms), effect)
+
+    def listen(self, on: bool) -> bool:
+        """Begins or ends the reading of the queue, a while later."""
+        if on != self.listening:
+            self.world.alarm(self.world.now_ms + int(self.world.rng.random() * _LATE_MS), partial(self._switch, on))
+        return on == self.listening
+
+    def _switch(self, on: bool) -> None:
+        self.listening = on
+        while on and self._kept:
+            self.fire(self._kept.pop(0))
+
+    def _arrive(self, start: Start) -> None:
+        if self.listening:
+            self.fire(start)
+        else:
+            self._kept.append(start)
+
+    def fire(self, start: Start) -> None:
+        self.world.record("timer", start.bucket)
+        self.fired.append(start)
         if self._idle:
             self.world.wake(self._idle.pop(0))
 
@@ -106,4 +148,28 @@ class SimulatedTimers(Connection):
 
     def at(self, when_ms: int, bucket: str) -> None:
         asked_ms = self.process.now_ms()
-        self.call("timer", (bucket, when_ms), lambda: self._alarms.order(when_ms, bucket, asked_ms))
+        self.call("timer", (bucket, when_ms), lambda: self._alarms.order(when_ms, Start(bucket), asked_ms))
+
+
+class SimulatedPreciseTimers(Connection):
+    """Implements ``PreciseTimers`` for one actor."""
+
+    def __init__(self, process: Process, alarms: Alarms) -> None:
+        super().__init__(process)
+        self._alarms = alarms
+
+    def after(self, seconds: int, bucket: str, wakes_ms: int) -> None:
+        def order() -> None:
+            when_ms = self._alarms.world.now_ms + seconds * 1_000
+            self._alarms.order_precise(when_ms, Start(bucket, wakes_ms))
+
+        self.call("precise timer", (bucket, wakes_ms), order)
+
+    def relay(self, when_ms: int, bucket: str, wakes_ms: int) -> None:
+        asked_ms = self.process.now_ms()
+        start = Start(bucket, wakes_ms)
+        self.call("relayed timer", (bucket, wakes_ms), lambda: self._alarms.order(when_ms, start, asked_ms))
+
+    def listen(self, on: bool) -> bool:
+        answer: bool = self.call("listen", (on,), lambda: self._alarms.listen(on))
+        return answer

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 
+from hourwheel.buckets.starts import SOON_MS
 from hourwheel.delay.wheel import WheelEnd
 from tests.simulation.actors import Actor
-from tests.simulation.timers import Sleeper
+from tests.simulation.timers import Sleeper, Start
 
 
 @dataclass
@@ -19,9 +20,13 @@ class WheelTurner(Actor):
         if not alarms.fired:
             alarms.wait(self.process)
             return
-        bucket = alarms.fired.pop(0)
+        start = alarms.fired.pop(0)
+        bucket = start.bucket
         self.lives += 1
         plan, now_ms = self.world.plan, self.process.now_ms()
+        if start.wakes_ms > now_ms + SOON_MS:
+            self.ask("start", lambda: self.cell.start_wheel(bucket, start.wakes_ms), bucket=bucket)
+            return
         assert plan.delays is not None
         leaves = plan.delays.leaves_seconds * 1_000
         leaves_ms = now_ms + int(leaves * (0.5 + self.rng.random())) if leaves else 0
@@ -36,7 +41,7 @@ class WheelTurner(Actor):
         )
         again = ended in (None, WheelEnd.BUSY, WheelEnd.STOPPED) and self.rng.random() < 0.5
         if again:
-            self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, bucket))
+            self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, Start(bucket)))
 
     def _pause(self, sleeper: Sleeper, seconds: float) -> bool:
         delays = self.world.plan.delays

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.errors import Rejected
+from hourwheel.model.groups import Group
 from hourwheel.policies import (
     CONSUME,
     DEAD_LETTERS,
@@ -20,7 +21,9 @@ from hourwheel.policies import (
     SEEK,
     consumer_policy,
     producer_policy,
+    url_policy,
 )
+from hourwheel.wakeup_names import queue_name, queue_prefix
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default"
 ALL = PRODUCE | DELAYED | CONSUME | DEAD_LETTERS | SEEK | PAUSE
@@ -28,6 +31,11 @@ OPERATORS = {
     "POST /v1/messages",  # many subjects in one request: no path can say which
     "GET /v1/health",
     "GET /v1/openapi.json",
+    "GET /v1/overview",
+    "GET /v1/scheduled",
+    "GET /v1/wheels",
+    "GET /v1/archive",
+    "GET /v1/subjects/{subject}/overview",
     "GET /v1/subjects",
     "GET /v1/subjects/{subject}",
     "PUT /v1/subjects/{subject}",
@@ -51,6 +59,8 @@ OPERATORS = {
     "PUT /v1/subjects/{subject}/groups/{group}",
     "DELETE /v1/subjects/{subject}/groups/{group}",
     "GET /v1/subjects/{subject}/groups/{group}/consumers",
+    "GET /v1/subjects/{subject}/groups/{group}/leases",
+    "GET /v1/subjects/{subject}/groups/{group}/retries",
     "POST /v1/subjects/{subject}/groups/{group}/consumers/{consumer}/leave",
     "GET /v1/subjects/{subject}/groups/{group}/push",  # tells the signing secret
 }
@@ -64,7 +74,8 @@ IDS = st.text(min_size=1, max_size=12)
 
 def allows(policy: dict[str, Any], request: str) -> bool:
     """Decides as IAM does: "*" is any text and "?" any character, slashes too; case counts."""
-    (statement,) = policy["Statement"]
+    statement, *queues = policy["Statement"]
+    assert all(found["Action"] == "sqs:ReceiveMessage" for found in queues)
     assert (policy["Version"], statement["Effect"], statement["Action"]) == (
         "2012-10-17",
         "Allow",
@@ -179,6 +190,40 @@ def test_wildcards_stand_behind_all_names() -> None:
             assert re.fullmatch(re.escape(API) + r"/[A-Z]+/v1(/[A-Za-z]+)+(/\*)?", resource)
 
 
+@settings(deadline=None)  # the machine may be busy
+@given(subject=NAMES, group=NAMES, other=NAMES, again=st.integers(1, 3))
+def test_a_consumer_receives_from_the_queues_of_its_group_and_no_other(
+    subject: str, group: str, other: str, again: int
+) -> None:
+    def queue(subject: str, group: str, cell: str = "flights") -> str:
+        record = Group(
+            subject=subject,
+            subject_generation=again,
+            name=group,
+            generation=again,
+            start="earliest",
+            max_attempts=1,
+            created_ms=0,
+        )
+        return f"arn:aws:sqs:eu-west-1:111122223333:{queue_prefix(cell)}{queue_name(record)}"
+
+    _, statement = consumer_policy(API, subject, group, cell="flights")["Statement"]
+    (resource,) = statement["Resource"]
+    assert _expression(resource).fullmatch(queue(subject, group))
+    assert len(queue(subject, group, "x" * 30).rpartition(":")[2]) <= 80
+    assert not _expression(resource).fullmatch(queue(subject, group, "flights-2"))
+    if other != group:
+        assert not _expression(resource).fullmatch(queue(subject, other))
+    if other != subject:
+        assert not _expression(resource).fullmatch(queue(other, group))
+
+
+@pytest.mark.parametrize("cell", ["", "*", "Flights", "a_b", "x" * 31])
+def test_what_is_no_name_of_a_deployment_is_refused(cell: str) -> None:
+    with pytest.raises(ValueError, match="hourwheel:cell"):
+        consumer_policy(API, "orders", "billing", cell=cell)
+
+
 def test_a_policy_as_it_is_written() -> None:
     assert producer_policy(API, "orders") == {
         "Version": "2012-10-17",
@@ -238,3 +283,77 @@ def test_the_policy_of_the_documentation() -> None:
 )
 def test_any_partition_and_stage(arn: str) -> None:
     assert producer_policy(arn, "orders")["Statement"][0]["Resource"] == [f"{arn}/POST/v1/subjects/orders/messages"]
+
+
+PRODUCE_ARN = "arn:aws:lambda:eu-west-1:111122223333:function:hourwheel-produce"
+META_ARN = "arn:aws:lambda:eu-west-1:111122223333:function:hourwheel-meta"
+
+
+def test_functions_may_be_invoked_through_their_urls_and_in_no_other_way() -> None:
+    assert url_policy([PRODUCE_ARN, META_ARN]) == {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": "lambda:InvokeFunctionUrl",
+                "Resource": [PRODUCE_ARN, META_ARN],
+                "Condition": {"StringEquals": {"lambda:FunctionUrlAuthType": "AWS_IAM"}},
+            },
+            {
+                "Effect": "Allow",
+                "Action": "lambda:InvokeFunction",
+                "Resource": [PRODUCE_ARN, META_ARN],
+                "Condition": {"Bool": {"lambda:InvokedViaFunctionUrl": "true"}},
+            },
+        ],
+    }
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(groups=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3))
+def test_a_caller_of_urls_waits_at_the_queues_that_the_policies_of_consumers_name(
+    groups: list[tuple[str, str]],
+) -> None:
+    *_, waiting = url_policy([META_ARN, PRODUCE_ARN], groups, cell="flights")["Statement"]
+    assert (waiting["Effect"], waiting["Action"]) == ("Allow", "sqs:ReceiveMessage")
+    assert "Condition" not in waiting
+    assert waiting["Resource"] == [
+        resource
+        for subject, group in groups
+        for resource in consumer_policy(API, subject, group, cell="flights")["Statement"][1]["Resource"]
+    ]
+
+
+def test_the_queues_are_in_the_partition_and_account_of_the_functions() -> None:
+    arn = "arn:aws-cn:lambda:cn-north-1:444455556666:function:hourwheel-pull"
+    (resource,) = url_policy([arn], [("orders", "billing")])["Statement"][2]["Resource"]
+    assert resource.startswith("arn:aws-cn:sqs:cn-north-1:444455556666:hourwheel-wake-hourwheel_")
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [
+        "",
+        "*",
+        "arn:aws:lambda:eu-west-1:111122223333:function:*",
+        "arn:aws:lambda:eu-west-1:111122223333:function:",
+        "arn:aws:lambda:*:111122223333:function:hourwheel-meta",
+        "arn:aws:lambda:eu-west-1:*:function:hourwheel-meta",
+        f"{META_ARN}:1",
+        f"{META_ARN}\n",
+        API,
+    ],
+)
+def test_what_is_no_function_is_refused(arn: str) -> None:
+    with pytest.raises(ValueError, match="ARN of a function"):
+        url_policy([PRODUCE_ARN, arn])
+
+
+def test_a_policy_names_a_function_and_exact_groups() -> None:
+    with pytest.raises(ValueError, match="at least one function"):
+        url_policy([], [("orders", "billing")])
+    for group in (("orders", "*"), ("o*", "billing"), ("orders", ""), ("orders", "a/b")):
+        with pytest.raises(Rejected, match="must match"):
+            url_policy([META_ARN], [group])
+    with pytest.raises(ValueError, match="hourwheel:cell"):
+        url_policy([META_ARN], [("orders", "billing")], cell="*")

@@ -40,4 +40,4 @@ def table(caption: str, heads: list[str], rows: list[list[Content]]) -> Markup:
     head = tag("tr", *(tag("th", text, scope="col") for text in heads))
     body = (tag("tr", *(tag("td", cell) for cell in row)) for row in rows)
     element = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
-    return tag("div", element, class_="wide", tabindex="0", role="region", aria_label=caption)
+    return tag("div", element, class_="table", tabindex="0", role="region", aria_label=caption)

@@ -1,75 +1,72 @@
-"""Writes the report as a page: one file, no scripts, nothing from elsewhere."""
+"""Writes the report as a page: one file, which loads nothing. It looks like the console, and its script draws charts
+with the module of the console."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 
 from hourwheel_pipeline.findings import KINDS
 from hourwheel_pipeline.reconcile import Finding, Reconciled
-from hourwheel_pipeline.reporting.charts import Series, chart, count, duration, moment
+from hourwheel_pipeline.reporting.charts import Series, bar_chart, count, line_chart, moment
+from hourwheel_pipeline.reporting.console_files import script, style
 from hourwheel_pipeline.reporting.contents import Contents, Hour, SubjectHours
 from hourwheel_pipeline.reporting.markup import Content, Markup, join, table, tag
 from hourwheel_pipeline.reporting.steps import HOUR_MS, Points, gathered, name_of, spread, step_for
 from hourwheel_pipeline.words import counted
 
-# One colour is the subject's: see ``COLOURS``.
+# The charts have seven colours, and one is the subject's.
 _GROUPS = 6
 _KEYS = 10
 
 _STYLE = Markup("""
-:root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --faint: #d5d9de; --soft: #57606a;
-  --good: #176f2c; --bad: #b3261e; --warn: #8a5a00;
-  --s0: #0b61a4; --s1: #b3471d; --s2: #1a7f5a; --s3: #7b3fa0; --s4: #8a6d00; --s5: #a02060;
-  --s6: #5a6470 }
-@media (prefers-color-scheme: dark) { :root { --back: #14171b; --text: #e6e9ed; --faint: #3a414a; --soft: #9aa4af;
-  --good: #5fd07f; --bad: #ff8a80; --warn: #f0b849;
-  --s0: #6cb6ff; --s1: #ff9d70; --s2: #5fd3a5; --s3: #c79bf0; --s4: #e3c04d; --s5: #ff8fc0;
-  --s6: #a8b3bf } }
-body { background: var(--back); color: var(--text); font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
-  max-width: 60rem; padding: 0 1rem }
-h1, h2, h3 { line-height: 1.25 }
-section { border-top: 1px solid var(--faint); margin-top: 2rem }
-.soft { color: var(--soft) } .good { color: var(--good) } .error { color: var(--bad) } .warning { color: var(--warn) }
-.totals { display: flex; flex-wrap: wrap; gap: 1rem 3rem } .totals dt { color: var(--soft) }
-.totals dd { font-size: 1.75rem; margin: 0 }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; font-size: .875rem; margin: .5rem 0 }
-caption { font-weight: 600; text-align: left }
-th, td { border-bottom: 1px solid var(--faint); padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top }
-td { overflow-wrap: anywhere }
-figure { margin: 1.5rem 0 } figcaption { font-weight: 600 }
-svg { height: auto; width: 100% } svg text { fill: var(--soft); font-size: 11px } .grid { stroke: var(--faint) }
-.legend { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; margin: 0; padding: 0 }
-.key { background: currentColor; display: inline-block; height: .2rem; margin-right: .4rem; vertical-align: middle;
-  width: 1.25rem }
-.series polyline { fill: none; stroke: currentColor; stroke-width: 1.75 }
-.series circle, .bars rect { fill: currentColor }
-.s0 { color: var(--s0) } .s1 { color: var(--s1) } .s2 { color: var(--s2) } .s3 { color: var(--s3) }
-.s4 { color: var(--s4) } .s5 { color: var(--s5) } .s6 { color: var(--s6) }
-.dashed polyline { stroke-dasharray: 5 3 } .key.dashed { opacity: .55 }
+main { max-width: 60rem }
+section { border-top: 1px solid var(--line); display: grid; gap: 16px; padding-top: 16px;
+  grid-template-columns: minmax(0, 1fr) }
+section h2 { margin: 0 }
+main { display: grid; gap: 16px; grid-template-columns: minmax(0, 1fr) }
+main p { margin: 0 }
+summary { cursor: pointer }
+.charted summary { font-size: 13px; color: var(--muted) }
+.charted .table { max-height: 20rem; overflow: auto }
+.table td { overflow-wrap: anywhere }
+caption { font-weight: 600; padding: 5px 10px; text-align: left }
+.good { color: var(--good) } .error { color: var(--bad) } .warning { color: var(--warn) }
+.totals { display: flex; flex-wrap: wrap; gap: 1rem 3rem } .totals dt { color: var(--muted) }
+.totals dd { font-size: 28px; font-variant-numeric: tabular-nums; margin: 0 }
 """)
 
 _COUNTED = ("accepted", "delivered", "settled", "retried", "dead", "dispatched")
 _CHARTED = (*_COUNTED, "lag")
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_NO_SCRIPT = "Charts are drawn by a script, which this viewer does not run. The tables have all numbers."
 
 
 def page(contents: Contents) -> str:
     head = tag(
         "head",
         Markup('<meta charset="utf-8">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         tag("title", "Hourwheel: report"),
-        tag("style", _STYLE),
+        tag("style", style(), _STYLE),
     )
-    made = tag("p", f"Made at {moment(contents.made_ms)} UTC.", class_="soft")
+    made = tag("p", f"Made at {moment(contents.made_ms)} UTC.", class_="muted")
     title = tag("h1", "Hourwheel: report")
-    body = tag(
-        "main", title, made, *_totals(contents.reconciled), *_reconciled(contents.reconciled), *_subjects(contents)
+    drawn = [tag("noscript", tag("p", _NO_SCRIPT)), *_subjects(contents)]
+    main = tag("main", title, made, *_totals(contents.reconciled), *_reconciled(contents.reconciled), *drawn)
+    body = tag("body", main, tag("script", script(), type="module"))
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _policy() -> str:
+    """Returns the content security policy: the page runs its own script alone, and loads nothing."""
+    sources = " ".join(
+        f"{kind} 'sha256-{b64encode(sha256(text.encode()).digest()).decode()}';"
+        for kind, text in (("script-src", script()), ("style-src", style() + _STYLE))
     )
-    return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+    return f"default-src 'none'; {sources} base-uri 'none'; form-action 'none'"
 
 
 def _totals(report: Reconciled | None) -> Iterator[Markup]:
@@ -83,7 +80,7 @@ def _totals(report: Reconciled | None) -> Iterator[Markup]:
         "p",
         "Accepted: messages in queues. Delivered: acknowledged, once for each group. Dead: given up by a group. A"
         " message that is neither was accounted for: it waits, was cancelled, expired or skipped by a seek.",
-        class_="soft",
+        class_="muted",
     )
 
 
@@ -98,7 +95,7 @@ def _reconciled(report: Reconciled | None) -> Iterator[Markup]:
 def _findings(report: Reconciled) -> Iterator[Markup]:
     judged = f"Judged: what was stored before {moment(report.horizon_ms)} UTC"
     complete = f"known without gaps since {moment(report.began_ms)}"
-    yield tag("p", f"{judged}, {complete}. Comparing began at {moment(report.found_ms)}.", class_="soft")
+    yield tag("p", f"{judged}, {complete}. Comparing began at {moment(report.found_ms)}.", class_="muted")
     if not report.counts:
         yield tag("p", "No findings: every message was delivered or accounted for.", class_="good")
     else:
@@ -173,7 +170,7 @@ def _unknown(report: Reconciled) -> Iterator[Markup]:
 def _subjects(contents: Contents) -> Iterator[Markup]:
     shown, total = len(contents.subjects), contents.subjects_total
     if shown < total:
-        yield tag("p", f"{shown} of {count(total)} subjects follow: those with the most messages.", class_="soft")
+        yield tag("p", f"{shown} of {count(total)} subjects follow: those with the most messages.", class_="muted")
     for subject in contents.subjects:
         yield tag("section", tag("h2", subject.subject), *_charts(subject, contents.step_ms), _keys(subject))
 
@@ -191,22 +188,23 @@ def _charts(subject: SubjectHours, fine_ms: int) -> Iterator[Markup]:
             for colour, (group, steps) in enumerate(of_groups.items(), 1)
         ]
 
-    draw = partial(chart, step_ms=drawn.step_ms)
+    span = (drawn.start_ms, drawn.end_ms + drawn.step_ms)
+    draw = partial(line_chart, step_ms=drawn.step_ms, span=span)
     accepted = Series("accepted", drawn.points(own, "accepted"))
     yield draw(f"Messages per {unit}", [accepted, *each("delivered", " delivered")])
     yield draw(f"Messages that wait, at the end of the {unit}", each("lag"))
-    yield draw("From accepted to first handed out, 99 %", each("pull_p99_ms"), form=duration)
+    yield draw("From accepted to first handed out, 99 %", each("pull_p99_ms"), unit="ms")
     totals = [
         series for share in ("p50", "p99") for series in each(f"total_{share}_ms", f" {share}", dashed=share == "p99")
     ]
-    yield draw("From accepted to settled", totals, form=duration)
+    yield draw("From accepted to settled", totals, unit="ms")
     failed = [*each("retried", " retried"), *each("dead", " given up", dashed=True)]
     yield draw(f"Tried again, given up, per {unit}", failed)
     shares = enumerate(("p50", "p99", "max"))
     late = [Series(share, drawn.points(own, f"late_{share}_ms"), colour) for colour, share in shares]
-    yield draw("Delayed messages: how late they came", late, form=duration)
+    yield draw("Delayed messages: how late they came", late, unit="ms")
     due = [(hour.hour_ms, float(hour.due)) for hour in subject.hours if hour.due is not None]
-    yield chart("Delayed messages: due in hours to come", [Series("due", due)], bars=True)
+    yield bar_chart("Delayed messages: due in hours to come", Series("due", due), step_ms=HOUR_MS)
 
 
 @dataclass(frozen=True)

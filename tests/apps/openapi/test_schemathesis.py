@@ -66,13 +66,19 @@ def plausible(case: Any) -> Any:
         if "wait_seconds" in case.body:
             case.body["wait_seconds"] = 0
         # A link puts the receipt of a pull among made-up settlements, and into one of made-up indexes.
-        pulled = [{"receipt": each["receipt"]} for each in case.body.get("settle") or () if len(each["receipt"]) > 100]
+        receipts = [each.get("receipt") for each in objects(case.body.get("settle"))]
+        pulled = [receipt for receipt in receipts if isinstance(receipt, str) and len(receipt) > 100]
         if pulled:
-            case.body["settle"] = pulled[:1]
-        for message in case.body.get("messages", ()):
+            case.body["settle"] = [{"receipt": pulled[0]}]
+        for message in objects(case.body.get("messages")):
             message.pop("body_base64", None)
             message["body"] = "paid"
     return case
+
+
+def objects(part: Any) -> list[dict[str, Any]]:
+    """Returns the objects of a list. A malformed body may have something else in its place, and is sent as it is."""
+    return [each for each in part if isinstance(each, dict)] if isinstance(part, list) else []
 
 
 def whole(part: Any) -> Any:

@@ -105,7 +105,7 @@ def test_a_trace_of_a_message_that_is_not_there_says_so(shell: Shell, api: Api) 
 def test_dead_letters_are_chosen_in_one_way(shell: Shell, api: Api) -> None:
     give_up(api, "a", "b", "c")
     for options in ((), ("0-0", "--all"), ("--all", "--to", "2030-01-01T00:00:00Z")):
-        assert "say which: dead ids, --all, or --from and --to" in shell.refused(
+        assert "say which: dead ids, --all, --reason, or --from and --to" in shell.refused(
             "dead", "redrive", "orders", "billing", *options
         )
     assert "give --yes" in shell.refused("dead", "drop", "orders", "billing", "--all")

@@ -16,7 +16,7 @@ from hourwheel.api.events import Invocation, Response
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
-from hourwheel.embedded.router import Match, Router, make_event
+from hourwheel.api.router import Match, Router, make_event
 from tests.support import Bench
 
 # Loggers of one name share one stream.

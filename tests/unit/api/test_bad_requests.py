@@ -85,6 +85,11 @@ NOT_OBJECTS = {
 }
 
 PULL: dict[str, tuple[Any, str, str]] = {
+    "idle_seconds over a year": (
+        {"consumer": "c", "idle_seconds": 1e308, "wakeup": "able"},
+        "field-invalid",
+        "idle_seconds",
+    ),
     "no consumer": ({}, "field-invalid", "consumer"),
     "a consumer that is no name": ({"consumer": "host 1"}, "name-invalid", "consumer"),
     "a consumer of dots": ({"consumer": ".."}, "name-invalid", "consumer"),

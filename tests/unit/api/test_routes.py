@@ -3,8 +3,8 @@
 import pytest
 
 from hourwheel.api import meta
+from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.embedded.router import Match, Router
 
 router = Router()
 

@@ -132,3 +132,59 @@ def test_an_error_fails_the_invocation(bench: Bench, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(type(bench.cell), "turn_wheel", turn_wheel)
     with pytest.raises(ZeroDivisionError):
         turn(bench)
+
+
+def test_a_start_that_comes_early_is_ordered_again() -> None:
+    bench = Bench.precisely()
+    assert bench.precise is not None
+    event = {"bucket": BUCKET, "wakes_ms": bench.clock.ms + 600_000}
+    assert turn(bench, event) == {"ended": "relayed"}
+    assert bench.precise.orders == [600]
+
+
+def test_a_start_that_names_its_time_turns_the_wheel() -> None:
+    bench = Bench.precisely()
+    bench.send_later("a", delay=3)
+    assert turn(bench, {"bucket": BUCKET, "wakes_ms": bench.clock.ms + 1_000}) == {"ended": "asleep"}
+    assert bench.bodies() == ["a"]
+
+
+def queued(*bodies: str) -> dict[str, Any]:
+    return {"Records": [{"messageId": f"m{number}", "body": body} for number, body in enumerate(bodies)]}
+
+
+def test_messages_of_the_timer_queue_start_their_wheels(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench.precisely()
+    later = BUCKET.replace("-60/000", "-60/001")
+    event = queued(f'{{"bucket": "{BUCKET}", "wakes_ms": {bench.clock.ms}}}', f'{{"bucket": "{later}"}}')
+    assert turn(bench, event) == {"batchItemFailures": []}
+    assert [name for _, name in bench.timers.ordered] == [BUCKET, later]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "{}",
+        "7",
+        '{"bucket": "noon"}',
+        f'{{"bucket": "{BUCKET}", "wakes_ms": "soon"}}',
+        f'{{"bucket": "{BUCKET}", "wakes_ms": {NOON_MS + 3_600_001}}}',
+        f'{{"bucket": "{BUCKET}", "wakes_ms": 1e999}}',
+    ],
+)
+def test_a_forged_message_of_the_timer_queue_is_given_back_and_holds_up_no_other(
+    body: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench.precisely()
+    event = queued(body, f'{{"bucket": "{BUCKET}"}}')
+    assert turn(bench, event) == {"batchItemFailures": [{"itemIdentifier": "m0"}]}
+    assert [name for _, name in bench.timers.ordered] == [BUCKET]
+    assert "m0" in caplog.text
+
+
+def test_a_timer_of_a_bucket_that_was_removed_starts_nothing() -> None:
+    bench = Bench.precisely()
+    assert turn(bench, {"bucket": BUCKET, "wakes_ms": bench.clock.ms}) == {"ended": "closed"}
+    assert bench.timers.ordered == []

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hourwheel.policies import consumer_policy, producer_policy
+from hourwheel.policies import consumer_policy, producer_policy, url_policy
 from tests.unit.cli.conftest import Shell
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5"
@@ -72,3 +72,32 @@ def test_wildcards_are_no_names(shell: Shell) -> None:
     result = shell("policy", "producer", "orders*", "--api-arn", f"{API}/prod")
     assert result.exit_code == 1
     assert "subject must match" in result.stderr
+
+
+PULL, META = (f"arn:aws:lambda:eu-west-1:111122223333:function:hourwheel-{name}" for name in ("pull", "meta"))
+
+
+def test_functions_through_their_urls(shell: Shell) -> None:
+    given = ["policy", "urls", "--function-arn", PULL, "--function-arn", META]
+    assert shell.json(*given) == [url_policy([PULL, META])]
+    groups = ["--group", "orders/billing", "--group", "paid/audit", "--cell", "flights"]
+    assert shell.json(*given, *groups) == [
+        url_policy([PULL, META], [("orders", "billing"), ("paid", "audit")], cell="flights")
+    ]
+    assert not shell.server.requests
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        ([], 2, "--function-arn"),
+        (["--function-arn", "hourwheel-meta"], 2, "the ARN of a function"),
+        (["--function-arn", META, "--group", "orders"], 2, "SUBJECT/GROUP"),
+        (["--function-arn", META, "--group", "orders/*"], 1, "group must match"),
+        (["--function-arn", META, "--group", "orders/billing", "--cell", "A"], 2, "hourwheel:cell"),
+    ],
+)
+def test_wrong_functions_and_groups(shell: Shell, args: list[str], code: int, says: str) -> None:
+    result = shell("policy", "urls", *args)
+    assert result.exit_code == code
+    assert says in result.stderr

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hourwheel.api.router import Match, Router, make_event
 from hourwheel.client import Api, Message, Producer, ServerFault, TooLarge
-from hourwheel.embedded.router import Match, Router, make_event
 from tests.lambdajson import MOST_EVENT_BYTES, as_lambda_encodes
 from tests.unit.client.fake import FakeServer, Request
 from tests.unit.client.ids import StillIds

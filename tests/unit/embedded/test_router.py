@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.embedded.router import check_query
+from hourwheel.api.router import check_query
 from hourwheel.errors import Rejected
 
 

@@ -46,6 +46,22 @@ class FailingPuts(CallByCall):
         return super().put(key, record, expect=expect)
 
 
+class FailingTransactions(MemoryStore):
+    """A store of which each transaction that adds a row to the pull log ``down`` fails, and stores nothing."""
+
+    down: str | None = None
+
+    def transact(self, work: Callable[[Store], T]) -> T:
+        def run(store: Store) -> T:
+            rows = _rows_of(store, self.down)
+            result = work(store)
+            if _rows_of(store, self.down) > rows:
+                raise Throttled("the table does not answer")
+            return result
+
+        return super().transact(run)
+
+
 class LostAnswers(MemoryStore):
     """A store that commits the transactions that add a row to the pull log ``lost``, and does not answer them."""
 
@@ -53,17 +69,18 @@ class LostAnswers(MemoryStore):
 
     def transact(self, work: Callable[[Store], T]) -> T:
         def run(store: Store) -> tuple[T, bool]:
-            rows = self._count_rows(store)
+            rows = _rows_of(store, self.lost)
             result = work(store)
-            return result, self._count_rows(store) > rows
+            return result, _rows_of(store, self.lost) > rows
 
         result, added = super().transact(run)
         if added:
             raise OutcomeUnknown("the answer is lost")
         return result
 
-    def _count_rows(self, store: Store) -> int:
-        return 0 if self.lost is None else len(store.scan(Table.PULL, self.lost, limit=9))
+
+def _rows_of(store: Store, pull_log: str | None) -> int:
+    return 0 if pull_log is None else len(store.scan(Table.PULL, pull_log, limit=9))
 
 
 def moved(home: Store, away: CellStorage, **how: Any) -> Bench:
@@ -141,6 +158,23 @@ def test_a_claim_is_handed_out_though_that_of_the_next_queue_fails() -> None:
         assert [(message.body, message.attempt) for message in got] == [("a", 1)]
         store.down = None
         assert [(message.body, message.attempt) for message in bench.take()] == [("b", 1)]
+
+
+def test_claims_of_another_cell_are_handed_out_though_those_of_the_home_cell_fail() -> None:
+    bench = moved(home := FailingTransactions(), CellStorage(MemoryStore(), MemoryBlobs()))
+    for _ in range(8):  # a pull begins with a random queue
+        send(bench, "away", 0)
+        send(bench, "at home", 1)
+        home.down = "billing~1@orders~1/1"
+        got: list[Message] = []
+        for _ in range(20):
+            with suppress(Throttled):
+                (pull,) = bench.pull()
+                got += pull.messages
+        assert [(message.body, message.attempt) for message in got] == [("away", 1)]
+        home.down = None
+        bench.settle(pull)
+        assert [(message.body, message.attempt) for message in bench.take()] == [("at home", 1)]
 
 
 def test_a_claim_is_handed_out_though_the_answer_about_that_of_the_next_part_is_lost() -> None:

@@ -3,15 +3,16 @@
 The HTTP functions parse a request, call one method of ``Cell``, and answer.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id, sign_scheduled_id
+from hourwheel.buckets.starts import order_start
 from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.delay.orphans import orphans
@@ -31,13 +32,14 @@ from hourwheel.operations.cells import CellOperations
 from hourwheel.operations.group_progress import GroupProgress
 from hourwheel.operations.groups import GroupOperations, GroupSettings
 from hourwheel.operations.routes import Routes
-from hourwheel.operations.seeks import Seeks
+from hourwheel.operations.seeks import Seeks, offsets
 from hourwheel.push.pauses import pause_group, pause_subject
 from hourwheel.push.state import PushState, target_of
 from hourwheel.push.waking import start_free
 from hourwheel.queueing.broadcast import BroadcastDeadLetters
 from hourwheel.queueing.consumers import ConsumerState, SeenPulls
-from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.dead import ANY_LETTER, DeadFilter, DeadLetters
+from hourwheel.queueing.dozing import LastWakeups
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
 from hourwheel.queueing.idempotency import IdempotencyKey
@@ -55,6 +57,7 @@ from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.broadcast import (
     consumer_groups,
 )
+from hourwheel.registry.dozing import DozingWakeups, GuardedWakeupQueues, remove_queues
 from hourwheel.registry.moves import request_change
 from hourwheel.registry.plans import fewer_queues, plan_queues
 from hourwheel.registry.registry import Registry, unknown_group
@@ -63,6 +66,11 @@ from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel.trace.messages import GROUPS, MessagePosition, SearchSpan, Trace
+
+if TYPE_CHECKING:
+    from hourwheel.operations.background import Background
+    from hourwheel.operations.group_state import GroupState
+    from hourwheel.operations.overview import Overview
 
 
 @dataclass
@@ -79,6 +87,14 @@ class Cell:
     key_states: KeyStateCache = field(default_factory=KeyStateCache)
     pending_counts: PendingCounts = field(default_factory=PendingCounts)
     seen_pulls: SeenPulls = field(default_factory=SeenPulls)
+    passed_on: LastWakeups = field(default_factory=LastWakeups)
+
+    def __post_init__(self) -> None:
+        queues, pulls = self.context.wakeup_queues, self.context.wakeups
+        if queues is not None:
+            queues = GuardedWakeupQueues(queues, self.context.clock)
+            wakeups = DozingWakeups(self.context, pulls, queues, lambda: self.registry)
+            self.context = replace(self.context, wakeups=wakeups, wakeup_queues=queues)
 
     @cached_property
     def registry(self) -> Registry:
@@ -98,13 +114,28 @@ class Cell:
         """Adds, shows, drains and removes cells."""
         return CellOperations(self.registry)
 
+    @cached_property
+    def overview(self) -> "Overview":
+        """Shows subjects and groups with their numbers side by side."""
+        from hourwheel.operations.group_numbers import GroupNumbers  # only operators look at the overview
+        from hourwheel.operations.overview import Overview
+
+        return Overview(self.registry, GroupNumbers(self.registry, self.leases, self.key_states), self.pending_counts)
+
+    @property
+    def background(self) -> "Background":
+        """Shows delayed messages by time, the wheels, and the archive."""
+        from hourwheel.operations.background import Background  # as above
+
+        return Background(self.context, self.pending_counts)
+
     @property
     def _groups(self) -> GroupOperations:
         return GroupOperations(self.registry, self.targets)
 
-    @property
-    def _seeks(self) -> Seeks:
-        return Seeks(self.registry)
+    def seeks(self, *, dry_run: bool = False) -> Seeks:
+        """Moves groups, or with ``dry_run`` counts what a seek would do."""
+        return Seeks(self.registry, dry_run)
 
     @property
     def _progress(self) -> GroupProgress:
@@ -236,7 +267,9 @@ class Cell:
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages. Messages that are sent meanwhile go to a new subject of that
         name."""
+        groups = self.registry.groups_with_queues(name)
         self.registry.delete_subject(name)
+        remove_queues(self.context, groups)
         self.seen_pulls.forget_all(name)
 
     def put_group(self, subject: str, name: str, **settings: Unpack[GroupSettings]) -> Group:
@@ -267,13 +300,13 @@ class Cell:
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; returns the offset of its next message, by queue."""
-        return self._seeks.seek(subject, group, to)
+        return offsets(self.seeks().seek(subject, group, to))
 
     def seek_time(self, subject: str, group: str, at_ms: int) -> dict[int, int]:
-        return self._seeks.seek_time(subject, group, at_ms)
+        return offsets(self.seeks().seek_time(subject, group, at_ms))
 
     def seek_offset(self, subject: str, group: str, queue: int, offset: int) -> dict[int, int]:
-        return self._seeks.seek_offset(subject, group, queue, offset)
+        return offsets(self.seeks().seek_offset(subject, group, queue, offset))
 
     def lag(self, subject: str, group: str) -> Lag:
         return self._progress.lag(*self._group(subject, group))
@@ -305,8 +338,26 @@ class Cell:
             start_free(self.context, member)
         return decided
 
-    def dead(self, subject: str, group: str, *, after: str | None, limit: int) -> DeadPage:
-        return self._dead(subject, group).page(after=after, limit=limit)
+    def state(self, subject: str, group: str) -> "GroupState":
+        """Shows what the group has to do in detail."""
+        from hourwheel.operations.group_state import GroupState  # as above
+
+        owner, member = self._group(subject, group)
+        members = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
+        return GroupState(self.context, owner, members)
+
+    def dead(
+        self, subject: str, group: str, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER
+    ) -> DeadPage:
+        return self._dead(subject, group).page(after=after, limit=limit, which=which)
+
+    def dead_positions(self, subject: str, group: str, which: DeadFilter) -> frozenset[Position]:
+        """Returns the positions of all dead letters that the filter takes."""
+        return self._dead(subject, group).positions(which)
+
+    def dead_letters(self, subject: str, group: str) -> Iterator[Message]:
+        """Yields the dead letters of the group, the oldest first."""
+        return self._dead(subject, group).alive()
 
     def dead_letter(self, subject: str, group: str, dead_id: str) -> Message:
         return self._dead(subject, group).get(dead_id)
@@ -353,6 +404,11 @@ class Cell:
         """Turns the wheel of a bucket until it has nothing to do, or ``pause`` ends it."""
         return Wheel(self.context, self.registry, Bucket.parse(bucket), owner, leaves_ms).run(pause)
 
+    def start_wheel(self, bucket: str, wakes_ms: int) -> None:
+        """Orders a start of the bucket's wheel at that time: at once if it has come. For timers that come early. Raises
+        ``Unavailable`` and ``Broken``: the timer that came is to be repeated then."""
+        order_start(self.context, wakes_ms, Bucket.parse(bucket).name)
+
     def sweep(self) -> SweepReport:
         return self.sweeper.sweep()
 
@@ -391,6 +447,7 @@ class Cell:
             self.secret,
             subject,
             group,
+            self.passed_on,
         )
 
     def _dead(self, subject: str, group: str) -> DeadLetters | BroadcastDeadLetters:

@@ -32,10 +32,12 @@ from hourwheel.ports import (
     NoPushes,
     NoStream,
     NoWheelWakeups,
+    PreciseTimers,
     Pushes,
     Store,
     StoredStream,
     Timers,
+    WakeupQueues,
     Wakeups,
     WheelWakeups,
     atomically,
@@ -97,6 +99,18 @@ class _ClosedHome:
 _NO_STORE = cast("Store", _ClosedHome())
 
 
+@dataclass
+class StartHints:
+    """What a process remembers about the starts of wheels. ``wakes_ms``: for each bucket a start that was ordered and
+    recorded. ``until_ms``: until when the queue of precise timers is read, as it was read at ``read_ms``. ``off``:
+    this process has seen that it is not read."""
+
+    wakes_ms: dict[str, int] = field(default_factory=dict)
+    until_ms: int = 0
+    read_ms: int = 0
+    off: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """The ports and settings with which a call of the library works.
@@ -114,12 +128,17 @@ class Context:
     early_wakeups: EarlyWakeups = field(default_factory=NoEarlyWakeups)
     meter: Meter
     timers: Timers
+    wakeup_queues: WakeupQueues | None = None
+    """Where consumers wait without a request; None where their pulls wait here, which costs nothing on one machine."""
+    precise_timers: PreciseTimers | None = None
+    """None where ``timers`` are precise and cost nothing: wheels then run in this process."""
     wheel_wakeups: WheelWakeups = field(default_factory=NoWheelWakeups)
     pushes: Pushes = field(default_factory=NoPushes)
     stream: StoredStream = field(default_factory=NoStream)
     settings: Settings = field(default_factory=Settings)
     buckets: set[str] = field(default_factory=set)
     """The names of buckets that this process has seen registered."""
+    hints: StartHints = field(default_factory=StartHints)
     later: "list[Callable[[Context], None]] | None" = None
     """Inside of ``atomically``: the calls that follow once everything is stored."""
     inside: str | None = None

@@ -46,6 +46,14 @@ class Rejected(HourwheelError):
         self.field = field
 
 
+class Unauthenticated(Rejected):
+    status = 401
+
+
+class NotGranted(Rejected):
+    status = 403
+
+
 class NotFound(Rejected):
     status = 404
 

@@ -3,49 +3,21 @@
     producer_policy("arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default", "orders")
 
 API Gateway asks IAM about ``{API}/{method}{path}``, and IAM's ``*`` and ``?`` match any character, also ``/``. So each
-resource is one exact path; a wildcard stands only behind a ``/`` that follows all names.
+resource is one exact path; a wildcard stands only behind a ``/`` that follows all names. A wake-up queue is named by a
+digest of subject and group, and a wildcard stands behind the digest.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from hourwheel.api.routes import ROUTES
+from hourwheel.api.routes import CONSUME, DEAD_LETTERS, DELAYED, PAUSE, PRODUCE, ROUTES, SEEK
 from hourwheel.model.fields import check_name
-
-PRODUCE = frozenset({"POST /v1/subjects/{subject}/messages"})
-DELAYED = frozenset(
-    {
-        "GET /v1/subjects/{subject}/scheduled",
-        "GET /v1/scheduled/{id}",
-        "PATCH /v1/scheduled/{id}",
-        "DELETE /v1/scheduled/{id}",
-    }
-)
-CONSUME = frozenset(
-    {
-        "POST /v1/subjects/{subject}/groups/{group}/pull",
-        "POST /v1/subjects/{subject}/groups/{group}/ack",
-        "GET /v1/subjects/{subject}/groups/{group}/lag",
-    }
-)
-SEEK = frozenset({"POST /v1/subjects/{subject}/groups/{group}/seek"})
-PAUSE = frozenset(
-    {
-        "POST /v1/subjects/{subject}/groups/{group}/pause",
-        "POST /v1/subjects/{subject}/groups/{group}/resume",
-    }
-)
-DEAD_LETTERS = frozenset(
-    {
-        "POST /v1/subjects/{subject}/groups/{group}/held",
-        "GET /v1/subjects/{subject}/groups/{group}/dead",
-        "DELETE /v1/subjects/{subject}/groups/{group}/dead",
-        "POST /v1/subjects/{subject}/groups/{group}/dead/redrive",
-        "GET /v1/subjects/{subject}/groups/{group}/dead/{dead_id}",
-    }
-)
+from hourwheel.wakeup_names import group_prefix, queue_prefix
 
 _API_ARN = re.compile(r"arn:aws[a-z-]*:execute-api:[a-z0-9-]+:\d{12}:[a-z0-9]+/(\$default|[A-Za-z0-9_-]+)", re.ASCII)
+_CELL = re.compile(r"[a-z][a-z0-9-]{1,28}[a-z0-9]")
+_FUNCTION_ARN = re.compile(r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:[A-Za-z0-9_-]+", re.ASCII)
 _ID = re.compile(r"\{(id|dead_id)\}")
 
 
@@ -62,14 +34,63 @@ def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dic
 
 
 def consumer_policy(
-    api_arn: str, subject: str, group: str, *, dead_letters: bool = False, seek: bool = False, pause: bool = False
+    api_arn: str,
+    subject: str,
+    group: str,
+    *,
+    cell: str = "hourwheel",
+    dead_letters: bool = False,
+    seek: bool = False,
+    pause: bool = False,
 ) -> dict[str, Any]:
-    """Returns a policy that allows to pull and settle the messages of the group, and to read its lag. ``dead_letters``
-    allows to list, redrive and drop its dead letters, and to decide about stopped keys; ``seek`` allows to move the
-    group, ``pause`` to pause and resume it. Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
+    """Returns a policy that allows to pull and settle the messages of the group, to read its lag, and to wait at its
+    wake-up queue in the deployment of this ``cell``. ``dead_letters`` allows to list, redrive and drop its dead
+    letters, and to decide about stopped keys; ``seek`` allows to move the group, ``pause`` to pause and resume it.
+    Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
     chosen = ((dead_letters, DEAD_LETTERS), (seek, SEEK), (pause, PAUSE))
     keys = CONSUME.union(*(keys for enabled, keys in chosen if enabled))
-    return _policy(api_arn, keys, {"subject": subject, "group": group})
+    policy = _policy(api_arn, keys, {"subject": subject, "group": group})
+    policy["Statement"].append(_waiting(api_arn, [(subject, group)], cell))
+    return policy
+
+
+def url_policy(
+    function_arns: Sequence[str], groups: Sequence[tuple[str, str]] = (), *, cell: str = "hourwheel"
+) -> dict[str, Any]:
+    """Returns a policy that allows to call these functions through their URLs and in no other way: somebody who may
+    invoke a function itself can forge the caller of a request. The token of a caller says which subjects and groups it
+    may use. ``groups``, each a subject and a name, are those at whose wake-up queues the caller may wait in the
+    deployment of this ``cell``; a name stands for itself alone. Raises ``ValueError`` without an ARN of a function, for
+    another ARN and for an invalid ``cell``, ``Rejected`` for an invalid name."""
+    if not function_arns:
+        raise ValueError("name at least one function")
+    for arn in function_arns:
+        if not _FUNCTION_ARN.fullmatch(arn):
+            raise ValueError(f"the ARN of a function is arn:aws:lambda:REGION:ACCOUNT:function:NAME, got {arn[:200]!r}")
+    url = {"StringEquals": {"lambda:FunctionUrlAuthType": "AWS_IAM"}}
+    through_url = {"Bool": {"lambda:InvokedViaFunctionUrl": "true"}}
+    statements: list[dict[str, Any]] = [
+        {"Effect": "Allow", "Action": action, "Resource": list(function_arns), "Condition": condition}
+        for action, condition in (("lambda:InvokeFunctionUrl", url), ("lambda:InvokeFunction", through_url))
+    ]
+    if groups:
+        statements.append(_waiting(function_arns[0], groups, cell))
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _waiting(arn: str, groups: Sequence[tuple[str, str]], cell: str) -> dict[str, Any]:
+    """Returns the statement that allows to wait at the wake-up queues of the groups, in the account and region of the
+    ARN."""
+    if not _CELL.fullmatch(cell):
+        raise ValueError(f"the name of a deployment is hourwheel:cell of its settings, got {cell[:200]!r}")
+    for subject, group in groups:
+        check_name(subject, "subject")
+        check_name(group, "group")
+    _, partition, _, region, account, _ = arn.split(":", 5)
+    # The end of a name is made of the group's generation: a group that is created again keeps its policy.
+    queues = f"arn:{partition}:sqs:{region}:{account}:{queue_prefix(cell)}"
+    resources = [f"{queues}{group_prefix(subject, group)}*" for subject, group in groups]
+    return {"Effect": "Allow", "Action": "sqs:ReceiveMessage", "Resource": resources}
 
 
 def _policy(api_arn: str, keys: frozenset[str], names: dict[str, str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from hourwheel.model.pulls import WakeupQueue
 from hourwheel.route_records import CellKind
 
 T = TypeVar("T")
@@ -301,6 +302,25 @@ class Wakeups(Protocol):
         ...
 
 
+class WakeupQueues(Protocol):
+    """Keeps a wake-up queue for each group whose consumers doze. A name has up to 50 of ``[A-Za-z0-9_-]``."""
+
+    def open(self, name: str, *, fresh: bool) -> WakeupQueue:
+        """Returns the queue, and makes it if it is missing. Idempotent. Without ``fresh`` a queue that this process has
+        opened lately is taken to be there. May raise ``Unavailable`` or ``Broken``."""
+        ...
+
+    def ring(self, name: str) -> bool:
+        """Sends a wake-up, which one of the waiting consumers receives, within a second as a rule. It may come twice,
+        late, or never, and is dropped when nobody receives it within a minute. Returns False where there is no such
+        queue. May raise ``Unavailable`` or ``Broken``."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Removes the queue, if it is there. May raise ``Unavailable`` or ``Broken``."""
+        ...
+
+
 class EarlyWakeups(Protocol):
     """Wakes pulls while the transaction still runs that stores their messages, so that their claims join it."""
 
@@ -333,6 +353,31 @@ class Timers(Protocol):
         after it, and within a second or two if the time has passed. A repetition for the same time and bucket may do
         nothing. May raise ``Unavailable``.
         """
+        ...
+
+
+PRECISE_SECONDS = 900
+"""A precise timer waits at most this long (the limit of SQS)."""
+
+
+class PreciseTimers(Protocol):
+    """Starts the wheels of buckets at their second. A start names the time for which it was ordered: a start that comes
+    early is ordered again."""
+
+    def after(self, seconds: int, bucket: str, wakes_ms: int) -> None:
+        """Orders a start after this number of seconds (0 to ``PRECISE_SECONDS``), at least once, and while the queue of
+        the timers is read: at most a second or two later. Before that it waits in the queue. Names ``wakes_ms``. May
+        raise ``Unavailable``."""
+        ...
+
+    def relay(self, when_ms: int, bucket: str, wakes_ms: int) -> None:
+        """Orders a start at that time, at least once and at most a minute late, that names ``wakes_ms``: the start then
+        orders a precise one. A repetition for the same time and bucket may do nothing. May raise ``Unavailable``."""
+        ...
+
+    def listen(self, on: bool) -> bool:
+        """Begins (or with False ends) the reading of the queue, within a minute or two. Returns whether the queue is
+        certainly read already. Idempotent. May raise ``Unavailable``."""
         ...
 
 

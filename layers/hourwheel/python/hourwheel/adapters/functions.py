@@ -66,14 +66,16 @@ class MappedStream(LambdaCaller):
 
     def listen(self, on: bool) -> None:
         for mapping in self._mappings:
-            self._listen(mapping, on)
+            self.switch(mapping, on)
 
-    def _listen(self, mapping: str, on: bool) -> None:
+    def switch(self, mapping: str, on: bool) -> bool:
+        """Enables or disables one mapping; returns whether it was so already."""
         # Reading the state costs nothing; an update takes the mapping out of service for seconds.
         with translating():
             state = self.client.get_event_source_mapping(UUID=mapping)["State"]
             if state == ("Disabled" if on else "Enabled"):
                 self._update(mapping, on)
+            return state == ("Enabled" if on else "Disabled")
 
     def _update(self, mapping: str, on: bool) -> None:
         try:

@@ -114,3 +114,8 @@ class CountingMeter:
         with self._lock:
             histogram = self._times[name]
             return Histogram(list(histogram.counts), histogram.seconds)
+
+    def lateness(self, name: str) -> list[tuple[float | None, int]]:
+        """Returns the number of the times up to each bound in seconds and above the bound before; the last one, without
+        a bound, is of the times above all bounds."""
+        return list(zip((*BOUNDS_SECONDS, None), self.times(name).counts, strict=True))

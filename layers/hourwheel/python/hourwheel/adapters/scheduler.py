@@ -1,13 +1,15 @@
 """Sets timers on EventBridge Scheduler: a one-time schedule for each bucket and time at which its wheel is to start.
 
 A schedule starts the function ``wheel`` with {"bucket": …} and removes itself. If the time has already come, the
-function is invoked at once, without a schedule.
+function is invoked at once, without a schedule. A schedule that relays starts it with {"bucket": …, "wakes_ms": …},
+and the function then orders a precise timer.
 
-name       {bucket, with . for /}-{time, s}
+name       {bucket, with . for /}-{time, s}, with an r behind it for one that relays
 at         that second, UTC
 """
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -61,14 +63,23 @@ class SchedulerTimers:
     def at(self, when_ms: int, bucket: str) -> None:
         if when_ms > self._clock.now_ms() + SOON_MS:
             with translating():
-                self._schedule(when_ms // 1_000, bucket)
+                self._schedule(when_ms // 1_000, bucket, "", started_with(bucket))
         else:
-            self.function.start(_event(bucket))
+            self.function.start(started_with(bucket))
 
-    def _schedule(self, seconds: int, bucket: str) -> None:
+    def relay(self, when_ms: int, bucket: str, wakes_ms: int) -> None:
+        """Starts the function at that time, up to ``SOON_MS`` early, to order the start of the wheel at
+        ``wakes_ms``."""
+        if when_ms > self._clock.now_ms() + SOON_MS:
+            with translating():
+                self._schedule(when_ms // 1_000, bucket, "r", started_with(bucket, wakes_ms))
+        else:
+            self.function.start(started_with(bucket, wakes_ms))
+
+    def _schedule(self, seconds: int, bucket: str, kind: str, event: Mapping[str, str | int]) -> None:
         try:
             self.scheduler.create_schedule(
-                Name=f"{bucket.replace('/', '.')}-{seconds}",
+                Name=f"{bucket.replace('/', '.')}-{seconds}{kind}",
                 GroupName=self._group,
                 ScheduleExpression=f"at({datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S})",
                 ScheduleExpressionTimezone="UTC",
@@ -77,7 +88,7 @@ class SchedulerTimers:
                 Target={
                     "Arn": self.function.arn,
                     "RoleArn": self._role,
-                    "Input": json.dumps(_event(bucket)),
+                    "Input": json.dumps(event),
                     "RetryPolicy": {"MaximumEventAgeInSeconds": _RETRY_SECONDS, "MaximumRetryAttempts": _RETRIES},
                 },
             )
@@ -87,5 +98,6 @@ class SchedulerTimers:
                 raise
 
 
-def _event(bucket: str) -> dict[str, str]:
-    return {"bucket": bucket}
+def started_with(bucket: str, wakes_ms: int = 0) -> dict[str, str | int]:
+    """Returns the event with which the function starts; ``wakes_ms``: the time for which the wheel was ordered."""
+    return {"bucket": bucket, "wakes_ms": wakes_ms} if wakes_ms else {"bucket": bucket}

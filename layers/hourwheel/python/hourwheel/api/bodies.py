@@ -17,6 +17,7 @@ from hourwheel.model.fields import (
     Delay,
 )
 from hourwheel.model.groups import KEEP_VERSION, PushKind, PushTarget, RetryPolicy, TagFilter, WhenDead
+from hourwheel.model.overview import OverviewSort, SortOrder
 from hourwheel.route_records import CellKind
 
 PAGE = 100  # the most entries of a page of subjects, groups, dead letters or orphans
@@ -165,12 +166,14 @@ class DecisionBody(_Body):
 
 
 class SeekBody(_Body):
-    """Names the new position of a group: exactly one of ``to``, ``time``, and ``queue`` with ``offset``."""
+    """Names the new position of a group: exactly one of ``to``, ``time``, and ``queue`` with ``offset``. With
+    ``dry_run`` nothing changes."""
 
     to: Literal["start", "end"] | None = None
     time: str | None = None
     queue: Annotated[int, Field(ge=0, lt=MAX_QUEUES)] | None = None
     offset: Annotated[int, Field(ge=0, le=LARGEST_OFFSET)] | None = None
+    dry_run: bool = False
 
     @model_validator(mode="after")
     def _one_aim(self) -> Self:
@@ -180,19 +183,27 @@ class SeekBody(_Body):
         return self
 
 
+DeathReason = Literal["attempts", "rejected"]
+DeathDetail = Annotated[str, Field(min_length=1, max_length=1_000)]
+
+
 class SelectionBody(_Body):
-    """Selects dead letters: by exactly one of ``all``, ``ids``, and a time range of ``from``, ``to`` or both."""
+    """Selects dead letters: by exactly one of ``all``, ``ids``, a time range of ``from``, ``to`` or both, and a
+    ``reason``, which may have a ``detail``."""
 
     all: Literal[True] | None = None
     ids: Annotated[list[str], Field(min_length=1, max_length=1_000)] | None = None
     since: str | None = Field(default=None, alias="from")
     until: str | None = Field(default=None, alias="to")
+    reason: DeathReason | None = None
+    detail: DeathDetail | None = None
 
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
-        ways = (self.all is not None, self.ids is not None, self.since is not None or self.until is not None)
-        if sum(ways) != 1:
-            raise ValueError('send one of {"all": true}, {"ids": […]} and {"from": …, "to": …}')
+        in_time = self.since is not None or self.until is not None
+        if sum((self.all is not None, self.ids is not None, in_time, self.reason is not None)) != 1:
+            raise ValueError('send one of {"all": true}, {"ids": […]}, {"from": …, "to": …} and {"reason": …}')
+        _check_detail(self.reason, self.detail)
         return self
 
 
@@ -283,3 +294,71 @@ class TraceQuery(_Query):
 class PageQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
     after: Annotated[str, Field(min_length=1, max_length=150)] | None = None
+
+
+class OverviewQuery(PageQuery):
+    """Asks for a page of the overview. ``order`` is by default that of names, and the largest number first."""
+
+    prefix: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    sort: OverviewSort = "name"
+    order: SortOrder | None = None
+
+
+class DueQuery(_Query):
+    """Asks for delayed messages by hour or minute, in a span of time, of one subject or of all."""
+
+    subject: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    since: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="from")
+    until: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="to")
+    step: Literal["hour", "minute"] = "hour"
+
+
+class DeadQuery(PageQuery):
+    """Asks for a page of dead letters: all, or those with a reason."""
+
+    reason: DeathReason | None = None
+    detail: DeathDetail | None = None
+
+    @model_validator(mode="after")
+    def _no_detail_alone(self) -> Self:
+        _check_detail(self.reason, self.detail)
+        return self
+
+
+def _check_detail(reason: str | None, detail: str | None) -> None:
+    """Raises ``ValueError`` for a detail without a reason."""
+    if detail is not None and reason is None:
+        raise ValueError("detail needs reason")
+
+
+_SUBJECT_PATTERN = r"[A-Za-z0-9._-]{0,100}\*?"
+_GRANT_DAYS = 7
+"""A token is valid for this long at most without being renewed, which bounds the harm of a stolen one."""
+
+_RENEWED_DAYS = 400
+
+
+class GrantBody(_Body):
+    """Says what the bearer of a token may do, and for how long."""
+
+    produce: Annotated[
+        list[Annotated[str, Field(pattern=f"^{_SUBJECT_PATTERN}$", min_length=1)]], Field(max_length=20)
+    ] = []
+    pull: Annotated[
+        list[Annotated[str, Field(pattern=f"^{_SUBJECT_PATTERN}/{_SUBJECT_PATTERN}$")]], Field(max_length=20)
+    ] = []
+    delayed: bool = False
+    seconds: Annotated[int, Field(ge=60, le=_GRANT_DAYS * 86_400)] = 12 * 3_600
+    renew_seconds: Annotated[int, Field(ge=0, le=_RENEWED_DAYS * 86_400)] = 0
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.produce or self.pull):
+            raise ValueError("a token allows something: name subjects in produce, or groups in pull")
+        if any(pattern.startswith("/") or pattern.endswith("/") for pattern in self.pull):
+            raise ValueError("an entry of pull names a subject and a group: orders/billing")
+        return self
+
+
+class RotateBody(_Body):
+    revoke: bool = False

@@ -1,4 +1,4 @@
-"""Lists the consumers of a group, and ends the leases of one that left."""
+"""Lists the consumers and leases of a group, counts its retries, and ends the leases of a consumer that left."""
 
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import path_name
@@ -15,6 +15,16 @@ def list_consumers(cell: Cell, event: Event) -> Response:
 def leave(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     return ok({"released": cell.leave(subject, group, path_name(event, "consumer"))})
+
+
+def list_leases(cell: Cell, event: Event) -> Response:
+    state = cell.state(path_name(event, "subject"), path_name(event, "group"))
+    return ok(state.leases(cell.leases))
+
+
+def count_retries(cell: Cell, event: Event) -> Response:
+    state = cell.state(path_name(event, "subject"), path_name(event, "group"))
+    return ok(state.retries(cell.pending_counts, cell.key_states))
 
 
 def _consumer(state: ConsumerState) -> dict[str, object]:

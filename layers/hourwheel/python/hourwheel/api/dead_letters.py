@@ -2,19 +2,27 @@
 
 from collections.abc import Callable
 
-from hourwheel.api.bodies import PageQuery, SelectionBody
+from hourwheel.api.bodies import DeadQuery, SelectionBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.cell import Cell
 from hourwheel.queueing.broadcast import parse_any_dead_id
+from hourwheel.queueing.dead import DeadFilter
 from hourwheel.queueing.records import Position
 from hourwheel.times import parse_rfc3339
 
 
 def list_dead(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    query = decode_query(PageQuery, event)
-    return ok(cell.dead(subject, group, after=query.after, limit=query.limit))
+    query = decode_query(DeadQuery, event)
+    which = DeadFilter(query.reason, query.detail)
+    return ok(cell.dead(subject, group, after=query.after, limit=query.limit, which=which))
+
+
+def reasons(cell: Cell, event: Event) -> Response:
+    from hourwheel.operations.group_state import dead_reasons  # only operators look at the reasons
+
+    return ok(dead_reasons(cell.dead_letters(path_name(event, "subject"), path_name(event, "group"))))
 
 
 def get_dead(cell: Cell, event: Event) -> Response:
@@ -24,15 +32,15 @@ def get_dead(cell: Cell, event: Event) -> Response:
 
 def redrive(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    return ok({"redriven": cell.redrive(subject, group, _selection(event))})
+    return ok({"redriven": cell.redrive(subject, group, _selection(cell, event))})
 
 
 def drop(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    return ok({"dropped": cell.drop_dead(subject, group, _selection(event))})
+    return ok({"dropped": cell.drop_dead(subject, group, _selection(cell, event))})
 
 
-def _selection(event: Event) -> Callable[[Position, int], bool]:
+def _selection(cell: Cell, event: Event) -> Callable[[Position, int], bool]:
     """Returns the predicate, over position and time of death, that the body of the request describes."""
     body = decode_control(SelectionBody, body_of(event))
     if body.all:
@@ -40,6 +48,10 @@ def _selection(event: Event) -> Callable[[Position, int], bool]:
     if body.ids is not None:
         positions = {parse_any_dead_id(text, f"ids[{index}]") for index, text in enumerate(body.ids)}
         return lambda position, died_ms: position in positions
+    if body.reason is not None:
+        which = DeadFilter(body.reason, body.detail)
+        chosen = cell.dead_positions(path_name(event, "subject"), path_name(event, "group"), which)
+        return lambda position, died_ms: position in chosen
     since_ms = None if body.since is None else parse_rfc3339(body.since, "from")
     until_ms = None if body.until is None else parse_rfc3339(body.until, "to")
     return lambda position, died_ms: (

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from hourwheel import __version__
-from hourwheel.api import cells, consumers, dead_letters, messages, scheduled, subjects
+from hourwheel.api import cells, consumers, dead_letters, messages, overview, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, answered, ok
 from hourwheel.cell import Cell
 
@@ -38,12 +38,14 @@ _CELL = "/v1/cells/{cell}"
 _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     "GET /v1/health": health,
     "GET /v1/openapi.json": openapi,
+    "GET /v1/overview": overview.subjects,
     "GET /v1/subjects": subjects.list_subjects,
     f"GET {_SUBJECT}": subjects.get_subject,
     f"PUT {_SUBJECT}": subjects.put_subject,
     f"DELETE {_SUBJECT}": subjects.delete_subject,
     f"POST {_SUBJECT}/pause": subjects.pause_subject,
     f"POST {_SUBJECT}/resume": subjects.resume_subject,
+    f"GET {_SUBJECT}/overview": overview.groups,
     f"GET {_SUBJECT}/groups": subjects.list_groups,
     f"GET {_GROUP}": subjects.get_group,
     f"PUT {_GROUP}": subjects.put_group,
@@ -56,9 +58,12 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"GET {_GROUP}/push": subjects.get_push,
     f"GET {_GROUP}/consumers": consumers.list_consumers,
     f"POST {_GROUP}/consumers/{{consumer}}/leave": consumers.leave,
+    f"GET {_GROUP}/leases": consumers.list_leases,
+    f"GET {_GROUP}/retries": consumers.count_retries,
     f"GET {_GROUP}/dead": dead_letters.list_dead,
     f"DELETE {_GROUP}/dead": dead_letters.drop,
     f"POST {_GROUP}/dead/redrive": dead_letters.redrive,
+    f"GET {_GROUP}/dead/reasons": dead_letters.reasons,
     f"GET {_GROUP}/dead/{{dead_id}}": dead_letters.get_dead,
     f"GET {_QUEUE}/messages": messages.peek,
     f"GET {_SUBJECT}/messages/{{id}}": messages.trace,
@@ -73,6 +78,9 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"POST {_CELL}/drain": cells.drain,
     f"GET {_SUBJECT}/scheduled": scheduled.pending,
     f"GET {_SUBJECT}/dead": scheduled.list_orphans,
+    "GET /v1/scheduled": overview.due,
+    "GET /v1/wheels": overview.wheels,
+    "GET /v1/archive": overview.archive,
     f"GET {_SCHEDULED}": scheduled.get_scheduled,
     f"PATCH {_SCHEDULED}": scheduled.reschedule,
     f"DELETE {_SCHEDULED}": scheduled.cancel,

@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from hourwheel.api.events import Event, Invocation, Response
+from hourwheel.api.grants import check_subject
 from hourwheel.api.requests import body_of, check_values, path_name
 from hourwheel.api.wire import RequestReader, accepts_msgpack, answer, is_msgpack
 from hourwheel.cell import Cell
@@ -61,6 +62,7 @@ def _produce_many(cell: Cell, event: Event) -> Response:
     for index, message in enumerate(request.messages):
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
+            check_subject(event.get("grant"), message.subject, f"messages[{index}].subject")
     stored = cell.store_many(request.messages, _idempotency(request, data))
     return answer(event, ProduceResult(cell.send_results(stored)))
 

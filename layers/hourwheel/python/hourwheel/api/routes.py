@@ -1,4 +1,4 @@
-"""Lists every route of the HTTP API with the function that serves it."""
+"""Lists every route of the HTTP API with the function that serves it, and the routes that rights are about."""
 
 from typing import NamedTuple
 
@@ -27,12 +27,14 @@ ROUTES = (
     HttpRoute("POST", f"{_GROUP}/ack", "ack"),
     HttpRoute("GET", "/v1/health", "meta"),
     HttpRoute("GET", "/v1/openapi.json", "meta"),
+    HttpRoute("GET", "/v1/overview", "meta"),
     HttpRoute("GET", "/v1/subjects", "meta"),
     HttpRoute("GET", _SUBJECT, "meta"),
     HttpRoute("PUT", _SUBJECT, "meta"),
     HttpRoute("DELETE", _SUBJECT, "meta"),
     HttpRoute("POST", f"{_SUBJECT}/pause", "meta"),
     HttpRoute("POST", f"{_SUBJECT}/resume", "meta"),
+    HttpRoute("GET", f"{_SUBJECT}/overview", "meta"),
     HttpRoute("GET", f"{_SUBJECT}/groups", "meta"),
     HttpRoute("GET", _GROUP, "meta"),
     HttpRoute("PUT", _GROUP, "meta"),
@@ -45,9 +47,12 @@ ROUTES = (
     HttpRoute("GET", f"{_GROUP}/push", "meta"),
     HttpRoute("GET", f"{_GROUP}/consumers", "meta"),
     HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta"),
+    HttpRoute("GET", f"{_GROUP}/leases", "meta"),
+    HttpRoute("GET", f"{_GROUP}/retries", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead", "meta"),
     HttpRoute("DELETE", f"{_GROUP}/dead", "meta"),
     HttpRoute("POST", f"{_GROUP}/dead/redrive", "meta"),
+    HttpRoute("GET", f"{_GROUP}/dead/reasons", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
     HttpRoute("GET", f"{_QUEUE}/messages", "meta"),
     HttpRoute("GET", f"{_SUBJECT}/messages/{{id}}", "meta"),
@@ -62,7 +67,44 @@ ROUTES = (
     HttpRoute("POST", f"{_CELL}/drain", "meta"),
     HttpRoute("GET", f"{_SUBJECT}/scheduled", "meta"),
     HttpRoute("GET", f"{_SUBJECT}/dead", "meta"),
+    HttpRoute("GET", "/v1/scheduled", "meta"),
+    HttpRoute("GET", "/v1/wheels", "meta"),
+    HttpRoute("GET", "/v1/archive", "meta"),
     HttpRoute("GET", _SCHEDULED, "meta"),
     HttpRoute("PATCH", _SCHEDULED, "meta"),
     HttpRoute("DELETE", _SCHEDULED, "meta"),
+)
+
+PRODUCE = frozenset({"POST /v1/subjects/{subject}/messages"})
+DELAYED = frozenset(
+    {
+        "GET /v1/subjects/{subject}/scheduled",
+        "GET /v1/scheduled/{id}",
+        "PATCH /v1/scheduled/{id}",
+        "DELETE /v1/scheduled/{id}",
+    }
+)
+CONSUME = frozenset(
+    {
+        "POST /v1/subjects/{subject}/groups/{group}/pull",
+        "POST /v1/subjects/{subject}/groups/{group}/ack",
+        "GET /v1/subjects/{subject}/groups/{group}/lag",
+    }
+)
+SEEK = frozenset({"POST /v1/subjects/{subject}/groups/{group}/seek"})
+PAUSE = frozenset(
+    {
+        "POST /v1/subjects/{subject}/groups/{group}/pause",
+        "POST /v1/subjects/{subject}/groups/{group}/resume",
+    }
+)
+DEAD_LETTERS = frozenset(
+    {
+        "POST /v1/subjects/{subject}/groups/{group}/held",
+        "GET /v1/subjects/{subject}/groups/{group}/dead",
+        "DELETE /v1/subjects/{subject}/groups/{group}/dead",
+        "POST /v1/subjects/{subject}/groups/{group}/dead/redrive",
+        "GET /v1/subjects/{subject}/groups/{group}/dead/reasons",
+        "GET /v1/subjects/{subject}/groups/{group}/dead/{dead_id}",
+    }
 )

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import msgspec
@@ -16,17 +16,21 @@ from hourwheel.adapters.metrics import EmfMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.scheduler import SchedulerTimers
+from hourwheel.adapters.sqs import SqsWakeupQueues
+from hourwheel.adapters.timer_queue import TimerQueue
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.api.compression import compressed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, NoPushes, NoStream, Store
+from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, NoPushes, NoStream, Store, WakeupQueues
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel.targets import NoTargets, Targets
+from hourwheel.wakeup_names import queue_prefix
 
 if TYPE_CHECKING:
     from hourwheel.api.aws_cells import CellLocation
+    from hourwheel.api.urls import UrlFront
 
 _PREFIX = "HOURWHEEL_"
 
@@ -53,6 +57,9 @@ _COMPRESSION_LEVEL = 9
 """DynamoDB's price of a write unit buys 5 ms of CPU. For 100 messages of 327 bytes, level 9 takes 0.3 ms more CPU than
 level 1 and saves one write unit of five."""
 
+_URL_ROUTE = "$default"
+"""The route that events of function URLs name. The HTTP API has no route of this name."""
+
 _SWEEP_REST_SECONDS = 32 * 60
 """AWS charges for reads, so the sweeper checks idle logs about twice an hour."""
 
@@ -64,10 +71,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     ``cell`` names the cell in metrics and logs. ``push_targets`` lists the ARNs that groups may name as targets,
     separated by commas, with ``*`` for any text; without it the function neither sets targets nor pushes.
+    ``timer_queue`` is the URL of the queue of precise timers, and ``timer_mapping`` names the event source mapping that
+    reads it, for the function that switches the mapping.
+    With ``wake``, consumers wait at wake-up queues of SQS, to which the function sends.
     ``push_mapping`` names the event source mappings, separated by commas, that read the streams of the tables while any
     group has a target.
     With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
-    ``archive`` writes. ``cells`` is a JSON object of the other cells: their ``CellLocation`` by name.
+    ``archive`` writes. ``cells`` is a JSON object of the other cells: their ``CellLocation`` by name. ``operators``
+    lists the ARNs of the roles and users that need no token at function URLs, separated by commas, and ``endpoints`` is
+    a JSON object of the URLs of the other functions by function.
     """
 
     table_prefix: Annotated[str, Meta(min_length=3, max_length=200)]
@@ -78,6 +90,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     wheel_function: _FunctionArn
     timer_group: Annotated[str, Meta(min_length=1, max_length=64)]
     timer_role: Annotated[str, Meta(pattern=r"^arn:[^:]+:iam::[^:]*:role/.+$")]
+    timer_queue: Annotated[str, Meta(pattern=r"^https?://.+$")] | None = None
+    timer_mapping: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = None
     push_function: _FunctionArn | None = None
     push_mapping: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}(,[A-Za-z0-9-]{1,64})*$")] | None = None
     push_targets: str | None = None
@@ -90,12 +104,17 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     auto_create: bool = Settings().auto_create
     max_subjects: int = Settings().max_subjects
     max_groups: int = Settings().max_groups
+    wake: bool = False
     lake_bucket: Annotated[str, Meta(min_length=3, max_length=63)] | None = None
     cells: str | None = None
+    operators: str | None = None
+    endpoints: str | None = None
 
     def __post_init__(self) -> None:
         if self.cells is not None:
             self.cell_locations  # noqa: B018 - read for its effect: a wrong value ends the start
+        if self.endpoints is not None:
+            self.url_front  # noqa: B018 - as above
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
@@ -124,6 +143,22 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         from hourwheel.api.aws_cells import CellLocation  # most deployments have the home cell alone
 
         return msgspec.json.decode(self.cells, type=dict[str, CellLocation])
+
+    def wakeup_queues(self, clock: Clock) -> WakeupQueues | None:
+        """Returns the queues at which consumers wait; None where their pulls wait."""
+        if not self.wake:
+            return None
+        account = self.wheel_function.split(":")[4]
+        prefix = queue_prefix(self.cell)
+        return SqsWakeupQueues(clock, prefix, account, region=self.region, endpoint_url=self.endpoint_url)
+
+    @property
+    def url_front(self) -> "UrlFront":
+        """What requests to function URLs are checked by. Raises ``ValueError``."""
+        from hourwheel.api.urls import UrlFront, identity  # most deployments have the HTTP API alone
+
+        operators = frozenset(identity(arn) for arn in (self.operators or "").split(",") if arn)
+        return UrlFront(operators, msgspec.json.decode(self.endpoints or "{}", type=dict[str, str]))
 
     @property
     def targets(self) -> Targets:
@@ -179,6 +214,9 @@ class Services:
 
         home = opened(environment.table_prefix, environment.bucket)
         wheel = AsyncFunction(environment.wheel_function, **location)
+        timers = SchedulerTimers(
+            clock, function=wheel, role=environment.timer_role, group=environment.timer_group, **location
+        )
         context = Context(
             store=home.store,
             blobs=home.blobs,
@@ -186,10 +224,14 @@ class Services:
             clock=clock,
             ids=ids,
             wakeups=PollingWakeups(clock),
+            wakeup_queues=environment.wakeup_queues(clock),
             meter=meter,
-            timers=SchedulerTimers(
-                clock, function=wheel, role=environment.timer_role, group=environment.timer_group, **location
-            ),
+            timers=timers,
+            precise_timers=TimerQueue(
+                timers, queue_url=environment.timer_queue, mapping=environment.timer_mapping, **location
+            )
+            if environment.timer_queue
+            else None,
             pushes=LambdaPushes(AsyncFunction(environment.push_function, **location))
             if environment.push_function
             else NoPushes(),
@@ -212,9 +254,22 @@ class Services:
         location: _AwsLocation = {"region": environment.region, "endpoint_url": environment.endpoint_url}
         return s3.S3Blobs(partial(s3.client, **location), environment.lake_bucket, ARCHIVE_PREFIX)
 
-    def http_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
-        """Returns a handler for requests, which answers every error with a problem document."""
-        return self._handler(lambda event, context: compressed(event, self.boundary.answer(function, event, context)))
+    def http_handler(self, function: Function, name: str) -> Callable[[Event, Invocation], Response]:
+        """Returns a handler for requests to the function ``name``, which answers every error with a problem document.
+        Requests come from the HTTP API, or through the URL of the function."""
+
+        def fronted(cell: Cell, event: Event, context: Invocation | None) -> Response:
+            if event["routeKey"] != _URL_ROUTE:
+                return function(cell, event, context)
+            from hourwheel.api.urls import serve  # most deployments have the HTTP API alone
+
+            return serve(name, function, cell, event, context, self._url_front)
+
+        return self._handler(lambda event, context: compressed(event, self.boundary.answer(fronted, event, context)))
+
+    @cached_property
+    def _url_front(self) -> "UrlFront":
+        return self.environment.url_front
 
     def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
         """Returns a handler for scheduled calls, whose errors fail the invocation: AWS then counts and retries it."""

@@ -8,6 +8,7 @@ from hourwheel.model.fields import check_name
 from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.model.subjects import Subject
 from hourwheel.operations.groups import KEEP
+from hourwheel.operations.seeks import QueueSeek
 from hourwheel.signatures import secrets_of
 from hourwheel.times import parse_rfc3339, rfc3339
 
@@ -103,15 +104,29 @@ def delete_group(cell: Cell, event: Event) -> Response:
 def seek(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     body = decode_control(SeekBody, body_of(event))
+    seeks = cell.seeks(dry_run=body.dry_run)
     if body.to is not None:
-        moved = cell.seek(subject, group, to=body.to)
+        moved = seeks.seek(subject, group, body.to)
     elif body.time is not None:
-        moved = cell.seek_time(subject, group, parse_rfc3339(body.time, "time"))
+        moved = seeks.seek_time(subject, group, parse_rfc3339(body.time, "time"))
     else:
         assert body.queue is not None
         assert body.offset is not None
-        moved = cell.seek_offset(subject, group, body.queue, body.offset)
-    return ok({"positions": [{"queue": queue, "offset": offset} for queue, offset in sorted(moved.items())]})
+        moved = seeks.seek_offset(subject, group, body.queue, body.offset)
+    return ok(_dry_run(moved) if body.dry_run else {"positions": [_position(*each) for each in sorted(moved.items())]})
+
+
+def _position(queue: int, seek: QueueSeek) -> dict[str, int]:
+    return {"queue": queue, "offset": seek.offset}
+
+
+def _dry_run(moved: dict[int, QueueSeek]) -> dict[str, object]:
+    positions = [
+        {**_position(queue, seek), "served_again": seek.served_again, "passed_over": seek.passed_over}
+        for queue, seek in sorted(moved.items())
+    ]
+    messages = sum(seek.served_again + seek.passed_over for seek in moved.values())
+    return {"positions": positions, "messages": messages, "dry_run": True}
 
 
 def decide_held(cell: Cell, event: Event) -> Response:

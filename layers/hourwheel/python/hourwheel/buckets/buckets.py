@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hourwheel.buckets.starts import order_start
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Sealed, Unavailable
 from hourwheel.log_names import LogName, is_schedule
@@ -24,8 +25,8 @@ from hourwheel.logs.log import Reservation
 from hourwheel.ports import Key, Table, items_of
 
 LEAD_MS = 90_000
-"""A wheel starts this long before the first message of its bucket can be due: timers come up to a minute late, and the
-wheel needs time to read the bucket."""
+"""Where timers may come a minute late, a wheel starts this long before the first message of its bucket can be due: it
+needs time to read the bucket."""
 
 _logger = logging.getLogger("hourwheel")
 _MINUTE_MS = 60_000
@@ -92,9 +93,10 @@ def bucket_record(context: Context, bucket: Bucket) -> CasRecord[BucketRecord]:
 
 
 def register(context: Context, bucket: Bucket) -> None:
-    """Registers the bucket and orders a timer for its wheel. Orders none if the wheel should run already: then the
-    caller that stores messages in the bucket starts it (``ensure_wheel_by``). After a crash between the two steps the
-    sweeper starts the wheel. Costs nothing in a process that has registered the bucket before."""
+    """Registers the bucket and orders a timer for its wheel. Orders none if the wheel should run already, or if timers
+    are precise: then the caller that stores messages in the bucket starts it (``ensure_wheel_by``). After a crash
+    between the two steps the sweeper starts the wheel. Costs nothing in a process that has registered the bucket
+    before."""
     if bucket.name in context.buckets:
         return
     record = bucket_record(context, bucket)
@@ -105,15 +107,15 @@ def register(context: Context, bucket: Bucket) -> None:
 
 
 def _order_first_timer(context: Context, bucket: Bucket) -> None:
-    if bucket.start_ms - LEAD_MS > context.clock.now_ms():
+    if context.precise_timers is None and bucket.start_ms - LEAD_MS > context.clock.now_ms():
         order_timer(context, bucket.start_ms - LEAD_MS, bucket)
 
 
-def order_timer(context: Context, when_ms: int, bucket: Bucket) -> None:
-    """Orders a start of the bucket's wheel at that time. Never fails, as the messages are stored already: if the timer
-    is lost, the sweeper starts the wheel."""
+def order_timer(context: Context, when_ms: int, bucket: Bucket, *, minute: bool = False) -> None:
+    """Orders a start of the bucket's wheel at that time; with ``minute`` it may come a minute late. Never fails, as the
+    messages are stored already: if the timer is lost, the sweeper starts the wheel."""
     try:
-        context.timers.at(when_ms, bucket.name)
+        order_start(context, when_ms, bucket.name, minute=minute)
     except (Unavailable, Broken) as error:
         context.meter.record("WakesMissed", 1)
         if isinstance(error, Broken):

@@ -9,19 +9,27 @@ The lease only keeps wheels out of each other's way; ``delay/ownership.py`` fenc
 """
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import msgspec
 
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, order_timer
+from hourwheel.buckets.starts import COARSE_MS
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Key, Table, items_of
 
 LEASE_MS = 30_000
+START_MS = 2_000
+"""Where timers are precise, a wheel starts this long before its next message is due: the start of a function takes most
+of a second, and the wheel reads the bucket."""
+
 _RECENT_MS = 5_000
 """A wheel that should have started within this time may still be starting."""
 
+_SKEW_MS = 1_000  # clocks of two functions differ by less
+_REMEMBERED = 40_000  # as many as the buckets of two years
 _RACES = 20  # tries to announce a start; after them a timer too many is ordered
 
 
@@ -29,13 +37,16 @@ class Owner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The owner of a wheel. ``until_ms``: end of the lease; 0 once the owner has left after all its writes were
     certain. ``read_below``: the owner has read the schedule log below this row, and sends no message that a cancel
     marker below this row names. ``wakes_ms``: the next start of the wheel after the owner has left. ``leaves_ms``: the
-    time at which the owner is going to leave (0: not known yet)."""
+    time at which the owner is going to leave (0: not known yet). ``minute_ms``: a start that may come a minute late (0:
+    none). ``drained``: the owner has left, and every message below ``read_below`` is handed over or cancelled."""
 
     owner: str
     until_ms: int
     read_below: int = 0
     wakes_ms: int = 0
     leaves_ms: int = 0
+    minute_ms: int = 0
+    drained: bool = False
 
     @property
     def left(self) -> bool:
@@ -50,22 +61,105 @@ def owner_record(context: Context, bucket: Bucket) -> CasRecord[Owner]:
     return CasRecord(context.store, context.ids, Key(Table.META, "wheels", bucket.name), Owner)
 
 
-def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
-    """Ensures that a wheel runs when a message that the caller stores in the bucket is due, and wakes one that sleeps.
-    Within a transaction it acts after the commit. One read if the bucket's own timer has run already, else none. If no
-    timer can be ordered, the message is safe and the sweeper starts the wheel."""
-    context.afterwards(lambda outside: _ensure_wheel_by(outside, bucket, due_ms))
+def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int, *, minute: bool = False) -> None:
+    """Ensures that a wheel runs when a message that the caller stores in the bucket is due, or with ``minute`` within a
+    minute of that, and wakes one that sleeps. Within a transaction it acts after the commit. At most one read, and one
+    write if the wheel has to start earlier than before. If no timer can be ordered, the message is safe and the sweeper
+    starts the wheel."""
+    context.afterwards(lambda outside: _ensure_wheel_by(outside, bucket, due_ms, minute=minute))
 
 
-def _ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int) -> None:
+def _ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int, *, minute: bool = False) -> None:
     # First, as a sleeping wheel of this process needs no timer. An announcement is a hint: it may be lost.
     context.wheel_wakeups.announce(bucket.name, due_ms)
+    if context.precise_timers is not None:
+        _ensure_start(context, bucket, due_ms, minute=minute)
+        return
     try:
         wakes_ms = _announced(context, bucket, due_ms)
     except Unavailable:
         wakes_ms = due_ms - LEAD_MS  # a timer too many does no harm
     if wakes_ms is not None:
         order_timer(context, wakes_ms, bucket)
+
+
+def _ensure_start(context: Context, bucket: Bucket, due_ms: int, *, minute: bool) -> None:
+    """Records the first start that the bucket needs, and orders it. Costs nothing where this process has recorded an
+    earlier one that is still to come."""
+    now_ms = context.clock.now_ms()
+    need_ms = max(due_ms if minute else due_ms - START_MS, now_ms)
+    wakes_ms = context.hints.wakes_ms
+    # A wheel that leaves keeps a recorded start that is still to come, so the wheel that starts then reads the message.
+    if now_ms + _SKEW_MS < wakes_ms.get(bucket.name, 0) <= need_ms:
+        return
+    try:
+        planned = _plan_start(context, bucket, need_ms, minute=minute)
+    except Unavailable:
+        planned = PlannedStart(now_ms)  # what is recorded is not known: the wheel reads the bucket and decides
+    if planned.order_ms is not None:
+        order_timer(context, planned.order_ms, bucket, minute=minute)
+    if planned.wakes_ms > now_ms:
+        if len(wakes_ms) >= _REMEMBERED:
+            wakes_ms.clear()
+        wakes_ms[bucket.name] = planned.wakes_ms
+
+
+class PlannedStart(NamedTuple):
+    """``order_ms``: the start to order (None: none). ``wakes_ms``: the recorded start that is not a coarse one."""
+
+    order_ms: int | None
+    wakes_ms: int = 0
+
+
+def _plan_start(context: Context, bucket: Bucket, need_ms: int, *, minute: bool) -> PlannedStart:
+    record = owner_record(context, bucket)
+    current = record.load()
+    for _ in range(_RACES):
+        now_ms = context.clock.now_ms()
+        owner = None if current is None else current.value
+        planned = planned_start(owner, bucket, need_ms, now_ms, minute=minute)
+        if planned is None or planned is START_NOW:
+            return PlannedStart(None if planned is None else now_ms, 0 if owner is None else owner.wakes_ms)
+        # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
+        stored, current = record.swap(None if current is None else current.token, planned)
+        if stored:
+            return PlannedStart(need_ms if minute else planned.wakes_ms, planned.wakes_ms)
+    return PlannedStart(context.clock.now_ms())
+
+
+def planned_start(owner: Owner | None, bucket: Bucket, need_ms: int, now_ms: int, *, minute: bool) -> Owner | None:
+    """Decides, where timers are precise, what a caller records that needs the wheel at ``need_ms``, or with ``minute``
+    within a minute of that. Returns None if a wheel comes in time, ``START_NOW`` if the owner died, else the record
+    with the earlier start, which is to be ordered."""
+    if owner is None:
+        # Nothing else needs a wheel before the end of the bucket, at which the sweeper closes it.
+        owner = Owner(owner="", until_ms=0, wakes_ms=bucket.end_ms)
+    elif owner.alive(now_ms):
+        return None
+    elif not owner.left:
+        return START_NOW
+    # No wheel starts at the end of a bucket: the record says so where nothing else needs one.
+    if now_ms - _RECENT_MS < owner.wakes_ms <= need_ms and owner.wakes_ms != bucket.end_ms:
+        return None
+    if minute:
+        # A coarse start that was ordered clears its time when it comes; if it is lost, the sweeper sees the time.
+        if 0 < owner.minute_ms <= need_ms:
+            return None
+        return _left_with(owner, wakes_ms=owner.wakes_ms, minute_ms=need_ms)
+    if owner.minute_ms and owner.minute_ms + COARSE_MS <= need_ms and now_ms < owner.minute_ms:
+        return None
+    # An overdue start stays as it is: the record must not hide it from the sweeper.
+    overdue = owner.wakes_ms <= now_ms
+    return _left_with(owner, wakes_ms=now_ms if overdue else need_ms, minute_ms=owner.minute_ms)
+
+
+def _left_with(owner: Owner, *, wakes_ms: int, minute_ms: int) -> Owner:
+    """Returns the record of an owner that left, with these starts: no wheel is replaced by it, as its lease is over."""
+    return Owner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
+
+
+START_NOW = Owner(owner="", until_ms=0)
+"""Stands for a start at once, which is not recorded: the lease that is over tells the sweeper the same."""
 
 
 def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
@@ -97,15 +191,15 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
     return now_ms
 
 
-def needs_wheel(context: Context, bucket: Bucket) -> bool:
-    """Returns whether a wheel should run for an open bucket, and none does."""
-    current = owner_record(context, bucket).load()
-    now_ms = context.clock.now_ms()
-    if current is None:
+def lacks_wheel(owner: Owner | None, bucket: Bucket, now_ms: int) -> bool:
+    """Returns whether a wheel should run for an open bucket with this record, and none does."""
+    if owner is None:
         return bucket.start_ms - LEAD_MS <= now_ms
-    owner = current.value
+    if not owner.left:
+        return not owner.alive(now_ms)
     # A timer that has just fired gets some time before the sweeper starts a second wheel.
-    return owner.wakes_ms <= now_ms - _RECENT_MS if owner.left else not owner.alive(now_ms)
+    late_ms = now_ms - _RECENT_MS
+    return owner.wakes_ms <= late_ms or 0 < owner.minute_ms <= late_ms - COARSE_MS
 
 
 def expire_wheel_leases(context: Context, living: Collection[str] = ()) -> None:

@@ -10,8 +10,11 @@ from typer.core import TyperGroup
 from hourwheel import __version__
 from hourwheel.cli import (
     cells,
+    console,
     consume,
+    cost,
     dead,
+    grants,
     groups,
     lag,
     messages,
@@ -25,20 +28,14 @@ from hourwheel.cli import (
     subjects,
 )
 from hourwheel.cli.output import shown, write_error, write_raw
-from hourwheel.cli.settings import CommandSettings
-from hourwheel.client import DEFAULT_URL, Unauthorized
+from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
+from hourwheel.client import DEFAULT_URL
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
 from hourwheel.errors import HourwheelError
 
 _FLAGS = {"--json", "--raw"}
 _WITH_VALUE = {"--url", "--token", "--token-file", "--ca-file", "--sign", "--region"}
-_TOKEN, _TOKEN_FILE = "HOURWHEEL_TOKEN", "HOURWHEEL_TOKEN_FILE"
-
-_TOKEN_ADVICE = {
-    "token-missing": f"the server needs a token, and none was given: give --token-file, --token or {_TOKEN}",
-    "token-wrong": f"the server does not know the token that was given: look at --token-file, --token and {_TOKEN}",
-}
 
 
 class _Root(TyperGroup):
@@ -51,7 +48,7 @@ class _Root(TyperGroup):
         try:
             return super().invoke(ctx)
         except HourwheelError as error:
-            write_error(_TOKEN_ADVICE.get(error.slug, str(error)) if isinstance(error, Unauthorized) else str(error))
+            write_error(advice_of(error))
             raise typer.Exit(1) from error
         except typer.BadParameter as error:
             error.message = shown(error.message)  # the message may quote lines of a file
@@ -94,12 +91,13 @@ def hourwheel(
     token: Annotated[
         list[str] | None,
         typer.Option(
-            envvar=_TOKEN,
+            envvar=TOKEN_VARIABLE,
             help="The token of the server. Other users can see the command line, but not a file or the variable.",
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(envvar=_TOKEN_FILE, help="A file with the token, which other users may not read.")
+        Path | None,
+        typer.Option(envvar=TOKEN_FILE_VARIABLE, help="A file with the token, which other users may not read."),
     ] = None,
     ca_file: Annotated[
         Path | None,
@@ -136,7 +134,7 @@ def _tokens(tokens: list[str] | None, file: Path | None) -> Tokens:
 
     Raises ``typer.BadParameter`` for a blank value, with which a server would serve everybody.
     """
-    for name, values in ((_TOKEN, tokens), (_TOKEN_FILE, file)):
+    for name, values in ((TOKEN_VARIABLE, tokens), (TOKEN_FILE_VARIABLE, file)):
         if not values and os.environ.get(name) is not None:
             raise typer.BadParameter(f"{name} is set, but blank: give it a value, or unset it")
     try:
@@ -147,6 +145,7 @@ def _tokens(tokens: list[str] | None, file: Path | None) -> Tokens:
 
 
 app.command()(serve.serve)
+app.command()(console.console)
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(subjects.app, name="subject")
@@ -157,6 +156,8 @@ app.add_typer(messages.app, name="message")
 app.add_typer(dead.app, name="dead")
 app.add_typer(scheduled.app, name="scheduled")
 app.command()(lag.lag)
+app.command()(cost.cost)
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(policy.app, name="policy")
+app.add_typer(grants.app, name="grant")
 app.add_typer(pipeline.app, name="pipeline")

@@ -4,17 +4,19 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from hourwheel.cli.output import write_body, write_error, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, seconds, settings_of
-from hourwheel.client import Api, Pull, Received, Settlement
+from hourwheel.client import Api, BadRequest, Pull, Pulled, Received, Settlement
+from hourwheel.client.calls.pull import pull_resting
+from hourwheel.client.dozing import Doze, QueueListener
 from hourwheel.client.due import checked_retry_delay
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import RetryLater
-from hourwheel.system import SystemIds
+from hourwheel.system import SystemClock, SystemIds
 
 _MOST = 100  # messages of a pull: a reader at a terminal needs no more at a time
 _WAIT_SECONDS = 20  # the longest wait that a server allows
@@ -110,21 +112,49 @@ class _Session:
         self._group = group
         self._consumer = consumer
         self._settle = settle
+        self._doze = Doze(api._http.signer, api._http.host)
+        self._listener = QueueListener()
+        self._clock = SystemClock()
         self._settlements: list[Settlement] = []
         self._limited_by: str | None = None
 
     def pull(self, most: int, wait_seconds: float) -> list[Pull]:
-        pulled = self._api.pull(
+        """Pulls, and settles the pull before. After an answer without messages to a pull that may wait, rests as the
+        server says."""
+        rest = self._doze.fields() if wait_seconds else {}
+        try:
+            pulled = self._pull(most, wait_seconds, rest)
+        except BadRequest as error:
+            if not rest or not self._doze.refused(error):
+                raise
+            pulled = self._pull(most, wait_seconds, {})
+        self._settlements = []
+        self._say(pulled.limited_by)
+        self._doze.answered(bool(pulled.pulls))
+        if rest and not pulled.pulls:
+            self._rest(pulled)
+        return pulled.pulls
+
+    def _pull(self, most: int, wait_seconds: float, rest: dict[str, Any]) -> Pulled:
+        return pull_resting(
+            self._api,
             self._subject,
             self._group,
             self._consumer,
             max_messages=most,
             wait_seconds=wait_seconds,
             settle=self._settlements,
+            rest=rest,
         )
-        self._settlements = []
-        self._say(pulled.limited_by)
-        return pulled.pulls
+
+    def _rest(self, pulled: Pulled) -> None:
+        seconds = pulled.next_pull_seconds
+        waiting = None if pulled.wakeup is None else self._doze.begin(pulled.wakeup)
+        if waiting is not None:
+            self._listener.wait(waiting)
+            self._doze.ended(waiting.last)
+            seconds = waiting.pause_seconds
+        self._clock.sleep(seconds)
 
     def _say(self, limited_by: str | None) -> None:
         """Says on stderr what keeps messages from the group, once until it changes."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from msgspec import UNSET
@@ -30,6 +30,10 @@ FromOption = Annotated[
     typer.Option("--from", help="Dead letters that died at this time or later, such as 2026-11-20T09:00:00Z."),
 ]
 ToOption = Annotated[str | None, typer.Option("--to", help="Dead letters that died before this time.")]
+ReasonOption = Annotated[
+    Literal["attempts", "rejected"] | None, typer.Option(help="Dead letters that died of this reason.")
+]
+DetailOption = Annotated[str | None, typer.Option(help="With --reason: those of which a consumer said exactly this.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="Print at most this many.")]
 
 
@@ -39,13 +43,15 @@ def list_(
     subject: SubjectArgument,
     group: GroupArgument,
     limit: LimitOption = 100,
+    reason: ReasonOption = None,
+    detail: DetailOption = None,
 ) -> None:
     """List the dead letters of a group.
 
     Example: hourwheel dead list orders billing --limit 10
     """
     with connect(ctx) as api:
-        letters = list(_first(partial(api.list_dead, subject, group), limit))
+        letters = list(_first(partial(api.list_dead, subject, group, reason=reason, detail=detail), limit))
     _list(ctx, letters, ["dead id", "died at", "reason", "attempt", "id", "body"])
 
 
@@ -58,6 +64,25 @@ def orphans(ctx: typer.Context, subject: SubjectArgument, limit: LimitOption = 1
     with connect(ctx) as api:
         letters = list(_first(partial(api.list_orphans, subject), limit))
     _list(ctx, letters, ["dead id", "died at", "due at", "id", "body"])
+
+
+@app.command()
+def reasons(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """Count the dead letters of a group by reason, the most frequent first.
+
+    Example: hourwheel dead reasons orders billing
+    """
+    with connect(ctx) as api:
+        answer = api.dead_reasons(subject, group)
+    if settings_of(ctx).json:
+        write_json(answer)
+        return
+    rows = [(each.messages, each.reason, each.detail, each.first_at, each.last_at) for each in answer.reasons]
+    write_table(["messages", "reason", "detail", "first", "last"], rows)
+    if answer.others:
+        write_line(f"{answer.others} died of other reasons")
+    if not answer.complete:
+        write_line("only the oldest dead letters were counted")
 
 
 @app.command()
@@ -80,12 +105,14 @@ def redrive(
     every: AllOption = False,
     since: FromOption = None,
     until: ToOption = None,
+    reason: ReasonOption = None,
+    detail: DetailOption = None,
 ) -> None:
     """Send dead letters again, to this group alone, as first attempts.
 
     Example: hourwheel dead redrive orders billing --all
     """
-    _move(ctx, "redriven", Api.redrive, subject, group, _selection(ids, every, since, until))
+    _move(ctx, "redriven", Api.redrive, subject, group, _selection(ids, every, since, until, reason, detail))
 
 
 @app.command()
@@ -97,23 +124,36 @@ def drop(
     every: AllOption = False,
     since: FromOption = None,
     until: ToOption = None,
+    reason: ReasonOption = None,
+    detail: DetailOption = None,
     yes: YesOption = False,
 ) -> None:
     """Delete dead letters.
 
     Example: hourwheel dead drop orders billing --to 2026-11-01T00:00:00Z --yes
     """
-    which = _selection(ids, every, since, until)
+    which = _selection(ids, every, since, until, reason, detail)
     confirm(f"Delete these dead letters of {group} for good?", yes=yes)
     _move(ctx, "dropped", Api.drop, subject, group, which)
 
 
-def _selection(ids: list[str] | None, every: bool, since: str | None, until: str | None) -> DeadSelection:
+def _selection(
+    ids: list[str] | None,
+    every: bool,
+    since: str | None,
+    until: str | None,
+    reason: Literal["attempts", "rejected"] | None,
+    detail: str | None,
+) -> DeadSelection:
     in_time = since is not None or until is not None
-    if bool(ids) + every + in_time != 1:
-        raise typer.BadParameter("say which: dead ids, --all, or --from and --to")
+    if bool(ids) + every + in_time + (reason is not None) != 1:
+        raise typer.BadParameter("say which: dead ids, --all, --reason, or --from and --to")
+    if detail is not None and reason is None:
+        raise typer.BadParameter("--detail needs --reason")
     if ids:
         return DeadSelection.named(ids)
+    if reason is not None:
+        return DeadSelection.because(reason, detail)
     return (
         DeadSelection.everything() if every else DeadSelection.between(moment(since, "--from"), moment(until, "--to"))
     )

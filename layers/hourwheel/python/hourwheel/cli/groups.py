@@ -223,6 +223,40 @@ def consumers(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument
 
 
 @app.command()
+def leases(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """List the leases that end first, up to 100.
+
+    Example: hourwheel group leases orders billing
+    """
+    with connect(ctx) as api:
+        answer = api.list_leases(subject, group)
+    if settings_of(ctx).json:
+        write_json(answer)
+        return
+    rows = [(each.consumer, each.queue, each.offset, each.messages, each.lease_until) for each in answer.leases]
+    write_table(["consumer", "queue", "offset", "messages", "lease until"], rows)
+    if not answer.complete:
+        write_line("there are more")
+
+
+@app.command()
+def retries(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> None:
+    """Count the retries by attempt.
+
+    Example: hourwheel group retries orders billing
+    """
+    with connect(ctx) as api:
+        counts = api.count_retries(subject, group)
+    if settings_of(ctx).json:
+        write_json(counts)
+        return
+    rows = [(each.attempt, each.retrying, each.backing_off) for each in counts.attempts]
+    write_table(["attempt", "retrying", "backing off"], rows)
+    if not counts.complete:
+        write_line("there are more")
+
+
+@app.command()
 def leave(
     ctx: typer.Context,
     subject: SubjectArgument,
@@ -254,6 +288,7 @@ def seek(
     ] = None,
     queue: Annotated[int | None, typer.Option(help="With --offset: in this queue only.")] = None,
     offset: Annotated[int | None, typer.Option(help="With --queue: to this offset.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Move nothing, and count the messages.")] = False,
 ) -> None:
     """Move the group to another message. Leased messages, retries and dead letters stay as they are.
 
@@ -261,9 +296,12 @@ def seek(
     """
     target = _target(to, moment(time, "--time"), queue, offset)
     with connect(ctx) as api:
-        positions = api.seek(subject, group, target)
+        positions = api.seek(subject, group, target, dry_run=dry_run)
     if settings_of(ctx).json:
         write_json(positions)
+    elif dry_run:
+        rows = [(each.queue, each.offset, each.served_again, each.passed_over) for each in positions]
+        write_table(["queue", "offset", "served again", "passed over"], rows)
     else:
         write_table(["queue", "offset"], [(position.queue, position.offset) for position in positions])
 

@@ -9,7 +9,7 @@ import typer
 from hourwheel.cli.output import write_json, write_line
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, settings_of
 from hourwheel.client.signing import EXECUTE_API
-from hourwheel.policies import consumer_policy, producer_policy
+from hourwheel.policies import consumer_policy, producer_policy, url_policy
 
 app = typer.Typer(no_args_is_help=True, help="Print the IAM policies of programs that use one subject or group.")
 
@@ -17,6 +17,7 @@ ApiArnOption = Annotated[
     str | None,
     typer.Option(metavar="ARN", help="arn:aws:execute-api:REGION:ACCOUNT:API/STAGE; by default the API of --url."),
 ]
+CellOption = Annotated[str, typer.Option(help="The name of the deployment, its setting hourwheel:cell.")]
 AccountOption = Annotated[
     str | None, typer.Option(help="The account of the API, twelve digits. With an …execute-api… --url.")
 ]
@@ -50,6 +51,7 @@ def consumer(
     group: GroupArgument,
     api_arn: ApiArnOption = None,
     account: AccountOption = None,
+    cell: CellOption = "hourwheel",
     dead_letters: Annotated[
         bool, typer.Option("--dead-letters", help="Allow listing, redriving and dropping dead letters.")
     ] = False,
@@ -62,9 +64,36 @@ def consumer(
     """
     arn = api_arn or _arn(settings_of(ctx).url, account)
     try:
-        _show(ctx, consumer_policy(arn, subject, group, dead_letters=dead_letters, seek=seek, pause=pause))
+        _show(ctx, consumer_policy(arn, subject, group, cell=cell, dead_letters=dead_letters, seek=seek, pause=pause))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def urls(
+    ctx: typer.Context,
+    function_arn: Annotated[list[str], typer.Option(metavar="ARN", help="The ARN of a function. Repeatable.")],
+    group: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SUBJECT/GROUP", help="A group at whose wake-up queue to wait. Repeatable."),
+    ] = None,
+    cell: CellOption = "hourwheel",
+) -> None:
+    """Print the policy of a program that calls functions through their URLs, with a token of `hourwheel grant create`.
+
+    Example: hourwheel policy urls --function-arn arn:aws:lambda:eu-west-1:111122223333:function:hourwheel-produce
+    """
+    try:
+        _show(ctx, url_policy(function_arn, [_group(text) for text in group or ()], cell=cell))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _group(text: str) -> tuple[str, str]:
+    subject, slash, name = text.partition("/")
+    if not slash:
+        raise typer.BadParameter(f"give SUBJECT/GROUP, got {text[:200]!r}", param_hint="--group")
+    return subject, name
 
 
 def _arn(url: str, account: str | None) -> str:

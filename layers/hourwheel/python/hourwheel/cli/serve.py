@@ -38,6 +38,7 @@ def serve(
     metrics_groups: options.MetricsGroupsOption = 1_000,
     target: options.TargetOption = None,
     push_loopback: options.PushLoopbackOption = False,
+    console: options.ConsoleOption = True,
     accept_loss: options.AcceptLossOption = False,
 ) -> None:
     """Run the server on this machine. With --token or --token-file each request needs a token.
@@ -49,7 +50,7 @@ def serve(
     chosen = _options(
         *settings_of(ctx).tokens,
         read_only_token or [],
-        options.Listening(host, port, insecure, tls_cert, tls_key, max_connections),
+        options.Listening(host, port, insecure, tls_cert, tls_key, max_connections, console),
         options.Storing(
             data, options.directories_of(cell or []), synchronous, bucket_minutes, archive_every, accept_loss
         ),

@@ -80,6 +80,9 @@ TargetOption = Annotated[
 PushLoopbackOption = Annotated[
     bool, typer.Option("--push-loopback", help="Let groups push to this machine, also over plain HTTP.")
 ]
+ConsoleOption = Annotated[
+    bool, typer.Option("--console/--no-console", help="Serve the console, pages for the browser, at /console.")
+]
 AcceptLossOption = Annotated[
     bool,
     typer.Option(
@@ -96,6 +99,7 @@ class Listening(NamedTuple):
     tls_cert: Path | None
     tls_key: Path | None
     max_connections: int
+    console: bool
 
 
 class Storing(NamedTuple):

@@ -10,13 +10,21 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from hourwheel.cli.output import shown
-from hourwheel.client import Api
+from hourwheel.client import Api, Unauthorized
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens
-from hourwheel.errors import Rejected
+from hourwheel.errors import HourwheelError, Rejected
 from hourwheel.times import parse_rfc3339
 
 T = TypeVar("T")
+
+TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "HOURWHEEL_TOKEN", "HOURWHEEL_TOKEN_FILE"
+
+_TOKEN_ADVICE = {
+    "token-missing": f"the server needs a token, and none was given: give --token-file, --token or {TOKEN_VARIABLE}",
+    "token-wrong": "the server does not know the token that was given: look at --token-file, --token and "
+    + TOKEN_VARIABLE,
+}
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _RETRY_SECONDS = 2.0  # a user waits at the terminal
@@ -44,6 +52,11 @@ def settings_of(ctx: typer.Context) -> CommandSettings:
     settings = ctx.obj
     assert isinstance(settings, CommandSettings)
     return settings
+
+
+def advice_of(error: HourwheelError) -> str:
+    """Returns the sentence of an error, in words of the command line where a token is missing or wrong."""
+    return _TOKEN_ADVICE.get(error.slug, str(error)) if isinstance(error, Unauthorized) else str(error)
 
 
 def connect(ctx: typer.Context) -> Api:

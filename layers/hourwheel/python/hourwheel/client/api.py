@@ -14,6 +14,7 @@ from hourwheel.client.calls.dead import DeadLetterCalls
 from hourwheel.client.calls.groups import GroupCalls
 from hourwheel.client.calls.health import HealthCalls
 from hourwheel.client.calls.messages import MessageCalls
+from hourwheel.client.calls.overview import OverviewCalls
 from hourwheel.client.calls.produce import ProduceCalls
 from hourwheel.client.calls.pull import PullCalls
 from hourwheel.client.calls.scheduled import ScheduledCalls
@@ -38,6 +39,7 @@ class Api(
     GroupCalls,
     DeadLetterCalls,
     MessageCalls,
+    OverviewCalls,
     CellCalls,
     HealthCalls,
 ):

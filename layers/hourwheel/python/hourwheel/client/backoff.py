@@ -72,6 +72,7 @@ class PullBackoff:
         self._failures = 0
         self._longest_seconds = LONGEST_SECONDS
         self._at_least_seconds = 0.0
+        self._rest_seconds = 0.0
 
     def answered(self, pulls: Sequence[object], *, asked_seconds: float, took_seconds: float) -> None:
         """Records an answer. The next pull pauses after an empty answer that came early.
@@ -79,12 +80,17 @@ class PullBackoff:
         Such a server caps the wait, and without a pause its executions would go to empty pulls.
         """
         left_seconds = asked_seconds - took_seconds
-        self._at_least_seconds = 0.0
+        self._at_least_seconds = self._rest_seconds = 0.0
         if pulls or (took_seconds >= _AT_ONCE_SECONDS and left_seconds <= _EARLY_SECONDS):
             self._failures = 0
             return
         self._failures += 1
         self._longest_seconds = max(_SHORTEST_BOUND_SECONDS, min(left_seconds, LONGEST_SECONDS))
+
+    def rests(self, seconds: float) -> None:
+        """Records an answer that says when to pull again."""
+        self._failures = 0
+        self._rest_seconds = seconds
 
     def failed(self, error: AnswerError) -> None:
         """Records a failed pull. The next one pauses up to ``LONGEST_SECONDS``, after a throttle ``THROTTLED_SECONDS``.
@@ -100,7 +106,7 @@ class PullBackoff:
     def seconds(self) -> float:
         """Returns the pause before the next pull, 0 for none."""
         if not self._failures:
-            return 0.0
+            return self._rest_seconds
         return pause_seconds(
             self._failures,
             self._ids,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from hourwheel import __version__, gzipped
 from hourwheel.answer_size import nested_bytes
 from hourwheel.client.backoff import pause_seconds
-from hourwheel.client.endpoint import Reply
+from hourwheel.client.endpoint import GRANT_HEADER, Reply
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,
@@ -23,6 +23,9 @@ from hourwheel.client.errors import (
 )
 from hourwheel.client.signing import Signer
 from hourwheel.ports import Ids
+
+if TYPE_CHECKING:
+    from hourwheel.client.urls import FrontUrls
 
 T = TypeVar("T")
 
@@ -98,7 +101,9 @@ def _check_event(data: bytes, *, msgpack: bool) -> None:
 class CallCodec:
     """Encodes the calls to one server. Knows from its answers whether the server reads msgpack."""
 
-    def __init__(self, *, prefix: str, token: str | None, signer: Signer | None) -> None:
+    def __init__(
+        self, *, prefix: str, token: str | None, signer: Signer | None, urls: "FrontUrls | None" = None
+    ) -> None:
         if token is not None and not token.strip():
             raise ValueError("the token is blank: give a token, or leave it out")
         self._prefix = prefix
@@ -108,8 +113,10 @@ class CallCodec:
             "accept-encoding": "gzip",
             "user-agent": f"hourwheel/{__version__}",
         }
-        if token is not None:
+        if token is not None and urls is None:
             self._headers["authorization"] = f"Bearer {token}"
+        elif token is not None:
+            self._headers[GRANT_HEADER] = token
         self._speaks_msgpack = True
         """Whether the server reads msgpack, as far as is known."""
 
@@ -143,6 +150,8 @@ class CallCodec:
 
     def answer(self, call: Call[Any], request: HttpRequest, signed: dict[str, str], reply: Reply) -> Any:
         """Returns what the caller of a call gets. Raises ``AnswerError``."""
+        if reply.grant is not None and GRANT_HEADER in self._headers:
+            self._headers = {**self._headers, GRANT_HEADER: reply.grant}
         body = _decompressed(reply)
         if not 200 <= reply.status < 300:
             error = from_answer(reply.status, body, retry_after=reply.retry_after)

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 
-from hourwheel.client.endpoint import Endpoint, Reply, closed
+from hourwheel.client.endpoint import GRANT_HEADER, Endpoint, Reply, closed
 
 MOST_IDLE = 64  # each idle connection takes a descriptor, here and at the server
 
@@ -56,9 +56,8 @@ class Connections:
             fields = response.headers
             encoding = fields.get("Content-Encoding")
             kind = fields.get("Content-Type")
-            reply = Reply(
-                response.status, fields.get("Retry-After"), fields.get("Date"), encoding, kind, response.read()
-            )
+            date, grant = fields.get("Date"), fields.get(GRANT_HEADER)
+            reply = Reply(response.status, fields.get("Retry-After"), date, encoding, kind, response.read(), grant)
         except ssl.SSLCertVerificationError as error:
             self._discard(connection)
             raise self._endpoint.untrusted(error) from error

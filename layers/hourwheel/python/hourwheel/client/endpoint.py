@@ -11,6 +11,10 @@ from urllib.parse import urlsplit
 
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
 
+GRANT_HEADER = "x-hourwheel-token"
+"""Holds the token of a request to a function URL, whose ``authorization`` is its signature. In an answer, the token
+that takes its place."""
+
 
 class Reply(NamedTuple):
     status: int
@@ -19,6 +23,7 @@ class Reply(NamedTuple):
     encoding: str | None
     kind: str | None
     body: bytes
+    grant: str | None = None
 
 
 class Endpoint:
@@ -37,7 +42,7 @@ class Endpoint:
 
     def warn_of_clear_text(self) -> None:
         """Logs a warning, once for each host, where requests travel unencrypted to another machine."""
-        if self.security is None and not _is_loopback(self.host):
+        if self.security is None and not is_loopback(self.host):
             _warn_of_clear_text(self.host)
 
     def untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
@@ -79,7 +84,8 @@ def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
         raise ValueError(f"{ca_file} holds no certificates in PEM: {error.strerror or error}") from error
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Returns whether the host is this machine, by its name or address alone."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

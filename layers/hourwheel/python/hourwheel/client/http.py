@@ -4,30 +4,41 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from hourwheel.client import signing
 from hourwheel.client.codec import Call, CallCodec, HttpRequest, MsgpackAnswer, Tries
 from hourwheel.client.connections import Connections
 from hourwheel.client.endpoint import Endpoint, closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
 from hourwheel.client.in_process import Exchange, server_at
-from hourwheel.client.signing import Sign, signer_of
+from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
+
+if TYPE_CHECKING:
+    from hourwheel.client.urls import FrontUrls
 
 T = TypeVar("T")
 
 
 def begin(
     url: str, *, token: str | None, ca_file: str | os.PathLike[str] | None, sign: Sign | None, region: str | None
-) -> tuple[Endpoint, CallCodec]:
-    """Returns the server of a URL, and the codec of calls to this server. Raises ``ValueError`` or ``ClientError``."""
+) -> "tuple[Endpoint, CallCodec, FrontUrls | None]":
+    """Returns the server of a URL, the codec of calls to this server, and the URLs of its functions where the URL is
+    that of a function. Raises ``ValueError`` or ``ClientError``."""
     endpoint = Endpoint(url, ca_file=ca_file)
-    codec = CallCodec(prefix=endpoint.prefix, token=token, signer=signer_of(url, token=token, sign=sign, region=region))
+    urls = None
+    if signing.LAMBDA_URL.fullmatch(endpoint.host):
+        from hourwheel.client.urls import FrontUrls  # few programs talk to function URLs
+
+        urls = FrontUrls(url, ca_file=ca_file)
+    signer = signing.signer_of(url, token=token, sign=sign, region=region, urls=urls)
+    codec = CallCodec(prefix=endpoint.prefix, token=token, signer=signer, urls=urls)
     if token is not None:
         endpoint.warn_of_clear_text()
-    return endpoint, codec
+    return endpoint, codec, urls
 
 
 class Http:
@@ -45,13 +56,13 @@ class Http:
         retry_seconds: float,
         ids: Ids,
     ) -> None:
-        endpoint, self._codec = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
-        server = server_at(url)
-        self._connections: Exchange = (
-            Connections(endpoint, timeout_seconds=timeout_seconds) if server is None else server.connect()
-        )
+        endpoint, self._codec, self._urls = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
+        self._connections = _connected(url, endpoint, self._urls, timeout_seconds)
         self._retry_seconds = retry_seconds
         self._ids = ids
+        self.host = endpoint.host
+        self.signer = self._codec.signer
+        """Signs the requests; None where they are not signed."""
         self._closing = threading.Event()
 
     def call(
@@ -73,6 +84,8 @@ class Http:
         While the server is unavailable, retries the call with back-off for ``retry_seconds`` (default: the client's
         value; 0: not at all), where repeating it is ``safe`` or the call certainly had no effect.
         """
+        if self._urls is not None and not self._urls.complete:
+            self._find_endpoints(self._urls)
         call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused)
         seconds = self._retry_seconds if retry_seconds is None else retry_seconds
         request = self._codec.request(call)
@@ -81,6 +94,12 @@ class Http:
         except BadRequest as error:
             request = self._codec.instead(call, request, error)
         return self._answer(call, request, safe, seconds)
+
+    def _find_endpoints(self, urls: "FrontUrls") -> None:
+        from hourwheel.client.urls import ENDPOINTS, ENDPOINTS_ANSWER
+
+        call: Call[Any] = Call("GET", ENDPOINTS, ENDPOINTS_ANSWER, None, 0.0, None, None, None)
+        urls.learn(self._answer(call, self._codec.request(call), True, self._retry_seconds))
 
     def _answer(self, call: Call[Any], request: HttpRequest, safe: bool, retry_seconds: float) -> Any:
         tries = Tries(self._ids, safe=safe, give_up_at=time.monotonic() + retry_seconds)
@@ -104,3 +123,12 @@ class Http:
         signed = self._codec.signature(request)
         reply = self._connections.exchange(method, target, data, {**headers, **signed}, extra_seconds=call.wait_seconds)
         return self._codec.answer(call, request, signed, reply)
+
+
+def _connected(url: str, endpoint: Endpoint, urls: "FrontUrls | None", timeout_seconds: float) -> Exchange:
+    if urls is not None:
+        from hourwheel.client.urls import UrlConnections
+
+        return UrlConnections(urls, lambda each: Connections(each, timeout_seconds=timeout_seconds))
+    server = server_at(url)
+    return Connections(endpoint, timeout_seconds=timeout_seconds) if server is None else server.connect()

@@ -10,12 +10,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
 from hourwheel.client.calls.pull import pull_encoded
+from hourwheel.client.dozing import Doze, QueueListener
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
@@ -23,7 +24,7 @@ from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.model.fields import Delay
-from hourwheel.model.pulls import Settled, Settlement
+from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")
@@ -64,6 +65,8 @@ class Prefetcher:
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._local = LocalQueue()
         self._queue = self._local.deliveries
+        self._doze = Doze(self._pulls._http.signer, self._pulls._http.host)
+        self._listener = QueueListener()
         self._size = PullSize(options.max_messages)
         self._max_messages = options.max_messages  # of the pull under way
         self._handled = 0  # messages that were decided so far
@@ -183,6 +186,7 @@ class Prefetcher:
         Called after ``stop``, when no thread handles messages any more. Returns after 10 s at the latest: the messages
         that are not settled by then come again when their leases end.
         """
+        self._listener.close()
         left_seconds = max(0.0, self._drain_until - time.monotonic())
         if self._puller.is_alive():
             self._puller.join(max(left_seconds, BUSY_END_SECONDS) if self._busy_pull else left_seconds)
@@ -245,9 +249,10 @@ class Prefetcher:
                 wait_seconds = min(wait_seconds, BUSY_WAIT_SECONDS)
             began = time.monotonic()
             try:
-                pulled = self._pull(settlements, wait_seconds)
+                pulled = self._pull(settlements, wait_seconds, self._doze.fields())
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
+                self._rest(pulled, backoff)
                 if (seconds := outage.ended(began + took_seconds)) is not None:
                     _log.warning("pulls are answered again, after %.0f s", seconds)
             except Closed:
@@ -259,8 +264,28 @@ class Prefetcher:
             except BaseException as error:
                 self.fail(error)
             self._end_pull(settlements, pulled)
+            if pulled is not None and pulled.wakeup is not None:
+                self._wait_at(pulled.wakeup, backoff)
             with self._lock:
                 self._hungry.wait_for(lambda: self._stopping, backoff.seconds())
+
+    def _rest(self, pulled: Pulled | CompactPulls, backoff: PullBackoff) -> None:
+        """Records the answer to a pull for those that follow."""
+        self._doze.answered(bool(pulled.pulls))
+        if pulled.next_pull_seconds or pulled.wakeup is not None:
+            backoff.rests(pulled.next_pull_seconds)
+
+    def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
+        """Waits at the wake-up queue until it is time for the next pull, or ``finish`` is called. An unexpected error
+        ends the run: a puller that ended alone would leave a consumer that waits for ever."""
+        try:
+            waiting = self._doze.begin(queue)
+            if waiting is not None:
+                self._listener.wait(waiting)
+                self._doze.ended(waiting.last)
+                backoff.rests(waiting.pause_seconds)
+        except BaseException as error:
+            self.fail(error)
 
     def _begin_pull(self) -> list[Settlement] | None:
         with self._lock:
@@ -285,7 +310,9 @@ class Prefetcher:
         """Returns how many messages the next pull asks for."""
         return self._size.next(self._handled, now)
 
-    def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | CompactPulls:
+    def _pull(
+        self, settlements: Sequence[Settlement], wait_seconds: float, rest: Mapping[str, Any] | None = None
+    ) -> Pulled | CompactPulls:
         options = self._options
         try:
             return pull_encoded(
@@ -297,8 +324,11 @@ class Prefetcher:
                 wait_seconds=wait_seconds,
                 lease_seconds=options.lease_seconds,
                 settle=settlements,
+                rest=rest,
             )
         except BadRequest as error:
+            if rest and self._doze.refused(error):
+                return self._pull(settlements, wait_seconds)
             if not settlements or error.slug != UNKNOWN_RECEIPT:
                 raise
             return Pulled(pulls=[], settled=self._settle(settlements))

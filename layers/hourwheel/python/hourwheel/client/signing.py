@@ -19,30 +19,39 @@ from hourwheel.client.errors import AnswerError, ClientError, ServerUnavailable,
 if TYPE_CHECKING:
     from botocore.credentials import Credentials, ReadOnlyCredentials
 
+    from hourwheel.client.urls import FrontUrls
+
 Sign: TypeAlias = Literal["aws"]
+
+LAMBDA_URL = re.compile(r"[a-z0-9]+\.lambda-url\.(?P<region>[a-z0-9-]+)\.on\.aws")
+"""The host of a function URL."""
 
 EXECUTE_API = re.compile(r"(?P<api>[a-z0-9]+)\.execute-api\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 
-_SERVICE = "execute-api"
 _DATE = "X-Amz-Date"
 _DATE_FORM = "%Y%m%dT%H%M%SZ"
 _SKEW_SECONDS = 240  # AWS allows 300; the rest is for the answer's time on the way
+
+_INVOKE_URL = "lambda:InvokeFunctionUrl and lambda:InvokeFunction for"
 
 _EXTRA = "requests for AWS are signed by botocore, which is not installed: pip install 'hourwheel[aws]'"
 
 
 class Signer:
-    """Signs the requests to one API. Thread-safe. Looks up the credentials at the first request."""
+    """Signs the requests to one API, or to the functions that ``urls`` knows. Thread-safe. Looks up the credentials at
+    the first request."""
 
-    def __init__(self, url: str, region: str | None) -> None:
+    def __init__(self, url: str, region: str | None, urls: "FrontUrls | None" = None) -> None:
         try:
             import botocore.auth
             import botocore.session  # noqa: F401 - here, so that a missing package is reported at once
         except ImportError as error:
             raise ClientError(_EXTRA) from error
         parts = urlsplit(url)
-        named = EXECUTE_API.fullmatch(parts.hostname or "")
+        named = (EXECUTE_API if urls is None else LAMBDA_URL).fullmatch(parts.hostname or "")
         self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._urls = urls
+        self._service, self._action = ("execute-api", "execute-api:Invoke") if urls is None else ("lambda", _INVOKE_URL)
         self._region = region or (named["region"] if named else None) or _configured_region()
         self._forget()
 
@@ -56,14 +65,22 @@ class Signer:
 
         Raises ``Unauthorized`` without credentials, and ``ServerUnavailable`` when their source does not answer.
         """
+        # The signature covers only fields that proxies leave unchanged: host, type, date, path, and the body's hash.
+        fields = {} if content_type is None else {"content-type": content_type}
+        origin = self._origin if self._urls is None else self._urls.origin(method, target)
+        return self.signed(method, origin + target, body, fields, service=self._service, region=self._region)
+
+    def signed(
+        self, method: str, url: str, body: bytes | None, fields: dict[str, str], *, service: str, region: str
+    ) -> dict[str, str]:
+        """Returns the headers that sign a request to a service of AWS now, ``fields`` among them, with the same
+        credentials and errors as ``headers``."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        # The signature covers only fields that proxies leave unchanged: host, type, date, path, and the body's hash.
-        fields = {} if content_type is None else {"content-type": content_type}
-        request = AWSRequest(method=method, url=self._origin + target, data=body, headers=fields)
+        request = AWSRequest(method=method, url=url, data=body, headers=fields)
         with _translated():
-            SigV4Auth(self._frozen(), _SERVICE, self._region).add_auth(request)
+            SigV4Auth(self._frozen(), service, region).add_auth(request)
         return dict(request.headers.items())
 
     def explained(
@@ -84,7 +101,7 @@ class Signer:
         else:
             slug = "iam-refused"
             advice = (
-                f"check that the identity (aws sts get-caller-identity) may execute-api:Invoke {method} "
+                f"check that the identity (aws sts get-caller-identity) may {self._action} {method} "
                 f"{target.partition('?')[0]}, that it belongs to the account of the API, and that the API is in "
                 f"{self._region}"
             )
@@ -109,14 +126,18 @@ class Signer:
         return credentials.get_frozen_credentials()
 
 
-def signer_of(url: str, *, token: str | None, sign: Sign | None, region: str | None) -> Signer | None:
+def signer_of(
+    url: str, *, token: str | None, sign: Sign | None, region: str | None, urls: "FrontUrls | None" = None
+) -> Signer | None:
     """Returns the signer of requests to this URL, or None where they are not signed.
 
-    Requests to an address of API Gateway are always signed, others if ``sign`` says so. Raises ``ValueError`` for
-    arguments that contradict each other.
+    Requests to an address of API Gateway are always signed, and those to function URLs, which ``urls`` knows; others if
+    ``sign`` says so. Raises ``ValueError`` for arguments that contradict each other.
     """
     if sign not in {None, "aws"}:
         raise ValueError(f"sign is 'aws' or left out, got {sign!r}")
+    if urls is not None:
+        return Signer(url, region, urls)
     if sign is None and not EXECUTE_API.fullmatch(urlsplit(url).hostname or ""):
         if region is not None:
             raise ValueError("a region is only for signed requests: give sign='aws' too")

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, buckets, order_timer
-from hourwheel.buckets.lease import needs_wheel, owner_record
+from hourwheel.buckets.lease import Owner, lacks_wheel, owner_record
+from hourwheel.buckets.starts import COARSE_MS, RELAY_MS, keep_listening
 from hourwheel.context import Context
 from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.ports import Key, Table
@@ -30,14 +31,46 @@ def buckets_due_soon(context: Context) -> list[RegisteredBucket]:
 
 
 def start_wheels(context: Context, entries: Iterable[RegisteredBucket]) -> int:
-    """Orders a wheel for each of these buckets that should have one and has none. Returns the number of wheels."""
-    now_ms = context.clock.now_ms()
-    started = 0
+    """Orders a wheel for each of these buckets that should have one and has none, and closes those that are over and
+    have nothing left. Has the queue of precise timers read while a start is near. Returns the number of wheels."""
+    started, near = 0, False
     for bucket, record in entries:
-        if not record.closed_ms and needs_wheel(context, bucket):
+        if record.closed_ms:
+            continue
+        current = owner_record(context, bucket).load()
+        owner = None if current is None else current.value
+        now_ms = context.clock.now_ms()
+        near = near or start_is_near(owner, bucket, now_ms)
+        if lacks_wheel(owner, bucket, now_ms) and not _close_drained(context, bucket, owner, now_ms):
             order_timer(context, now_ms, bucket)
             started += 1
+    keep_listening(context, near)
     return started
+
+
+def start_is_near(owner: Owner | None, bucket: Bucket, now_ms: int) -> bool:
+    """Returns whether a precise start of the wheel is soon to come, or may be ordered by a wheel that turns."""
+    if owner is None:
+        return False
+    if owner.alive(now_ms):
+        return True
+    # No timer is ordered for the end of the bucket.
+    return now_ms - COARSE_MS < owner.wakes_ms <= now_ms + RELAY_MS and owner.wakes_ms < bucket.end_ms
+
+
+def _close_drained(context: Context, bucket: Bucket, owner: Owner | None, now_ms: int) -> bool:
+    """Closes a bucket that is over and has nothing left, without a wheel: seals its schedule log, and compares its end
+    with what the last owner has read. Returns False if a wheel has to look. Two writes."""
+    if owner is None or not owner.drained or now_ms < bucket.end_ms:
+        return False
+    # A producer that was given a row before the seal has raised the end; one that comes later goes to the next bucket.
+    if context.log(bucket.log).seal().rows != owner.read_below:
+        return False
+    record = bucket_record(context, bucket)
+    current = record.load()
+    if current is not None and not current.value.closed_ms:
+        record.swap(current.token, BucketRecord(closed_ms=now_ms))
+    return True
 
 
 def drop_closed(context: Context, entries: Iterable[RegisteredBucket]) -> int:

@@ -107,6 +107,7 @@ class Ownership:
         self._owner = owner
         self._leaves_ms = leaves_ms
         self._held: Versioned[Owner] | None = None
+        self._announced_ms = 0
         self._next = 0
         self._last_ms = 0
 
@@ -120,6 +121,8 @@ class Ownership:
             # The lease only avoids work done twice. A paused owner may outlive its lease: the fence stops it.
             if current is not None and current.value.owner != self._owner and current.value.alive(now_ms):
                 return False
+            if current is not None and self._context.precise_timers is not None:
+                self._announced_ms = current.value.wakes_ms
             stored, current = record.swap(None if current is None else current.token, self._owner_now(0))
             if stored:
                 self._held = current
@@ -173,13 +176,34 @@ class Ownership:
         One write."""
         self._swap(self._owner_now(read_below))
 
-    def leave(self, read_below: int, *, wakes_ms: int) -> None:
-        """Gives the lease back, and publishes when the bucket needs a wheel again (``wakes_ms``). Raises ``Fenced``."""
-        self._swap(Owner(owner=self._owner, until_ms=0, read_below=read_below, wakes_ms=wakes_ms))
+    @property
+    def announced_ms(self) -> int:
+        """The start that was recorded when this owner took the lease; 0 if there was none. While it is still to come,
+        producers that know of it rely on it: the owner must not leave with a later one."""
+        return self._announced_ms
+
+    def leave(self, read_below: int, *, wakes_ms: int, minute_ms: int = 0, drained: bool = False) -> None:
+        """Gives the lease back, and publishes when the bucket needs a wheel again (``wakes_ms``, ``minute_ms``), and
+        with ``drained`` that nothing below ``read_below`` is left to hand over. Raises ``Fenced``."""
+        owner = Owner(
+            owner=self._owner,
+            until_ms=0,
+            read_below=read_below,
+            wakes_ms=wakes_ms,
+            minute_ms=minute_ms,
+            drained=drained,
+        )
+        self._swap(owner)
 
     def _owner_now(self, read_below: int) -> Owner:
         until_ms = self._context.clock.now_ms() + LEASE_MS
-        return Owner(owner=self._owner, until_ms=until_ms, read_below=read_below, leaves_ms=self._leaves_ms)
+        return Owner(
+            owner=self._owner,
+            until_ms=until_ms,
+            read_below=read_below,
+            wakes_ms=self._announced_ms,
+            leaves_ms=self._leaves_ms,
+        )
 
     def _swap(self, value: Owner) -> None:
         assert self._held is not None

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from hourwheel.buckets.buckets import Bucket, BucketRecord, bucket_record, order_timer
 from hourwheel.buckets.lease import owner_record
+from hourwheel.buckets.starts import shortest_rest_ms
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.outgoing_batches import DAMAGED, OutgoingBatches
@@ -30,7 +31,9 @@ from hourwheel.delay.wheel_steps import (
     WheelState,
     WheelStep,
     may_sleep,
+    next_starts,
     next_turn_ms,
+    rest_for_ms,
     step_before_hand_over,
     step_of_closing,
     step_of_relay,
@@ -93,6 +96,11 @@ class Wheel:
     _taken: int = 0
     """The number of messages that it took last."""
     _taken_ms: int = 0
+    _opening_ms: int = 0
+    """How long it took to open the bucket."""
+    _busy_turns: int = 0
+    """The number of turns since then in which it read a row or took a message, the last one at ``_busy_ms``."""
+    _busy_ms: int = 0
     _called: bool = False
     """Whether its successor has been called."""
 
@@ -135,6 +143,7 @@ class Wheel:
     def open(self) -> None:
         """Fences the former owner off, finishes the transfers of its last dispatch row, and reads the bucket. Raises
         ``Fenced``."""
+        began_ms = self.context.clock.now_ms()
         for _ in range(_FENCES):
             self._read_dispatched()
             try:
@@ -154,10 +163,12 @@ class Wheel:
         # Published only after the fence: a caller that cancels relies on it that no former owner sends the message.
         self._ownership.keep(self._next_row)
         self._opened_ms = self.context.clock.now_ms()
+        self._opening_ms = max(0, self._opened_ms - began_ms)
 
     def turn(self, pause: Pause = lambda seconds: True) -> WheelEnd | None:
         """Works off one tick; returns None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel
         in a large tick, the next owner hands over the rest."""
+        known_row = self._next_row
         cancelled = self._read()
         # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
         # renewal.
@@ -179,6 +190,7 @@ class Wheel:
             self._dispatcher.put_open()
         due = self._cells.in_order(self._wheel.take(now_ms))
         self._taken, self._taken_ms = len(due), now_ms
+        self._note_work(bool(due) or self._next_row > known_row, now_ms)
         for _ in self._dispatcher.dispatch(due):
             for retry_ms, packed in self._cells.take_held():
                 self._wheel.add(packed, retry_ms)
@@ -194,6 +206,10 @@ class Wheel:
         if now_ms >= self.bucket.end_ms:
             return self._close(now_ms)
         return self._rest(now_ms) or self._relay(now_ms)
+
+    def _note_work(self, busy: bool, now_ms: int) -> None:
+        if busy:
+            self._busy_turns, self._busy_ms = self._busy_turns + 1, now_ms
 
     def _take(self, pause: Pause) -> WheelEnd | None:
         """Takes the lease, and waits for an owner that is about to leave. Returns why the wheel ends without the lease,
@@ -323,11 +339,47 @@ class Wheel:
         after that sees every row given out before, also those not stored yet. A producer that stores a row later sees
         that the wheel has left, and starts one.
         """
+        if self.context.precise_timers is not None:
+            return self._rest_between_starts(now_ms)
         wakes_ms = wake_time_ms(self._wheel.next_ms(), self.bucket.end_ms)
         if self._cells.open or not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
             return None
         order_timer(self.context, wakes_ms, self.bucket)
         self._leave(wakes_ms)
+        return self._look_behind()
+
+    def _rest_between_starts(self, now_ms: int) -> WheelEnd | None:
+        """Leaves the bucket as ``_rest`` does, where timers are precise: for a shorter time, and without a start at the
+        end of the bucket, which the sweeper closes."""
+        rest_ms = rest_for_ms(
+            opening_ms=self._opening_ms, busy_turns=self._busy_turns, busy_ms=self._busy_ms, now_ms=now_ms
+        )
+        if self._cells.open or rest_ms is None:
+            return None
+        starts = next_starts(
+            due_ms=self._wheel.next_ms(),
+            minute_due_ms=None,
+            end_ms=self.bucket.end_ms,
+            announced_ms=self._ownership.announced_ms,
+            now_ms=now_ms,
+        )
+        # Nothing is started at the end of the bucket: the sweeper comes.
+        over = starts.first_ms == self.bucket.end_ms
+        drained = not self._wheel.waiting and not self._unreadable
+        wait_ms = starts.first_ms - now_ms
+        if not starts.minute_ms and not over:
+            rest_ms = shortest_rest_ms(self.context, wait_ms, rest_ms)
+        if wait_ms <= rest_ms and not (over and drained):
+            return None
+        if starts.minute_ms:
+            order_timer(self.context, starts.minute_ms, self.bucket, minute=True)
+        if starts.wakes_ms < self.bucket.end_ms:
+            order_timer(self.context, starts.wakes_ms, self.bucket)
+        self._ownership.leave(self._next_row, wakes_ms=starts.wakes_ms, minute_ms=starts.minute_ms, drained=drained)
+        return self._look_behind()
+
+    def _look_behind(self) -> WheelEnd:
+        """Orders another wheel at once if a row was given out that this one, which has left, has not read."""
         if self._log.totals().rows > self._next_row:
             now_ms = self.context.clock.now_ms()
             self._leave(now_ms)  # so that the sweeper starts a wheel if this timer is lost

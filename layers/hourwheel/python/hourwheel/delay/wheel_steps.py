@@ -5,8 +5,10 @@ NEW ──► FOLLOWING ──► CATCHING_UP ──► TURNING ──► CLOSIN
 """
 
 from enum import Enum
+from typing import NamedTuple
 
 from hourwheel.buckets.buckets import LEAD_MS
+from hourwheel.buckets.lease import START_MS
 from hourwheel.logs.log import GRACE_MS
 
 RELAY_MS = 45_000
@@ -28,6 +30,15 @@ PREPARE_MS = 100
 
 SETTLED_MS = 5_000
 """A wheel turns for at least this long before it goes to sleep: most buckets get more messages at once."""
+
+
+REST_MS = 10_000
+"""Where timers are precise, a wheel leaves if it is not needed for this long. To start it again costs as much as to let
+it turn for some 4 s; a wheel that has handed over more than once stays this long for what may follow."""
+
+READING_SHARE = 20
+"""A wheel leaves only for this many times the time that it took to open: another one has to read the bucket anew, and a
+second of reading costs as much as 20 s of turning."""
 
 
 class WheelState(Enum):
@@ -73,6 +84,41 @@ def wake_time_ms(next_due_ms: int | None, bucket_end_ms: int) -> int:
 
 def may_sleep(*, wakes_ms: int, opened_ms: int, now_ms: int) -> bool:
     return wakes_ms > now_ms + LEAD_MS and now_ms - opened_ms >= SETTLED_MS
+
+
+class NextStarts(NamedTuple):
+    """When a wheel that leaves is needed again: at ``wakes_ms``, and at ``minute_ms``, where a start may come a minute
+    late (0: not before ``wakes_ms``)."""
+
+    wakes_ms: int
+    minute_ms: int
+
+    @property
+    def first_ms(self) -> int:
+        return min(self.wakes_ms, self.minute_ms or self.wakes_ms)
+
+
+def next_starts(
+    *, due_ms: int | None, minute_due_ms: int | None, end_ms: int, announced_ms: int, now_ms: int
+) -> NextStarts:
+    """Returns when a wheel is needed again where timers are precise; at the end of the bucket if nothing waits.
+    ``due_ms``, ``minute_due_ms``: when its next message is due, and its next one that may be a minute late.
+    ``announced_ms``: a start that was recorded before. If it is still to come, producers rely on it; its timer may be
+    the very one that has started this wheel early."""
+    wakes_ms = end_ms if due_ms is None else min(due_ms - START_MS, end_ms)
+    if now_ms < announced_ms:
+        wakes_ms = min(wakes_ms, announced_ms)
+    # The wheel that starts before it orders what is left.
+    minute_ms = minute_due_ms if minute_due_ms is not None and minute_due_ms < wakes_ms else 0
+    return NextStarts(wakes_ms, minute_ms)
+
+
+def rest_for_ms(*, opening_ms: int, busy_turns: int, busy_ms: int, now_ms: int) -> int | None:
+    """Returns the shortest time for which a wheel leaves where timers are precise; None if it stays, because it has
+    handed over or read in more than one turn, the last time at ``busy_ms``."""
+    if busy_turns > 1 and busy_ms <= now_ms < busy_ms + REST_MS:
+        return None
+    return max(REST_MS, READING_SHARE * opening_ms)
 
 
 def step_of_closing(

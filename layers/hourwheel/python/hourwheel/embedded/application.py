@@ -14,15 +14,16 @@ from hourwheel.api.problems import problem, problem_of
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
+from hourwheel.api.router import Match, Router, check_query, make_event
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
+from hourwheel.embedded.console import console_answer, is_console, settings_for
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import Exporter
 from hourwheel.embedded.rates import Rate
-from hourwheel.embedded.router import Match, Router, check_query, make_event
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wakeups import Caller
 from hourwheel.errors import Rejected
@@ -47,6 +48,8 @@ class Application:
         self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
         self._count = count(1)
         self._access = Access(options.tokens, options.read_only_tokens)
+        self._console = options.console
+        self._is_open = options.is_open
         self._pulls = Rate(options.group_rate, runtime.cell.context.clock)
         self._exporter = Exporter(runtime, groups=options.metrics_groups)
         self._router = Router((*ROUTES, *_OWN_ROUTES))
@@ -128,6 +131,8 @@ class Application:
     async def _respond(self, request: Request, request_id: str) -> Response:
         method, path, headers = request.method, request.path, request.headers
         grant = self._access.grant(headers)
+        if self._console and is_console(path):
+            return self._console_answer(grant, request, request_id)
         refusal = self._access.refusal(grant, path, headers, secure=request.secure, request_id=request_id)
         if refusal is not None:
             return refusal
@@ -148,6 +153,17 @@ class Application:
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
         return await self._served(match, request, body, request_id)
+
+    def _console_answer(self, grant: Grant, request: Request, request_id: str) -> Response:
+        """Returns a file of the console. Without tokens only a browser on this machine gets it, as with the API."""
+        if self._is_open:
+            refusal = self._access.refusal(
+                grant, request.path, request.headers, secure=request.secure, request_id=request_id
+            )
+            if refusal is not None:
+                return refusal
+        settings = settings_for(grant, is_open=self._is_open)
+        return console_answer(request.method, request.path, request.headers, settings, request_id)
 
     async def _served(self, match: Match, request: Request, body: bytes, request_id: str) -> Response:
         """Returns the answer of the route's function, which runs on the loop, or in a thread if it may take long."""

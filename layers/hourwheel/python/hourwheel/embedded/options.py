@@ -62,6 +62,9 @@ class ServeOptions(BaseModel):
     metrics_groups: int = Field(default=1_000, ge=0)
     """The most groups with series of their own in ``/metrics``; groups with most messages come first."""
 
+    console: bool = True
+    """Whether the console is served at ``/console``."""
+
     accept_loss: bool = False
     """Whether to start although transactions are missing from the database: see ``loss.py``."""
 

@@ -97,6 +97,8 @@ class _Server:
         watch = asyncio.ensure_future(self._registry.watch())
         where = f"{_url(self._options.host, listener, self._security)}, data in {self._options.data}"
         sys.stdout.write(f"hourwheel listening on {where}\n")
+        if self._options.console:
+            sys.stdout.write(f"console: {_url(self._options.host, listener, self._security)}/console/\n")
         sys.stdout.flush()
         await self._stopped.wait()
         listening.close()

@@ -187,6 +187,11 @@ class Log:
         present = self._scan(self.trimmed(), 1, consistent=True)
         return present[0] if present else None
 
+    def newest(self, limit: int) -> list[tuple[int, Row]]:
+        """Returns up to ``limit`` stored rows, the last one first, and skips holes. Eventually consistent; one read."""
+        items = self.store.scan(table_of(self.name), self.name, limit=limit, reverse=True, consistent=False)
+        return [(int(sort), from_record(record)) for sort, record in items]
+
     def totals(self) -> Counter:
         """Returns how many rows and sequences the log gave out, and whether it is sealed. Strongly consistent."""
         return self.store.counter(self.name)

@@ -96,12 +96,32 @@ class SettleResult(Struct):
     results: list[Settled]
 
 
+WakeupState: TypeAlias = Literal["able", "woken", "missing"]
+"""What a consumer says about wake-up queues: it can wait at one; a wake-up came; the queue of its group is not
+there."""
+
+
+MAX_IDLE_SECONDS = 31_536_000
+"""A consumer that has been idle for longer than a year says a year."""
+
+
 class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     consumer: Name
     max_messages: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 100
     wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
     lease_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] = DEFAULT_LEASE_SECONDS
     settle: Annotated[list[Settlement], Meta(max_length=1_000)] | None = None
+    idle_seconds: Annotated[float, Meta(ge=0, le=MAX_IDLE_SECONDS)] | None = None
+    wakeup: WakeupState | None = None
+
+
+class WakeupQueue(Struct, frozen=True):
+    """The queue at which a consumer waits without a request to Hourwheel: the ``url`` of an SQS queue in ``region``.
+    The consumer pulls when a wake-up comes, and after ``wait_seconds`` at the latest."""
+
+    url: str
+    region: str
+    wait_seconds: float = 0
 
 
 class Pull(Struct, omit_defaults=True):
@@ -143,11 +163,15 @@ LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "mes
 
 
 class PullResult(Struct, omit_defaults=True):
-    """The answer to a pull. ``limited_by`` says what kept messages back, whether or not any waits."""
+    """The answer to a pull. ``limited_by`` says what kept messages back, whether or not any waits. After an answer
+    without messages a consumer that said how long it has been idle pulls again after ``next_pull_seconds``, or waits at
+    the queue ``wakeup``."""
 
     pulls: list[Pull]
     settled: list[Settled] | None = None
     limited_by: LimitedBy | None = None
+    next_pull_seconds: float = 0
+    wakeup: WakeupQueue | None = None
 
 
 class CompactPullResult(Struct, omit_defaults=True):
@@ -156,3 +180,5 @@ class CompactPullResult(Struct, omit_defaults=True):
     pulls: list[CompactPull]
     settled: list[Settled] | None = None
     limited_by: LimitedBy | None = None
+    next_pull_seconds: float = 0
+    wakeup: WakeupQueue | None = None

@@ -6,13 +6,28 @@ from hourwheel.log_names import LogName, first_log
 from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
 
 
+class DozingGroup(Struct, frozen=True, array_like=True):
+    """A group whose consumers wait at its wake-up queue ``queue``, or are about to: since ``since_ms``. The last
+    wake-up was sent at ``rung_ms`` (0: none since), and it was one of ``rings``."""
+
+    queue: str
+    since_ms: int
+    rung_ms: int = 0
+    rings: int = 0
+
+    def counts(self, after_ms: int, now_ms: int) -> bool:
+        """Returns whether the group was marked after ``after_ms`` and not woken since. A mark of the future was made
+        under a wrong clock."""
+        return not self.rung_ms and after_ms < self.since_ms <= now_ms
+
+
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
     logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
     cut to the longest one instead of being refused. While the subject is ``paused``, no group gets
     messages; while it is ``read_only``, it takes no messages from producers. ``routes`` says where each queue
     is (empty: every queue is one log in the home cell), ``epoch`` counts its changes, and ``change`` is a change that
-    is not complete."""
+    is not complete. ``dozing`` lists the groups that a stored message has to wake: see ``registry/dozing.py``."""
 
     name: str
     generation: int
@@ -27,6 +42,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     routes: tuple[Route, ...] = ()
     epoch: int = 0
     change: RouteChange | None = None
+    dozing: tuple[DozingGroup, ...] = ()
 
     @property
     def retention_ms(self) -> int:

@@ -10,6 +10,7 @@ from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.model.groups import KEEP_VERSION, Group, PushTarget, RetryPolicy, TagFilter, WhenDead
 from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.registry.broadcast import broadcast_settings, check_pulled, delete_consumer_groups
+from hourwheel.registry.dozing import forget_group
 from hourwheel.registry.registry import Registry, group_record
 from hourwheel.targets import Targets
 
@@ -75,8 +76,10 @@ class GroupOperations:
             broadcast=settings.get("broadcast") or False,
             ordered=settings.get("ordered") or False,
         )
-        if settings.get("max_in_flight") is not None or settings.get("messages_per_second") is not None:
-            self.registry.context.wakeups.announce(subject, name)  # there may be room for more
+        limits = settings.get("max_in_flight"), settings.get("messages_per_second")
+        if limits != (None, None) or not isinstance(settings.get("filter", KEEP), Keep):
+            # There may be room for more, or messages that the former filter passed over.
+            self.registry.context.wakeups.announce(subject, name)
         if not isinstance(push, Keep):
             retarget(self.registry.context, owner, group, changed=group.push != before)
         return group
@@ -87,6 +90,8 @@ class GroupOperations:
         owner = self.registry.subject(subject)
         current = group_record(self.registry.context, subject, name).load()
         self.registry.delete_group(owner, name)
+        if current is not None:
+            forget_group(self.registry, owner, current.value)
         if current is not None and current.value.broadcast:
             # After the group, so that no consumer comes back. The sweeper deletes those that are left.
             delete_consumer_groups(self.registry, owner, current.value)

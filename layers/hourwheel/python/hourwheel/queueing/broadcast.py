@@ -1,6 +1,6 @@
 """Returns the lag and the dead letters of a broadcast group: those of all its consumers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -10,7 +10,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.lag import ConsumerLag, Lag, QueueLag
 from hourwheel.model.messages import Message
 from hourwheel.model.pages import DeadPage
-from hourwheel.queueing.dead import DeadLetters, parse_dead_id
+from hourwheel.queueing.dead import ANY_LETTER, DeadFilter, DeadLetters, parse_dead_id
 from hourwheel.queueing.records import Position
 
 _SEPARATOR = ":"  # no name of a consumer contains this character
@@ -37,17 +37,30 @@ class BroadcastDeadLetters:
 
     letters: Sequence[tuple[Group, DeadLetters]]
 
-    def page(self, *, after: str | None, limit: int) -> DeadPage:
+    def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER) -> DeadPage:
         first, _, rest = (after or "").rpartition(_SEPARATOR)
         page: list[Message] = []
         for group, letters in self.letters:
             if group.consumer < first:
                 continue
-            more = letters.page(after=(rest or None) if group.consumer == first else None, limit=limit - len(page))
+            behind = (rest or None) if group.consumer == first else None
+            more = letters.page(after=behind, limit=limit - len(page), which=which)
             page += [_named(group, message) for message in more.messages]
-            if more.next is not None or len(page) == limit:
-                return DeadPage(page, page[-1].dead_id if page else None)
+            if more.next is not None:
+                return DeadPage(page, _dead_id(group, more.next))
+            if len(page) == limit:
+                return DeadPage(page, page[-1].dead_id)
         return DeadPage(page, None)
+
+    def positions(self, which: DeadFilter) -> frozenset[Position]:
+        return frozenset(
+            ConsumerPosition(position.row_no, position.index, group.consumer)
+            for group, letters in self.letters
+            for position in letters.positions(which)
+        )
+
+    def alive(self) -> Iterator[Message]:
+        return (_named(group, message) for group, letters in self.letters for message in letters.alive())
 
     def get(self, dead_id: str) -> Message:
         consumer, _, rest = dead_id.rpartition(_SEPARATOR)
@@ -68,8 +81,12 @@ def _chosen(choose: Callable[[Position, int], bool], group: Group, position: Pos
 
 
 def _named(group: Group, message: Message) -> Message:
-    message.dead_id = f"{group.consumer}{_SEPARATOR}{message.dead_id}"
+    message.dead_id = _dead_id(group, message.dead_id or "")
     return message
+
+
+def _dead_id(group: Group, dead_id: str) -> str:
+    return f"{group.consumer}{_SEPARATOR}{dead_id}"
 
 
 def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:

@@ -109,10 +109,21 @@ class Claimer:
             return look
         cell = cell_of(logs[0].source.name)
         if cell == HOME:
-            return self._settle_and_claim(look, [], logs)
+            return self._claim_at_home(look, logs)
         with suppress(Unavailable, Broken), self.faults.contained(self.context, f"pulling from cell {cell}"):
             return self._settle_and_claim(look, [], logs)
         return look
+
+    def _claim_at_home(self, look: Look, logs: Sequence[PullLog]) -> Look:
+        """Claims from logs of the home cell. An error passes through, unless another cell has given messages: these
+        must be handed out, because nobody else gets them before their lease ends."""
+        try:
+            return self._settle_and_claim(look, [], logs)
+        except (Unavailable, Broken) as error:
+            if not look.claims:
+                raise
+            _logger.warning("a pull from %s ended early: %s", logs[0].source.name, error)
+            return replace(look, limited=True)
 
     def _settle_and_claim(self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]) -> Look:
         """Settles, then claims from these logs, in one transaction where all of them are in one cell."""

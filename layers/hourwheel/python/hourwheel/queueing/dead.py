@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from itertools import islice
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -39,6 +40,7 @@ from hourwheel.retention.watermarks import removable_below
 _FIRST_PAGE = 4  # a sweep mostly stops at the first row
 _PAGE = 64
 _LARGE_PAGE = 500  # for counts and states, which decode no messages
+_MOST_FILTERED = 2_000  # dead letters that a filtered page reads: their messages are decoded
 _FILLER_KEPT_MS = 86_400_000  # far longer than a writer that is slow takes to come to its row
 
 
@@ -80,6 +82,19 @@ def parse_dead_id(text: str, field: str) -> Position:
     return Position(int(row), int(index))
 
 
+class DeadFilter(NamedTuple):
+    """Chooses dead letters by what was said of them; None: anything."""
+
+    reason: str | None = None
+    detail: str | None = None
+
+    def takes(self, message: Message) -> bool:
+        return self.reason in (None, message.reason) and self.detail in (None, message.detail)
+
+
+ANY_LETTER = DeadFilter()
+
+
 @dataclass(frozen=True)
 class DeadLetters:
     """The dead letters of one group. Times are Unix milliseconds at which a message became a dead letter."""
@@ -92,12 +107,28 @@ class DeadLetters:
     def log(self) -> Log:
         return self.context.log(self.group.dead_log)
 
-    def page(self, *, after: str | None, limit: int) -> DeadPage:
+    def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER) -> DeadPage:
         """Returns up to ``limit`` dead letters after the cursor ``after``, the oldest first; fewer where more would not
-        fit into an answer. Reports rows that cannot be read, and leaves them out."""
-        return first_page(self._after(parse_dead_id(after, "after") if after else None), limit)
+        fit into an answer, or where the filter takes few of the ``_MOST_FILTERED`` that one call reads. Reports rows
+        that cannot be read, and leaves them out."""
+        start = parse_dead_id(after, "after") if after else None
+        if which == ANY_LETTER:
+            return first_page(self.alive(start), limit)
+        letters = list(islice(self.alive(start), _MOST_FILTERED))
+        page = first_page(filter(which.takes, letters), limit)
+        if page.next is None and len(letters) == _MOST_FILTERED:
+            page.next = letters[-1].dead_id
+        return page
 
-    def _after(self, start: Position | None) -> Iterator[Message]:
+    def positions(self, which: DeadFilter) -> frozenset[Position]:
+        """Returns the positions of all dead letters that the filter takes."""
+        return frozenset(
+            parse_dead_id(message.dead_id or "", "dead_id") for message in self.alive() if which.takes(message)
+        )
+
+    def alive(self, start: Position | None = None) -> Iterator[Message]:
+        """Yields the dead letters behind ``start``, the oldest first, each with its ``dead_id``. Reports rows that
+        cannot be read, and leaves them out. Two reads for each 64 rows."""
         for row_no, row, current in self._rows(start.row_no if start else 0):
             try:
                 alive = self._alive(row_no, row, current)
@@ -125,6 +156,16 @@ class DeadLetters:
     def count(self) -> int:
         rows = self._rows(0, page=_LARGE_PAGE)
         return sum(row.count - len(current.value.done if current else ()) for _, row, current in rows)
+
+    def count_up_to(self, most_rows: int) -> tuple[int, bool]:
+        """Returns the number of dead letters in the first ``most_rows`` rows, and whether these are all. One read of
+        the counter where there never was one; otherwise two reads more for each 500 rows."""
+        rows = self.log.totals().rows
+        if not rows:
+            return 0, True
+        end = self.log.trimmed() + most_rows
+        letters = self._rows(0, end=end, page=min(most_rows, _LARGE_PAGE))
+        return sum(row.count - len(current.value.done if current else ()) for _, row, current in letters), rows <= end
 
     def redrive(self, choose: Callable[[Position, int], bool]) -> int:
         """Redrives the chosen messages: puts them into the group's retry log with no attempt counted. Returns their

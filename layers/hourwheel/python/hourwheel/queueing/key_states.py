@@ -45,7 +45,7 @@ class InFlight:
 
     @cached_property
     def digests(self) -> frozenset[bytes]:
-        return frozenset(digest for digest, _ in self.messages.values())
+        return frozenset([digest for digest, _ in self.messages.values()])
 
     def parks(self, parked: Parked) -> bool:
         """Returns whether this message is parked when it fails."""
@@ -214,7 +214,7 @@ class KeyStates:
             self.close(row_no)
         elif decided:
             self._set_open(row_no, flight.without(decided, token))
-        else:
+        elif flight.token != token:
             self.open[row_no] = replace(flight, token=token)
 
     def close(self, row_no: int) -> None:

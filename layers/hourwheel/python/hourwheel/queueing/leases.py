@@ -16,7 +16,7 @@ from hourwheel.logs.rows import sort_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table
 from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import CLOSED, Checkpoint, PullRow, Tail
+from hourwheel.queueing.records import CLOSED, OPEN, Checkpoint, PullRow, Tail
 from hourwheel.queueing.settle import Settler
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
@@ -72,6 +72,22 @@ class _Watch:
     def seen_below(self) -> int:
         """The row below which this process knows all rows; -1 before the first look."""
         return -1 if self.scanned is None else max(self.scanned.row_no, self.claimed)
+
+
+class LeaseCounts(NamedTuple):
+    """The state of a pull log: where the next claim goes and the number of leased messages. ``complete`` is False where
+    a limit ended the count, so that the number may be out of date."""
+
+    tail: Tail
+    in_flight: int
+    complete: bool
+
+
+class OpenLeaseRow(NamedTuple):
+    """An open pull row, and where it starts in its source log."""
+
+    row: PullRow
+    start: Tail
 
 
 @dataclass
@@ -151,6 +167,33 @@ class Leases:
         with self._open_pulls(log) as watch:
             return sum(entry.unsettled for entry in watch.open.values())
 
+    def counted(self, log: PullLog, *, pages: int, most: int) -> LeaseCounts:
+        """Returns where the next claim goes and how many messages are leased, from at most ``pages`` pages of new pull
+        rows and ``most`` open ones that are read again, the oldest first. One read where nothing has changed."""
+        watch = self._watch(log)
+        with watch.lock:
+            complete = self._look(log, watch, pages)
+            for row_no in sorted(watch.open)[:most]:
+                self._refresh(log, watch, row_no)
+            assert watch.scanned is not None
+            unsettled = sum(entry.unsettled for entry in watch.open.values())
+            tail = watch.scanned if complete else log.tail()
+            return LeaseCounts(tail, unsettled, complete and len(watch.open) <= most)
+
+    def ending(self, log: PullLog, *, pages: int, most: int) -> tuple[list[OpenLeaseRow], bool]:
+        """Returns the open pull rows whose leases end first, at most about ``most``, and whether these are all. Looks
+        at ``pages`` pages of new rows; one read more for each row that it returns."""
+        watch = self._watch(log)
+        with watch.lock:
+            complete = self._look(log, watch, pages)
+            first = sorted(watch.open.items(), key=lambda item: item[1].due_ms)
+        ending = []
+        for row_no, entry in first[:most]:
+            current = log.record(row_no).load()
+            if current is not None and current.value.state == OPEN:
+                ending.append(OpenLeaseRow(current.value, entry.start))
+        return ending, complete and len(first) <= most
+
     def open_rows(self, log: PullLog) -> list[tuple[int, PullRow]]:
         """Returns the open pull rows as they are now, each with its number."""
         with self._open_pulls(log) as watch:
@@ -194,8 +237,8 @@ class Leases:
         # Each pull asks this about each of its logs: a watch and its lock are not made in vain.
         return self._watches.setdefault(log.partition, _Watch()) if watch is None else watch
 
-    def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> None:
-        """Scans the pull rows that were stored since the last look."""
+    def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> bool:
+        """Scans the pull rows that were stored since the last look. Returns whether it has come to the last one."""
         watch.looked_ms = log.context.clock.now_ms()
         if watch.scanned is None:
             watch.scanned = log.beginning()
@@ -215,8 +258,9 @@ class Leases:
             if watch.scanned.row_no >= watch.claimed:
                 watch.claimed_due_ms = inf
             if len(rows) < _PAGE:
-                return
+                return True
             page += 1
+        return False
 
     def _refresh(self, log: PullLog, watch: _Watch, row_no: int) -> None:
         current = log.record(row_no).load()

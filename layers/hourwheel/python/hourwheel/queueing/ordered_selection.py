@@ -185,10 +185,12 @@ class OrderedSelection:
     # Parked messages
 
     def _take_parked(self, ready: list[tuple[bytes, tuple[Parked, ...]]]) -> None:
-        turns = sorted((parked, digest) for digest, entries in ready for parked in entries)
-        rows = self._read([parked.row_no for parked, _ in turns[: self.limits.max_messages]])
+        # By their numbers: to compare the structs takes three times as long.
+        turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
+        turns.sort()
+        rows = self._read([row_no for row_no, *_ in turns[: self.limits.max_messages]])
         left = {digest: len(self.state.parked[digest]) for digest, _ in ready}
-        for parked, digest in turns:
+        for _, _, digest, parked in turns:
             full = len(self.messages) >= self.limits.max_messages or parked.row_no not in rows
             if full or not self._take(digest, parked, rows[parked.row_no]):
                 self.limited = True

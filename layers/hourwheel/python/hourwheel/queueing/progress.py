@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from hourwheel.errors import CellUnavailable, Rejected
 from hourwheel.log_names import cell_of
@@ -49,7 +50,7 @@ def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
         else:
             lags.setdefault(log.queue, []).append(lag)
     all_lags = [lag for parts in lags.values() for lag, _ in parts]
-    queues = [_lag_of_queue(queue, parts) for queue, parts in lags.items() if queue is not None]
+    queues = [lag_of_queue(queue, parts) for queue, parts in lags.items() if queue is not None]
     oldest = min((lag.oldest_ms for lag in all_lags if lag.oldest_ms is not None), default=None)
     return Lag(
         waiting=sum(queue.waiting for queue in queues),
@@ -62,7 +63,7 @@ def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
     )
 
 
-def _lag_of_queue(queue: int, parts: list[tuple[LogLag, int]]) -> QueueLag:
+def lag_of_queue(queue: int, parts: list[tuple[LogLag, int]]) -> QueueLag:
     """Returns the lag in a queue from those in its parts, oldest first."""
     lags = [lag for lag, _ in parts]
     following = next((lag for lag in lags if lag.waiting), lags[-1])
@@ -99,24 +100,55 @@ def _waiting(log: PullLog, totals: Counter, row_no: int, offset: int) -> int:
     return min(most, messages_between(log.context, log.source.name, offset, totals.numbers))
 
 
-def seek_queue(parts: list[PullLog], move: Callable[[PullLog], int]) -> int:
-    """Moves the group in all parts of a queue, oldest first, and returns the offset of its next message."""
-    moved = [(move(log), log.source.totals().numbers) for log in parts]
-    return next((offset for offset, end in moved if offset < end), moved[-1][0])
+class SeekTarget(NamedTuple):
+    """Where a seek puts the start of the next claim in one log, and the offset of the message there."""
+
+    position: Position
+    offset: int
 
 
-def seek_queue_offset(parts: list[PullLog], offset: int) -> int:
-    """Moves the group to ``offset``, or to the next offset that exists, in the part that holds it: to the end of the
-    parts before, to the start of those after. Returns the offset. Raises ``Rejected`` for an offset beyond the end of
-    the queue; nothing is moved then."""
+Aim: TypeAlias = Callable[[PullLog], SeekTarget]
+"""Decides where a seek goes in one log. Writes nothing."""
+
+SeekStep: TypeAlias = Callable[[PullLog, SeekTarget], None]
+"""What a seek does with the target in one log: ``move`` carries it out."""
+
+
+def move(log: PullLog, target: SeekTarget) -> None:
+    """Makes the target the start of the group's next claim."""
+    log.seek(target.position, target.offset)
+
+
+def shift(log: PullLog, target: SeekTarget) -> int:
+    """Returns how many more messages would wait in the log after a seek to the target: those that are served again, or
+    below 0 those that are passed over. Reads what ``lag`` reads of this log, twice, and writes nothing."""
+    tail, totals = log.tail(), log.source.totals()
+    after = tail._replace(position=target.position, seq=target.offset)
+    return lag_of_log(log, after, totals).waiting - lag_of_log(log, tail, totals).waiting
+
+
+def seek_queue(parts: list[PullLog], aim: Aim, step: SeekStep = move) -> int:
+    """Takes the step of a seek in all parts of a queue, oldest first, and returns the offset of the next message."""
+    reached = []
+    for log in parts:
+        target = aim(log)
+        step(log, target)
+        reached.append((target.offset, log.source.totals().numbers))
+    return next((offset for offset, end in reached if offset < end), reached[-1][0])
+
+
+def seek_queue_offset(parts: list[PullLog], offset: int, step: SeekStep = move) -> int:
+    """Seeks ``offset``, or the next offset that exists, in the part that holds it: the end of the parts before, the
+    start of those after. Returns the offset. Raises ``Rejected`` for an offset beyond the end of the queue; no step is
+    taken then."""
     _check_offset(offset, parts[-1].source.totals())
 
-    def move(log: PullLog) -> int:
+    def aim(log: PullLog) -> SeekTarget:
         if log.mapping.end is not None and log.mapping.end <= offset:
-            return seek_end(log)
-        return seek_start(log) if log.mapping.start > offset else seek_offset(log, offset)
+            return to_end(log)
+        return to_start(log) if log.mapping.start > offset else to_offset(log, offset)
 
-    return seek_queue(parts, move)
+    return seek_queue(parts, aim, step)
 
 
 def _check_offset(offset: int, totals: Counter) -> None:
@@ -124,38 +156,38 @@ def _check_offset(offset: int, totals: Counter) -> None:
         raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
 
 
-def seek_start(log: PullLog) -> int:
-    """Moves the group to the earliest message that is retained, and returns its offset."""
+def to_start(log: PullLog) -> SeekTarget:
+    """Returns the earliest message that is retained."""
     first = log.source.first()
     offset = log.source.totals().numbers if first is None else max(first[1].first_seq, 0)
     # To the trim mark and not to that row: a row below it may still be stored.
-    return _seek(log, Position(log.source.trimmed()), offset)
+    return SeekTarget(Position(log.source.trimmed()), offset)
 
 
-def seek_end(log: PullLog) -> int:
-    """Moves the group behind every message accepted so far, and returns the offset of the next message."""
+def to_end(log: PullLog) -> SeekTarget:
+    """Returns the position behind every message accepted so far."""
     totals = log.source.totals()
-    return _seek(log, Position(totals.rows), totals.numbers)
+    return SeekTarget(Position(totals.rows), totals.numbers)
 
 
-def seek_time(log: PullLog, at_ms: int) -> int:
-    """Moves the group to the first message accepted at ``at_ms`` or later, and returns its offset."""
+def to_time(log: PullLog, at_ms: int) -> SeekTarget:
+    """Returns the first message accepted at ``at_ms`` or later."""
     totals = log.source.totals()
     row_no, row = row_at_time(log.source, at_ms)
-    return _seek(log, Position(row_no), row.first_seq if row else totals.numbers)
+    return SeekTarget(Position(row_no), row.first_seq if row else totals.numbers)
 
 
-def seek_offset(log: PullLog, offset: int) -> int:
-    """Moves the group to ``offset``, or to the next offset that exists, and returns it. Raises ``Rejected`` for an
-    offset beyond the end of the queue."""
+def to_offset(log: PullLog, offset: int) -> SeekTarget:
+    """Returns the message at ``offset``, or at the next offset that exists. Raises ``Rejected`` for an offset beyond
+    the end of the queue."""
     totals = log.source.totals()
     _check_offset(offset, totals)
     row_no, row = row_at_offset(log.source, offset)
     if row is None:
-        return _seek(log, Position(row_no), totals.numbers)
+        return SeekTarget(Position(row_no), totals.numbers)
     if row.first_seq + row.count <= offset:
-        return _seek(log, Position(row_no + 1), offset)  # the row was stored after the search had passed it
-    return _seek(log, Position(row_no, max(0, offset - row.first_seq)), max(offset, row.first_seq))
+        return SeekTarget(Position(row_no + 1), offset)  # the row was stored after the search had passed it
+    return SeekTarget(Position(row_no, max(0, offset - row.first_seq)), max(offset, row.first_seq))
 
 
 def row_at_time(log: Log, at_ms: int) -> tuple[int, Row | None]:
@@ -168,11 +200,6 @@ def row_at_offset(log: Log, offset: int) -> tuple[int, Row | None]:
     """Returns the first row with a message of this offset or a later one, and its number; without a row, the number of
     the row that comes next."""
     return _search(log, lambda row: row.first_seq + row.count > offset)
-
-
-def _seek(log: PullLog, position: Position, offset: int) -> int:
-    log.seek(position, offset)
-    return offset
 
 
 def _search(log: Log, reached: Callable[[Row], bool]) -> tuple[int, Row | None]:

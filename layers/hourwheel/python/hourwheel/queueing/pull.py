@@ -14,10 +14,19 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from hourwheel.context import Context
 from hourwheel.errors import Broken, CellUnavailable, HourwheelError, Unavailable
 from hourwheel.model.groups import Group
-from hourwheel.model.pulls import CompactPullResult, LimitedBy, PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.pulls import (
+    CompactPullResult,
+    LimitedBy,
+    PullRequest,
+    PullResult,
+    Settled,
+    Settlement,
+    WakeupQueue,
+)
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.answers import Answers
 from hourwheel.queueing.claimer import Claimer, Look
+from hourwheel.queueing.dozing import Dozes, LastWakeups, LookState, Rest
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
 from hourwheel.queueing.key_state_cache import KeyStateCache
@@ -46,18 +55,38 @@ class _LookAnswer(NamedTuple, Generic[A]):
     """The result of one look, as the pull answers it. ``more``: there may be more messages. ``group`` is the name under
     which the pull waits: that of a consumer's group in a broadcast group, where a message is for every consumer."""
 
-    group: str
+    state: LookState
     settled: list[Settled]
     pulls: list[A]
     more: bool
-    limit: Limit | None
-    due_ms: int | None
+
+    @property
+    def group(self) -> str:
+        return self.state.group.name
+
+    @property
+    def limit(self) -> Limit | None:
+        return self.state.limit
+
+    @property
+    def due_ms(self) -> int | None:
+        return self.state.due_ms
 
     def wait_ms(self, left_ms: int, now_ms: int) -> int:
         """Returns how long to wait for the next look, of the time that is left."""
         if self.limit is not None:
             left_ms = min(left_ms, int(1_000 * self.limit.again_seconds))
         return left_ms if self.due_ms is None else min(left_ms, max(self.due_ms - now_ms, _SOON_MS))
+
+
+class _Pulled(NamedTuple, Generic[A]):
+    """The fields of a ``PullResult``."""
+
+    pulls: list[A]
+    settled: list[Settled] | None
+    limited_by: LimitedBy | None
+    next_pull_seconds: float = 0
+    wakeup: WakeupQueue | None = None
 
 
 @dataclass
@@ -74,6 +103,7 @@ class Puller:
     secret: bytes
     subject: str
     group: str
+    passed_on: LastWakeups
 
     def __post_init__(self) -> None:
         self._settlements = Settlements(self.registry, self.key_states, self.secret, self.subject, self.group)
@@ -89,25 +119,27 @@ class Puller:
         from one log only, because a pusher delivers those messages before it leases others, and raises ``NotFound``
         instead of creating a subject or group.
         """
-        pulls, settled, limited_by = self._pull(request, Answers.pulled, pushing=pushing)
-        self._count(sum(len(pulled.messages) for pulled in pulls))
-        return PullResult(pulls, settled, limited_by)
+        pulled = self._pull(request, Answers.pulled, pushing=pushing)
+        self._count(sum(len(pull.messages) for pull in pulled.pulls))
+        return PullResult(*pulled)
 
     def pull_blocks(self, request: PullRequest) -> CompactPullResult:
         """Pulls as ``pull`` does, and returns the messages in blocks, as they are stored."""
-        pulls, settled, limited_by = self._pull(request, Answers.blocks, pushing=False)
-        self._count(sum(count_of(block) for pulled in pulls for block in pulled.blocks))
-        return CompactPullResult(pulls, settled, limited_by)
+        pulled = self._pull(request, Answers.blocks, pushing=False)
+        self._count(sum(count_of(block) for pull in pulled.pulls for block in pull.blocks))
+        return CompactPullResult(*pulled)
 
-    def _pull(
-        self, request: PullRequest, answer: _Answer[A], *, pushing: bool
-    ) -> tuple[list[A], list[Settled] | None, LimitedBy | None]:
-        """Returns the answers to the claims, and to the settlements of the request, and what kept messages back."""
+    def _pull(self, request: PullRequest, answer: _Answer[A], *, pushing: bool) -> "_Pulled[A]":
+        """Returns the answers to the claims, and to the settlements of the request, what kept messages back, and how
+        the consumer rests."""
         opened = self._settlements.open(request.settle or ())
-        until_ms = self.context.clock.now_ms() + int(request.wait_seconds * 1_000)
+        began_ms = self.context.clock.now_ms()
         wakeups = self.context.wakeups
         seen = wakeups.mark(self.subject)
         look = first = self._look(request, opened, answer, pushing)
+        dozes = self._dozes(request, began_ms)
+        wait_seconds = request.wait_seconds if dozes is None else dozes.wait_seconds(look.state)
+        until_ms = began_ms + int(wait_seconds * 1_000)
         tries = 0
         while not look.pulls:
             now_ms = self.context.clock.now_ms()
@@ -131,7 +163,28 @@ class Puller:
             # This pull stopped at a limit: the next pull that waits looks for the rest.
             wakeups.announce(self.subject, look.group)
         settled = None if request.settle is None else first.settled
-        return look.pulls, settled, None if look.limit is None else look.limit.name
+        rest = Rest()
+        if dozes is not None and look.more:
+            dozes.pass_on(look.state)
+        elif dozes is not None and not look.pulls:
+            rest = dozes.rest(look.state)
+        return _Pulled(look.pulls, settled, None if look.limit is None else look.limit.name, *rest)
+
+    def _dozes(self, request: PullRequest, began_ms: int) -> Dozes | None:
+        """Returns what lets the consumer rest; None where it waits in its pulls."""
+        queues = self.context.wakeup_queues
+        if queues is None or request.idle_seconds is None:
+            return None
+        return Dozes(
+            self.context,
+            queues,
+            self.registry,
+            self.key_states,
+            self.passed_on,
+            request,
+            request.idle_seconds,
+            began_ms,
+        )
 
     def _count(self, messages: int) -> None:
         if messages:
@@ -157,7 +210,7 @@ class Puller:
         answers = Answers(self.context, self.secret, look.subject, look.group)
         pulls, failed = self._answered(look, partial(answer, answers))
         more = look.limited or len(pulls) + failed < len(look.claims)
-        return _LookAnswer(look.group.name, look.settled, pulls, more, look.limit, look.due_ms)
+        return _LookAnswer(LookState(look.subject, look.group, look.limit, look.due_ms), look.settled, pulls, more)
 
     def _answered(self, look: Look, answer: Callable[[PullLog, Claim], A | None]) -> tuple[list[A], int]:
         """Returns the answers to the claims whose messages can be read, and the number of claims of which a storage did

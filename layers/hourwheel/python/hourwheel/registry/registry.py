@@ -11,6 +11,7 @@ logs of the subject or group are erased.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -74,6 +75,7 @@ class Registry:
         cached = self._cached((name,))
         if isinstance(cached, Subject):
             return cached
+        began_ms = self.context.clock.now_ms()
         current = subject_record(self.context, name).load()
         if current is None or current.value.deleted:
             if not (create and self.context.settings.auto_create):
@@ -82,7 +84,7 @@ class Registry:
             value = self.change_subject(name, lambda subject: subject)
         else:
             value = current.value
-        return self._keep((name,), value)
+        return self._keep((name,), value, began_ms)
 
     def group(self, subject: Subject, name: str, *, create: bool = False) -> Group:
         """Returns the group. If there is none, creates it with the defaults (``create``, and ``auto_create`` is set) or
@@ -100,7 +102,7 @@ class Registry:
             value = self.change_group(subject, name, lambda group: group)
         else:
             value = current.value
-        return self._keep((subject.name, name), value)
+        return self._keep((subject.name, name), value, self.context.clock.now_ms())
 
     def known_group(self, subject: Subject, name: str) -> Group | None:
         """Returns the record of a consumer's group as ``group`` does; None if there is none."""
@@ -113,6 +115,10 @@ class Registry:
         """Drops the cached records of a subject and its groups."""
         for path in [path for path in list(self._seen) if path[0] == subject]:
             self._seen.pop(path, None)
+
+    def forget_subject(self, name: str) -> None:
+        """Drops the cached record of a subject, and keeps those of its groups."""
+        self._seen.pop((name,), None)
 
     def change_subject(self, name: str, change: Callable[[Subject], Subject], *, queues: int = 1) -> Subject:
         """Creates the subject with ``queues`` queues if there is none, stores what ``change`` makes of it, and returns
@@ -256,10 +262,10 @@ class Registry:
             self.erasure.erase_group(self.context, subject, tombstone)
             self._erased(group_record(self.context, subject.name, tombstone.name), tombstone)
 
-    def subjects(self, after: str = "", limit: int = _PAGE) -> tuple[list[Subject], str | None]:
-        """Returns up to ``limit`` subjects behind the name ``after``, and the ``after`` of the next page (None: there
-        is none)."""
-        return _page(self.all_subjects(after), limit)
+    def subjects(self, after: str = "", limit: int = _PAGE, *, prefix: str = "") -> tuple[list[Subject], str | None]:
+        """Returns up to ``limit`` subjects behind the name ``after`` whose names begin with ``prefix``, and the
+        ``after`` of the next page (None: there is none)."""
+        return _page(self.all_subjects(after, prefix=prefix), limit)
 
     def group_page(self, subject: Subject, after: str = "", limit: int = _PAGE) -> tuple[list[Group], str | None]:
         """Returns up to ``limit`` groups of the subject behind the name ``after``, and the ``after`` of the next page
@@ -270,17 +276,27 @@ class Registry:
         """Returns all groups of the subject, by name."""
         return [group for group in self.all_groups(subject) if not group.deleted]
 
-    def all_subjects(self, after: str = "") -> Iterator[Subject]:
-        """Yields the subjects and tombstones behind the name ``after``, by name."""
-        return self._records("subjects", Subject, after)
+    def groups_with_queues(self, name: str) -> list[Group]:
+        """Returns the groups of the subject that may have a wake-up queue: none, without a read, where no group has
+        one."""
+        current = None if self.context.wakeup_queues is None else subject_record(self.context, name).load()
+        return [] if current is None else self.groups(current.value)
+
+    def all_subjects(self, after: str = "", *, prefix: str = "") -> Iterator[Subject]:
+        """Yields the subjects and tombstones behind the name ``after`` whose names begin with ``prefix``, by name."""
+        # No name sorts between two names that begin with the prefix.
+        subjects = self._records("subjects", Subject, after, first=prefix)
+        return takewhile(lambda subject: subject.name.startswith(prefix), subjects)
 
     def all_groups(self, subject: Subject, after: str = "", *, consistent: bool = True) -> Iterator[Group]:
         """Yields the groups and tombstones of the subject behind the name ``after``, by name."""
         groups = self._records(f"groups/{subject.name}", Group, after, consistent=consistent)
         return (group for group in groups if group.subject_generation == subject.generation)
 
-    def _records(self, partition: str, kind: type[T], after: str, *, consistent: bool = True) -> Iterator[T]:
-        start = after + "\x00" if after else ""
+    def _records(
+        self, partition: str, kind: type[T], after: str, *, first: str = "", consistent: bool = True
+    ) -> Iterator[T]:
+        start = max(first, after + "\x00" if after else "")
         items = items_of(self.context.store, Table.META, partition, start=start, page=_PAGE, consistent=consistent)
         return (msgspec.msgpack.decode(record.value, type=kind) for _, record in items)
 
@@ -341,8 +357,10 @@ class Registry:
         # Entries from the future are dropped too: the clock was set back since.
         return seen[1] if 0 <= age_ms < self.context.settings.registry_seconds * 1_000 else None
 
-    def _keep(self, path: tuple[str, ...], value: T) -> T:
-        self._seen[path] = (self.context.clock.now_ms(), value)
+    def _keep(self, path: tuple[str, ...], value: T, at_ms: int) -> T:
+        """``at_ms``: a time before the record was read. A copy must not count as younger than its content, on which
+        dozing groups rely."""
+        self._seen[path] = (at_ms, value)
         return value
 
 

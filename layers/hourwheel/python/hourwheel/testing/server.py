@@ -20,6 +20,7 @@ from hourwheel.api.meta import meta
 from hourwheel.api.problems import problem
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
+from hourwheel.api.router import Match, Router, make_event
 from hourwheel.cell import Cell
 from hourwheel.client.aio.prefetcher import AsyncPrefetchOptions
 from hourwheel.client.api import Api
@@ -28,7 +29,6 @@ from hourwheel.client.in_process import AsyncMessageSource, MessageSource, Work
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
-from hourwheel.embedded.router import Match, Router, make_event
 from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
 from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Settled, Settlement
 from hourwheel.queueing.idempotency import IdempotencyKey

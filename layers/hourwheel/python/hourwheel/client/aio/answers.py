@@ -3,7 +3,7 @@
 import http.client
 from collections.abc import Mapping
 
-from hourwheel.client.endpoint import Reply
+from hourwheel.client.endpoint import GRANT_HEADER, Reply
 
 _HEAD_BYTES = 64 << 10  # the limit of http.client for one line; proxies allow less for all of them
 _LENGTH_DIGITS = 18  # ``int`` refuses thousands of digits with an error of its own
@@ -87,9 +87,8 @@ class AnswerParser:
     def _complete(self, body: bytes) -> bool:
         assert self._fields is not None
         value = self._fields.get
-        self.reply = Reply(
-            self._status, value("retry-after"), value("date"), value("content-encoding"), value("content-type"), body
-        )
+        encoding, kind = value("content-encoding"), value("content-type")
+        self.reply = Reply(self._status, value("retry-after"), value("date"), encoding, kind, body, value(GRANT_HEADER))
         self.reusable = self.reusable and (self._chunks is not None or not self._data)
         return True
 

@@ -13,6 +13,7 @@ from hourwheel.client.calls.dead import DeadLetterCalls
 from hourwheel.client.calls.groups import GroupCalls
 from hourwheel.client.calls.health import HealthCalls
 from hourwheel.client.calls.messages import MessageCalls
+from hourwheel.client.calls.overview import OverviewCalls
 from hourwheel.client.calls.produce import ProduceCalls
 from hourwheel.client.calls.pull import PullCalls
 from hourwheel.client.calls.scheduled import ScheduledCalls
@@ -35,6 +36,7 @@ class AsyncCalls(
     GroupCalls,
     DeadLetterCalls,
     MessageCalls,
+    OverviewCalls,
     CellCalls,
     HealthCalls,
 ):
@@ -152,10 +154,13 @@ class AsyncApi:
     seek = _awaited(GroupCalls.seek)
     push = _awaited(GroupCalls.push)
     list_consumers = _awaited(GroupCalls.list_consumers)
+    list_leases = _awaited(GroupCalls.list_leases)
+    count_retries = _awaited(GroupCalls.count_retries)
     leave = _awaited(GroupCalls.leave)
     lag = _awaited(GroupCalls.lag)
 
     list_dead = _awaited(DeadLetterCalls.list_dead)
+    dead_reasons = _awaited(DeadLetterCalls.dead_reasons)
     get_dead = _awaited(DeadLetterCalls.get_dead)
     redrive = _awaited(DeadLetterCalls.redrive)
     drop = _awaited(DeadLetterCalls.drop)
@@ -163,6 +168,12 @@ class AsyncApi:
 
     peek = _awaited(MessageCalls.peek)
     trace = _awaited(MessageCalls.trace)
+
+    overview = _awaited(OverviewCalls.overview)
+    subject_overview = _awaited(OverviewCalls.subject_overview)
+    due = _awaited(OverviewCalls.due)
+    wheels = _awaited(OverviewCalls.wheels)
+    archive = _awaited(OverviewCalls.archive)
 
     get_route = _awaited(CellCalls.get_route)
     move_queue = _awaited(CellCalls.move_queue)
@@ -175,3 +186,5 @@ class AsyncApi:
     remove_cell = _awaited(CellCalls.remove_cell)
 
     health = _awaited(HealthCalls.health)
+    create_grant = _awaited(HealthCalls.create_grant)
+    rotate_grants = _awaited(HealthCalls.rotate_grants)

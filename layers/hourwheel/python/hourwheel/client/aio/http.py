@@ -4,18 +4,21 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from hourwheel.client.aio.connections import AsyncConnections
 from hourwheel.client.codec import Call, HttpRequest, MsgpackAnswer, Tries
-from hourwheel.client.endpoint import closed
+from hourwheel.client.endpoint import Endpoint, closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
 from hourwheel.client.http import begin
 from hourwheel.client.in_process import AsyncExchange, AwaitedExchange, server_at
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
+
+if TYPE_CHECKING:
+    from hourwheel.client.urls import FrontUrls
 
 T = TypeVar("T")
 
@@ -35,15 +38,13 @@ class AsyncHttp:
         retry_seconds: float,
         ids: Ids,
     ) -> None:
-        endpoint, self._codec = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
-        server = server_at(url)
-        self._connections: AsyncExchange = (
-            AsyncConnections(endpoint, timeout_seconds=timeout_seconds)
-            if server is None
-            else AwaitedExchange(server.connect())
-        )
+        endpoint, self._codec, self._urls = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
+        self._connections = _connected(url, endpoint, self._urls, timeout_seconds)
         self._retry_seconds = retry_seconds
         self._ids = ids
+        self.host = endpoint.host
+        self.signer = self._codec.signer
+        """Signs the requests; None where they are not signed."""
         self._closing = asyncio.Event()
 
     async def call(
@@ -61,6 +62,8 @@ class AsyncHttp:
         refused: Callable[[AnswerError], Any] | None = None,
     ) -> Any:
         """Makes a ``Call`` and returns the typed answer, as ``Http.call`` does."""
+        if self._urls is not None and not self._urls.complete:
+            await self._find_endpoints(self._urls)
         call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused)
         seconds = self._retry_seconds if retry_seconds is None else retry_seconds
         request = self._codec.request(call)
@@ -74,6 +77,12 @@ class AsyncHttp:
         """Closes the connections. Calls under way, also those that wait for a retry, raise ``Closed``."""
         self._closing.set()
         await self._connections.close()
+
+    async def _find_endpoints(self, urls: "FrontUrls") -> None:
+        from hourwheel.client.urls import ENDPOINTS, ENDPOINTS_ANSWER
+
+        call: Call[Any] = Call("GET", ENDPOINTS, ENDPOINTS_ANSWER, None, 0.0, None, None, None)
+        urls.learn(await self._answer(call, self._codec.request(call), True, self._retry_seconds))
 
     async def _answer(self, call: Call[Any], request: HttpRequest, safe: bool, retry_seconds: float) -> Any:
         tries = Tries(self._ids, safe=safe, give_up_at=time.monotonic() + retry_seconds)
@@ -104,3 +113,14 @@ class AsyncHttp:
             method, target, data, {**headers, **signed}, extra_seconds=call.wait_seconds
         )
         return self._codec.answer(call, request, signed, reply)
+
+
+def _connected(url: str, endpoint: Endpoint, urls: "FrontUrls | None", timeout_seconds: float) -> AsyncExchange:
+    if urls is not None:
+        from hourwheel.client.urls import AsyncUrlConnections
+
+        return AsyncUrlConnections(urls, lambda each: AsyncConnections(each, timeout_seconds=timeout_seconds))
+    server = server_at(url)
+    if server is not None:
+        return AwaitedExchange(server.connect())
+    return AsyncConnections(endpoint, timeout_seconds=timeout_seconds)

@@ -12,9 +12,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from hourwheel.client.aio.api import AsyncApi
+from hourwheel.client.aio.dozing import AsyncQueueListener
 from hourwheel.client.aio.pulls import pull_encoded, settle_each
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS
 from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
+from hourwheel.client.dozing import Doze
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
@@ -23,7 +25,7 @@ from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.model.fields import Delay
-from hourwheel.model.pulls import Settled, Settlement
+from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")
@@ -55,6 +57,8 @@ class AsyncPrefetcher:
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._local = LocalQueue()
         self._queue = self._local.deliveries
+        self._doze = Doze(self._pulls._http.signer, self._pulls._http.host)
+        self._listener = AsyncQueueListener()
         self._size = PullSize(options.max_messages)
         self._max_messages = options.max_messages  # of the pull under way
         self._handled = 0  # messages that were decided so far
@@ -162,6 +166,7 @@ class AsyncPrefetcher:
             self._report_unsettled()
         finally:
             await _ended(*self._tasks)
+            await self._listener.close()
             await self._pulls.close()
             await self._settles.close()
 
@@ -214,6 +219,9 @@ class AsyncPrefetcher:
                 pulled = await self._pull(settlements, wait_seconds)
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
+                self._doze.answered(bool(pulled.pulls))
+                if pulled.next_pull_seconds or pulled.wakeup is not None:
+                    backoff.rests(pulled.next_pull_seconds)
                 if (seconds := outage.ended(began + took_seconds)) is not None:
                     _log.warning("pulls are answered again, after %.0f s", seconds)
             except Closed:
@@ -226,7 +234,23 @@ class AsyncPrefetcher:
                 self.fail(error)
             finally:
                 self._end_pull(settlements, pulled)
+            if pulled is not None and pulled.wakeup is not None:
+                await self._wait_at(pulled.wakeup, backoff)
             await _set_within(self._stop, backoff.seconds())
+
+    async def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
+        """Waits at the wake-up queue until it is time for the next pull, or the consumer stops. An unexpected error
+        ends the run: a puller that ended alone would leave a consumer that waits for ever."""
+        try:
+            waiting = self._doze.begin(queue)
+            if waiting is not None:
+                await self._listener.wait(waiting, self._stop)
+                self._doze.ended(waiting.last)
+                backoff.rests(waiting.pause_seconds)
+        except Closed:
+            pass  # stopping
+        except Exception as error:
+            self.fail(error)
 
     async def _begin_pull(self) -> list[Settlement] | None:
         while not self._stop.is_set() and len(self._queue) > self._low_water:
@@ -252,6 +276,7 @@ class AsyncPrefetcher:
             wait_seconds=wait_seconds,
             lease_seconds=options.lease_seconds,
             settle=settlements,
+            doze=self._doze,
         )
 
     def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.calls.pull import pull_encoded as _pull_encoded
+from hourwheel.client.dozing import Doze
 from hourwheel.client.errors import BadRequest
 from hourwheel.client.prefetcher import UNKNOWN_RECEIPT
 from hourwheel.client.records.compact import CompactPulls
@@ -20,14 +21,18 @@ async def pull_encoded(
     consumer: str,
     *,
     settle: Sequence[Settlement],
+    doze: Doze,
     **options: Any,
 ) -> Pulled | CompactPulls:
     """Tries a pull once. Leaves the messages encoded where the answer packs them. Settles without pulling where the
     server does not know one of the receipts."""
+    rest = doze.fields()
     try:
-        answer: Any = _pull_encoded(pulls.calls, subject, group, consumer, settle=settle, **options)
+        answer: Any = _pull_encoded(pulls.calls, subject, group, consumer, settle=settle, rest=rest, **options)
         return cast(Pulled | CompactPulls, await answer)
     except BadRequest as error:
+        if rest and doze.refused(error):
+            return await pull_encoded(pulls, settles, subject, group, consumer, settle=settle, doze=doze, **options)
         if not settle or error.slug != UNKNOWN_RECEIPT:
             raise
         return Pulled(pulls=[], settled=await settle_each(settles, subject, group, settle))

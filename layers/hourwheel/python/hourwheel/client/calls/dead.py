@@ -1,12 +1,14 @@
 """Lists, redrives and deletes dead letters, and lists orphans."""
 
 from operator import attrgetter
+from typing import Literal
 
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.codec import path
 from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, OrphanPage
+from hourwheel.client.records.overview import DeadReasons
 
 
 class _Redriven(msgspec.Struct):
@@ -18,8 +20,20 @@ class _Dropped(msgspec.Struct):
 
 
 class DeadLetterCalls(Calls):
-    def list_dead(self, subject: str, group: str, *, limit: int = 100, after: str | None = None) -> DeadPage:
+    def list_dead(
+        self,
+        subject: str,
+        group: str,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        reason: Literal["attempts", "rejected"] | None = None,
+        detail: str | None = None,
+    ) -> DeadPage:
         """Lists up to ``limit`` (1 to 100) dead letters, the oldest first, from behind the cursor ``after``.
+
+        With ``reason``, and perhaps ``detail``, only those that died of it; a page may then hold fewer, also none,
+        though there is a next one.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -30,9 +44,24 @@ class DeadLetterCalls(Calls):
             >>> [(letter.dead_id, letter.reason) for letter in api.list_dead("orders", "billing").messages]
             [('0-0', 'rejected')]
         """
-        target = path("subjects", subject, "groups", group, "dead") + query(limit=limit, after=after)
+        parameters = query(limit=limit, after=after, reason=reason, detail=detail)
+        target = path("subjects", subject, "groups", group, "dead") + parameters
         page: DeadPage = self._http.call("GET", target, answers(DeadPage))
         return page
+
+    def dead_reasons(self, subject: str, group: str) -> DeadReasons:
+        """Counts the dead letters of a group by reason and detail, the most frequent first.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.dead_reasons("orders", "billing").complete
+            True
+        """
+        target = path("subjects", subject, "groups", group, "dead", "reasons")
+        reasons: DeadReasons = self._http.call("GET", target, answers(DeadReasons))
+        return reasons
 
     def get_dead(self, subject: str, group: str, dead_id: str) -> DeadLetter:
         """Shows a dead letter.

@@ -25,6 +25,7 @@ from hourwheel.client.records.groups import (
     RetryPolicy,
     TagFilter,
 )
+from hourwheel.client.records.overview import OpenLeases, RetryCounts
 
 
 class _Consumers(msgspec.Struct):
@@ -196,11 +197,19 @@ class GroupCalls(Calls):
         """
         self._http.call("DELETE", path("subjects", subject, "groups", group), answers(None), safe=False)
 
-    def seek(self, subject: str, group: str, to: Literal["start", "end"] | datetime | QueueOffset) -> list[QueueOffset]:
+    def seek(
+        self,
+        subject: str,
+        group: str,
+        to: Literal["start", "end"] | datetime | QueueOffset,
+        *,
+        dry_run: bool = False,
+    ) -> list[QueueOffset]:
         """Moves a group to another message. Messages that are leased, in retry or dead stay so.
 
         ``"start"`` is the first message that is kept, ``"end"`` is behind the last one. A time is the first message
-        that was accepted then or later. A ``QueueOffset`` moves the group in one queue only.
+        that was accepted then or later. A ``QueueOffset`` moves the group in one queue only. With
+        ``dry_run`` nothing is moved, and the answer counts what the seek would serve again or pass over.
 
         Returns:
             The offset of the next message in each queue that was moved.
@@ -215,10 +224,16 @@ class GroupCalls(Calls):
             [QueueOffset(queue=0, offset=1)]
             >>> api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC))
             [QueueOffset(queue=0, offset=0)]
+            >>> api.seek("orders", "billing", "end", dry_run=True)
+            [QueueOffset(queue=0, offset=1, served_again=0, passed_over=1)]
         """
-        body: Any = {"to": to} if isinstance(to, str) else to
+        body: dict[str, Any] = {"to": to} if isinstance(to, str) else {}
         if isinstance(to, datetime):
             body = {"time": utc_text(to)}
+        elif isinstance(to, QueueOffset):
+            body = {"queue": to.queue, "offset": to.offset}
+        if dry_run:
+            body["dry_run"] = True
         target = path("subjects", subject, "groups", group, "seek")
         moved: list[QueueOffset] = self._http.call(
             "POST", target, answers(_Positions), body=body, then=attrgetter("positions")
@@ -259,6 +274,35 @@ class GroupCalls(Calls):
             "GET", target, answers(_Consumers), then=attrgetter("consumers")
         )
         return consumers
+
+    def list_leases(self, subject: str, group: str) -> OpenLeases:
+        """Lists the leases of a group that end first, up to 100.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> pulled = api.pull("orders", "billing", "host-1")
+            >>> [(lease.consumer, lease.queue, lease.offset) for lease in api.list_leases("orders", "billing").leases]
+            [('host-1', 0, 0)]
+        """
+        target = path("subjects", subject, "groups", group, "leases")
+        leases: OpenLeases = self._http.call("GET", target, answers(OpenLeases))
+        return leases
+
+    def count_retries(self, subject: str, group: str) -> RetryCounts:
+        """Counts the retries of a group by attempt, those that wait for their delay included.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.count_retries("orders", "billing").attempts
+            []
+        """
+        target = path("subjects", subject, "groups", group, "retries")
+        counts: RetryCounts = self._http.call("GET", target, answers(RetryCounts))
+        return counts
 
     def leave(self, subject: str, group: str, consumer: str) -> int:
         """Ends the leases of a consumer that died: other consumers get its messages at once, with the same attempt.

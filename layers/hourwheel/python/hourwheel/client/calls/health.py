@@ -1,8 +1,11 @@
-"""Checks that the server answers."""
+"""Checks that the server answers, and asks it for tokens."""
+
+from collections.abc import Sequence
+from operator import attrgetter
 
 from hourwheel.client.calls.call import Calls, answers
 from hourwheel.client.codec import path
-from hourwheel.client.records.health import Health
+from hourwheel.client.records.health import CreatedGrant, GrantVersion, Health
 
 
 class HealthCalls(Calls):
@@ -18,3 +21,59 @@ class HealthCalls(Calls):
         """
         health: Health = self._http.call("GET", path("health"), answers(Health))
         return health
+
+    def create_grant(
+        self,
+        *,
+        produce: Sequence[str] = (),
+        pull: Sequence[str] = (),
+        delayed: bool = False,
+        seconds: int = 43_200,
+        renew_seconds: int = 0,
+    ) -> CreatedGrant:
+        """Creates a token for function URLs. The token allows to send to the subjects ``produce``, and to pull and
+        settle for the groups ``pull``, each ``subject/group``; a last ``*`` stands for the rest of a name.
+
+        ``delayed`` allows to look up, move and cancel delayed messages too, of any subject. The token is valid for
+        ``seconds`` (60 to 604,800). Clients that use it renew it by themselves for ``renew_seconds``.
+
+        Raises:
+            BadRequest: a subject, a group or a time is wrong.
+            Unauthorized: the caller is no operator of the deployment.
+            NotFound: the server has no function URLs.
+
+        Example:
+            >>> try:
+            ...     api.create_grant(produce=["orders"], pull=["orders/billing"])
+            ... except NotFound as error:
+            ...     print(error.slug)
+            route-unknown
+        """
+        body = {
+            "produce": list(produce),
+            "pull": list(pull),
+            "delayed": delayed,
+            "seconds": seconds,
+            "renew_seconds": renew_seconds,
+        }
+        created: CreatedGrant = self._http.call("POST", path("grants"), answers(CreatedGrant), body=body)
+        return created
+
+    def rotate_grants(self, *, revoke: bool = False) -> int:
+        """Begins another key for tokens of function URLs, and returns its version. Tokens of the key before stay valid
+        until they expire. With ``revoke``, every token that was created before is refused within a minute.
+
+        Raises:
+            Unauthorized: the caller is no operator of the deployment.
+            NotFound: the server has no function URLs.
+
+        Example:
+            >>> try:
+            ...     api.rotate_grants(revoke=True)
+            ... except NotFound as error:
+            ...     print(error.slug)
+            route-unknown
+        """
+        target, kind, version = path("grants", "rotate"), answers(GrantVersion), attrgetter("version")
+        rotated: int = self._http.call("POST", target, kind, body={"revoke": revoke}, safe=False, then=version)
+        return rotated

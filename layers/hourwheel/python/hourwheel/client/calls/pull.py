@@ -1,6 +1,6 @@
 """Pulls messages and settles them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +11,7 @@ from hourwheel.client.codec import MsgpackAnswer, path
 from hourwheel.client.errors import AnswerError, Conflict
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.model.fields import DEFAULT_LEASE_SECONDS
 from hourwheel.model.pulls import Settled, Settlement, SettleResult
 
 _PULLED = MsgpackAnswer(msgspec.msgpack.Decoder(CompactPulls), CompactPulls.pulled)
@@ -114,11 +115,31 @@ def pull_encoded(
     wait_seconds: float,
     lease_seconds: int,
     settle: Sequence[Settlement],
+    rest: Mapping[str, Any] | None = None,
 ) -> Pulled | CompactPulls:
-    """Tries ``pull`` once, for a ``Consumer``. Leaves the messages encoded where the answer packs them."""
+    """Tries ``pull`` once, for a ``Consumer``. Leaves the messages encoded where the answer packs them. ``rest`` has
+    the fields of ``Doze.fields``."""
     options = _options(max_messages, wait_seconds, lease_seconds, settle)
-    encoded: Pulled | CompactPulls = calls._pull(subject, group, {"consumer": consumer, **options}, _ENCODED, 0)
+    body = {"consumer": consumer, **options, **(rest or {})}
+    encoded: Pulled | CompactPulls = calls._pull(subject, group, body, _ENCODED, 0)
     return encoded
+
+
+def pull_resting(
+    calls: PullCalls,
+    subject: str,
+    group: str,
+    consumer: str,
+    *,
+    max_messages: int,
+    wait_seconds: float,
+    settle: Sequence[Settlement],
+    rest: Mapping[str, Any],
+) -> Pulled:
+    """Pulls as ``pull`` does, with the fields ``rest`` of ``Doze.fields``."""
+    options = _options(max_messages, wait_seconds, DEFAULT_LEASE_SECONDS, settle)
+    pulled: Pulled = calls._pull(subject, group, {"consumer": consumer, **options, **rest}, _PULLED, None)
+    return pulled
 
 
 def _options(

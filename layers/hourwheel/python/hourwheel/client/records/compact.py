@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from hourwheel.client.records.messages import Message, Pull, Pulled, Received, SendResult
-from hourwheel.model.pulls import Settled
+from hourwheel.model.pulls import Settled, WakeupQueue
 
 _SHORT_ARRAY = 0x90  # the first byte of msgpack arrays of up to 15 values, of which the lower 4 bits are the count
 _ARRAY_16 = 0xDC  # the count follows in 2 bytes, in any longer array in 4
@@ -144,7 +144,15 @@ class CompactPulls(Struct):
     pulls: list[CompactPull]
     settled: list[Settled] = []
     limited_by: str | None = None
+    next_pull_seconds: float = 0
+    wakeup: WakeupQueue | None = None
 
     def pulled(self) -> Pulled:
         """Decodes the messages. Raises what ``MessageBlock.received`` raises."""
-        return Pulled(pulls=[each.pull() for each in self.pulls], settled=self.settled, limited_by=self.limited_by)
+        return Pulled(
+            pulls=[each.pull() for each in self.pulls],
+            settled=self.settled,
+            limited_by=self.limited_by,
+            next_pull_seconds=self.next_pull_seconds,
+            wakeup=self.wakeup,
+        )

@@ -66,7 +66,8 @@ class OrphanPage(Struct, frozen=True, kw_only=True):
 
 
 class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The dead letters to redrive or drop. Make one with ``everything``, ``named`` or ``between``.
+    """The dead letters to redrive or drop. Make one with ``everything``, ``named``, ``between`` or
+    ``because``.
 
     Example:
         >>> api.redrive("orders", "billing", DeadSelection.everything())
@@ -77,6 +78,8 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ids: list[str] | UnsetType = UNSET
     since: str | UnsetType = msgspec.field(name="from", default=UNSET)
     until: str | UnsetType = msgspec.field(name="to", default=UNSET)
+    reason: str | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
 
     @staticmethod
     def everything() -> "DeadSelection":
@@ -118,3 +121,15 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return DeadSelection(
             since=UNSET if since is None else utc_text(since), until=UNSET if until is None else utc_text(until)
         )
+
+    @staticmethod
+    def because(reason: Literal["attempts", "rejected"], detail: str | None = None) -> "DeadSelection":
+        """Selects the messages that died of this reason, and with ``detail`` those of which a consumer said so.
+
+        Raises nothing.
+
+        Example:
+            >>> api.drop("orders", "billing", DeadSelection.because("rejected", "the order is empty"))
+            0
+        """
+        return DeadSelection(reason=reason, detail=UNSET if detail is None else detail)

@@ -145,8 +145,9 @@ class GroupPage(Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
-class QueueOffset(Struct, frozen=True):
-    """An offset of one queue, for ``Api.seek``.
+class QueueOffset(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """An offset of one queue, for ``Api.seek``. The answer to a dry run has the number of messages that the seek would
+    serve again, and of those that it would pass over.
 
     Example:
         >>> api.seek("orders", "billing", QueueOffset(queue=0, offset=0))
@@ -155,6 +156,8 @@ class QueueOffset(Struct, frozen=True):
 
     queue: int
     offset: int
+    served_again: int | None = None
+    passed_over: int | None = None
 
 
 class ConsumerState(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from hourwheel.client.due import Delay, Moment, at_most_one, checked_delay, chec
 from hourwheel.client.encoding import encoded_body
 from hourwheel.model.messages import AddressedMessage as AddressedWireMessage
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Settled
+from hourwheel.model.pulls import Settled, WakeupQueue
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -149,7 +149,8 @@ class Pull(Struct, frozen=True, kw_only=True):
 class Pulled(Struct, frozen=True, kw_only=True):
     """The answer to a pull: none, one or several ``pulls``, and in ``settled`` one answer for each settlement of the
     request, in order. ``limited_by`` names what kept messages back, whether or not any wait: ``paused``,
-    ``subject_paused``, ``max_in_flight``, ``messages_per_second``, or None.
+    ``subject_paused``, ``max_in_flight``, ``messages_per_second``, or None. A consumer that said how long it has been
+    idle pulls again after ``next_pull_seconds``, or waits at the queue ``wakeup``; servers on AWS say so.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -160,6 +161,8 @@ class Pulled(Struct, frozen=True, kw_only=True):
     pulls: list[Pull]
     settled: list[Settled] = []
     limited_by: str | None = None
+    next_pull_seconds: float = 0
+    wakeup: WakeupQueue | None = None
 
 
 def as_messages(batch: Iterable[Message | str | bytes | Any]) -> list[Message]:

@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
+_WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+"""Answers whose head ends them. A length would be that of the answer with a body (RFC 9110, 8.6)."""
+
 
 class Answer(NamedTuple):
     """An answer to a request. A header ``connection`` of any value closes the connection after the answer."""
@@ -19,7 +22,7 @@ def encode_answer(answer: Answer, *, close: bool, body: bool = True) -> bytes:
     with the length of the body: the answer to HEAD."""
     lines = [_STATUS_LINES[answer.status]]
     lines += [f"{name}: {text}\r\n" for name, text in answer.headers.items() if name != "connection"]
-    if answer.status != HTTPStatus.NO_CONTENT:
+    if answer.status not in _WITHOUT_BODY:
         lines.append(f"content-length: {len(answer.body)}\r\n")
     if close:
         lines.append("connection: close\r\n")

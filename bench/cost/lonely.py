@@ -1,0 +1,82 @@
+"""Measures messages that are alone in their hour, where their wheels are started by precise timers."""
+
+import random
+from collections import Counter
+from typing import Any
+
+from bench.cost.cases import MESSAGES, SUBJECT, Measured, lateness_ms, spent, take
+from bench.cost.clock import START_MS
+from bench.cost.deployment import INIT_SECONDS, Deployment
+from bench.cost.meter import ITEM_OVERHEAD_BYTES
+from bench.cost.prices import MILLION, Usage, scaled
+from bench.measures import bodies
+from hourwheel.times import rfc3339
+
+_HOUR_MS = 3_600_000
+_YEAR_HOURS = 8_760
+_MONTHS_WAITED = 6
+
+
+def lonely_precisely(deployment: Deployment, count: int) -> Measured:
+    """Measures what ``cases.scattered_over_a_year`` measures, on a deployment with precise timers. Each start is a new
+    process. The sweeper closes the buckets; what it costs without one to close is not counted. Raises
+    ``AssertionError`` if a message was more than a second late."""
+    chance = random.Random(count)
+    (text,) = bodies(1)
+    hours = sorted(chance.sample(range(2, _YEAR_HOURS), count))
+    # Not in the first minutes of an hour, in which this driver sweeps the hour before.
+    dues = [(START_MS // _HOUR_MS + hour) * _HOUR_MS + int(chance.uniform(0.2, 1) * _HOUR_MS) for hour in hours]
+    deployment.call("POST", MESSAGES, {"messages": [{"body": "warm"}]})
+    _taken(deployment)
+    spent(deployment)
+    for due_ms in dues:
+        deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": rfc3339(due_ms)}]})
+    usage: Usage = spent(deployment)
+    for due_ms in dues:
+        usage += _delivered(deployment, due_ms)
+    late_ms = lateness_ms(deployment)
+    assert late_ms <= 1_000, f"a message came {late_ms} ms late"
+    waiting = (len(text) + 2 * ITEM_OVERHEAD_BYTES) * MILLION / 1e9 * _MONTHS_WAITED
+    kept: Usage = Counter({"dynamodb-storage": waiting, "dynamodb-backup": waiting})
+    return Measured(scaled(usage, MILLION / count) + kept, f"{count} messages, at most {late_ms:.0f} ms late")
+
+
+def _taken(deployment: Deployment) -> None:
+    receipt = take(deployment, "g00", 1, None)
+    deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
+
+
+def _delivered(deployment: Deployment, due_ms: int) -> Usage:
+    """Runs the starts of one message, takes and settles it, and lets the sweeper close its bucket."""
+    while _start(deployment) != "asleep":
+        pass
+    _taken(deployment)
+    usage = spent(deployment)
+    deployment.clock.go_to((due_ms // _HOUR_MS + 1) * _HOUR_MS + 60_000)
+    sweeps = []
+    for _ in range(3):
+        deployment.invoke("sweep", {})
+        sweeps.append(spent(deployment))
+        deployment.clock.wait(60)
+    # The first one closes the bucket.
+    usage += sweeps[0]
+    usage.subtract(sweeps[2])
+    assert deployment.timers.ordered == [], "the sweeper has started a wheel"
+    return usage
+
+
+def _start(deployment: Deployment) -> str:
+    """Runs the earliest start in a new process; returns how it ended."""
+    assert deployment.precise is not None
+    starts: list[tuple[int, dict[str, Any]]] = [
+        *deployment.precise.ordered,
+        *((when_ms, {"bucket": bucket}) for when_ms, bucket in deployment.timers.ordered),
+    ]
+    when_ms, event = start = min(starts, key=lambda each: each[0])
+    if start in deployment.precise.ordered:
+        deployment.precise.ordered.remove(start)
+    else:
+        deployment.timers.ordered.remove((when_ms, event["bucket"]))
+    deployment.clock.go_to(when_ms)
+    deployment.clock.wait(INIT_SECONDS)
+    return str(deployment.invoke("wheel", event).get("ended"))

@@ -1,0 +1,16 @@
+"""The cases of a deployment whose functions have URLs instead of an HTTP API."""
+
+from collections.abc import Callable, Iterator
+
+from bench.cost import cases
+from bench.cost.cases import Measured
+from bench.cost.deployment import Deployment
+
+ROUNDS = 100
+
+
+def through_urls(fresh: Callable[..., Deployment]) -> Iterator[tuple[str, int, Measured]]:
+    """Measures what ``cases.immediate`` measures, with one group. Yields name, batch and measure of each case."""
+    for batch in (1, 10, 100):
+        measured = cases.immediate(fresh(front="url"), batch, 1, ROUNDS)
+        yield f"batch {batch}, function URLs", batch, measured

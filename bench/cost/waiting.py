@@ -1,0 +1,70 @@
+"""The measured cases of consumers that wait at a wake-up queue: each returns the usage for a month."""
+
+from typing import Any
+
+from bench.cost.cases import GROUP_PULL, MESSAGES, MONTH_SECONDS, POLL_SECONDS, Measured, spent, warm
+from bench.cost.deployment import Deployment
+from bench.cost.prices import scaled
+
+_MOST_PULLS = 20
+_IDLE_SECONDS = 1e6
+"""Longer ago than anything that a case does: the group is not marked anew."""
+
+
+def dozing_consumer(deployment: Deployment, rounds: int = 3) -> Measured:
+    """Measures a month of a consumer of an idle group, which waits at the queue: it receives from the queue every 20 s,
+    and pulls when the wait is over."""
+    warm(deployment)
+    wait_seconds = _doze(deployment)
+    spent(deployment)
+    deployment.seconds.clear()
+    for _ in range(rounds):
+        deployment.meter.usage["sqs-request"] += wait_seconds / POLL_SECONDS
+        deployment.clock.wait(wait_seconds)
+        assert _pull(deployment, idle_seconds=_IDLE_SECONDS)["wakeup"]["wait_seconds"] == wait_seconds
+    seconds = sum(deployment.seconds["pull"]) / rounds
+    usage = scaled(spent(deployment), MONTH_SECONDS / wait_seconds / rounds)
+    return Measured(usage, f"{rounds} waits", seconds={"pull": seconds})
+
+
+def sparse_group(deployment: Deployment, period_seconds: int, rounds: int = 3) -> Measured:
+    """Measures a month in which one message comes every ``period_seconds``, from its request to the time when its
+    consumer waits at the queue again."""
+    warm(deployment)
+    wait_seconds = _doze(deployment)
+    queues = deployment.queues
+    spent(deployment)
+    for _ in range(rounds):
+        safety = int(period_seconds // wait_seconds)
+        for _ in range(safety):
+            deployment.clock.wait(wait_seconds)
+            _pull(deployment, idle_seconds=_IDLE_SECONDS)
+        deployment.clock.wait(period_seconds - safety * wait_seconds)
+        # Also the request that returns the wake-up.
+        deployment.meter.usage["sqs-request"] += period_seconds / POLL_SECONDS + 1
+        rung = queues.rung
+        deployment.call("POST", MESSAGES, {"messages": [{"body": "rare"}]})
+        assert queues.rung == rung + 1
+        (pulled,) = _pull(deployment, idle_seconds=_IDLE_SECONDS, wakeup="woken")["pulls"]
+        _doze(deployment, settle=[{"receipt": pulled["receipt"]}])
+    usage = scaled(spent(deployment), MONTH_SECONDS / period_seconds / rounds)
+    return Measured(usage, f"{rounds} messages")
+
+
+def _doze(deployment: Deployment, **first: Any) -> float:
+    """Pulls as a consumer that has had a message, until it is told to wait at the queue; returns for how long."""
+    answer = _pull(deployment, idle_seconds=0.0, wait_seconds=POLL_SECONDS, **first)
+    idle_seconds = 2.0
+    for _ in range(_MOST_PULLS):
+        assert answer["pulls"] == []
+        if "wakeup" in answer:
+            return float(answer["wakeup"]["wait_seconds"])
+        rest = answer.get("next_pull_seconds", 0.0)
+        deployment.clock.wait(rest)
+        idle_seconds += rest
+        answer = _pull(deployment, idle_seconds=idle_seconds)
+    raise AssertionError("the group does not doze")
+
+
+def _pull(deployment: Deployment, **how: Any) -> Any:
+    return deployment.call("POST", GROUP_PULL, {"consumer": "c1", "wakeup": "able", **how})

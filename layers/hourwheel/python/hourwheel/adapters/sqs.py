@@ -1,0 +1,118 @@
+"""Keeps wake-up queues in SQS, and sends wake-ups to them.
+
+MessageRetentionPeriod 60 s     the shortest: an older wake-up has nobody to wake
+VisibilityTimeout      120 s    longer than that: a wake-up that was received never comes back, so nobody deletes it
+"""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from hourwheel.adapters.aws import make_client
+from hourwheel.adapters.aws_errors import error_code, translating
+from hourwheel.model.pulls import WakeupQueue
+from hourwheel.ports import Clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
+
+_RETENTION_SECONDS = "60"
+_VISIBILITY_SECONDS = "120"
+
+_OPENED_MS = 3_600_000
+"""A queue that this process has opened is taken to be there for this long. A consumer that misses it says so."""
+
+_MOST_OPENED = 10_000  # deleted groups are never opened again, and would be kept for as long as the process lives
+
+_CONNECT_SECONDS, _READ_SECONDS = 0.3, 0.5
+"""SQS answers within 20 ms as a rule. Senders whose message is stored wait for the call, and a wake-up is only a
+hint: none is worth a second try."""
+
+_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+_OTHERWISE = frozenset({"QueueAlreadyExists", "QueueNameExists"})
+
+
+def impatient_config() -> Config:
+    """Returns the configuration for calls that a request must not wait for."""
+    return Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+    )
+
+
+class SqsWakeupQueues:
+    """``WakeupQueues`` whose names begin with ``prefix``. The first call makes the client: most processes of most
+    functions send no wake-up. Several threads must not make their first call at once."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        prefix: str,
+        account: str,
+        *,
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        config: Config | None = None,
+    ) -> None:
+        """``config``: other time-outs, for a server that is slower than SQS."""
+        self._clock = clock
+        self._prefix = prefix
+        self._account = account
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._config = config or impatient_config()
+        self._opened: dict[str, tuple[int, WakeupQueue]] = {}
+
+    @cached_property
+    def client(self) -> "SQSClient":
+        client = make_client("sqs", self._config, region=self._region, endpoint_url=self._endpoint_url)
+        return cast("SQSClient", client)
+
+    def open(self, name: str, *, fresh: bool) -> WakeupQueue:
+        now_ms = self._clock.now_ms()
+        opened_ms, queue = self._opened.get(name, (0, None))
+        if queue is None or fresh or not 0 <= now_ms - opened_ms < _OPENED_MS:
+            queue = WakeupQueue(self._create(name), self.client.meta.region_name)
+            if len(self._opened) >= _MOST_OPENED:
+                self._opened.clear()
+            self._opened[name] = now_ms, queue
+        return queue
+
+    def _create(self, name: str) -> str:
+        attributes: dict[QueueAttributeNameType, str] = {
+            "MessageRetentionPeriod": _RETENTION_SECONDS,
+            "VisibilityTimeout": _VISIBILITY_SECONDS,
+        }
+        with translating():
+            try:
+                return self.client.create_queue(QueueName=self._prefix + name, Attributes=attributes)["QueueUrl"]
+            except ClientError as error:
+                if error_code(error) not in _OTHERWISE:
+                    raise
+                return self._url(name)  # made with other attributes, by an operator or another version
+
+    def ring(self, name: str) -> bool:
+        with translating():
+            try:
+                self.client.send_message(QueueUrl=self._url(name), MessageBody="wake")
+            except ClientError as error:
+                if error_code(error) not in _MISSING:
+                    raise
+                return False
+        return True
+
+    def remove(self, name: str) -> None:
+        self._opened.pop(name, None)
+        with translating():
+            try:
+                self.client.delete_queue(QueueUrl=self._url(name))
+            except ClientError as error:
+                if error_code(error) not in _MISSING:
+                    raise
+
+    def _url(self, name: str) -> str:
+        return f"{self.client.meta.endpoint_url}/{self._account}/{self._prefix}{name}"

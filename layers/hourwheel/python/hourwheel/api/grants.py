@@ -1,0 +1,177 @@
+"""Signs and checks the tokens of function URLs, each of which says what its bearer may do.
+
+    token      "hwg_" and base64url, without padding, of: MAC, 16 bytes | AccessGrant, a msgpack array
+    MAC        HMAC-SHA-256 over the array, with a key of the version that the grant names
+    key        HMAC-SHA-256 over "grant {version}", with the secret of the cell
+    version    table meta, partition "cell", sort "grants": a number that grows with each rotation
+
+IAM grants a function URL as a whole, and not its paths. So a token names subjects and groups, and the functions check
+it without a read: the secret of the cell is read once in each process, the version once a minute.
+"""
+
+import binascii
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from hourwheel.api.routes import CONSUME, DELAYED, PRODUCE
+from hourwheel.cell import Cell
+from hourwheel.context import Context
+from hourwheel.errors import NotGranted, Unauthenticated
+from hourwheel.logs.cas import CasRecord
+from hourwheel.ports import Key, Table
+
+_PREFIX = "hwg_"
+_MAC_BYTES = 16
+MOST_TOKEN_CHARACTERS = 4_000
+"""With its token a request fits into the 8 KB that proxies allow for headers."""
+
+_PRODUCE_MANY = "POST /v1/messages"
+OPEN = frozenset({"GET /v1/health", "GET /v1/endpoints"})
+"""Routes that need no token: IAM has admitted the caller, and the answers tell nothing about messages."""
+
+_REFRESH_MS = 60_000
+"""A process learns of a rotation within this time."""
+
+Pattern = Annotated[str, Meta(min_length=1, max_length=201)]
+
+
+class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the bearer of a token may do until ``expires_s``, in Unix seconds.
+
+    Messages go to the subjects ``produce`` and come from the groups ``pull``, each ``subject/group``; a last ``*`` in a
+    name stands for any rest. ``delayed`` allows to look up, move and cancel delayed messages, whose ids name no subject
+    that could be checked. While the token is used, it is renewed for ``lifetime_s`` at a time until ``until_s``.
+    """
+
+    version: int
+    expires_s: int
+    lifetime_s: int
+    until_s: int
+    produce: list[Pattern] = []
+    pull: list[Pattern] = []
+    delayed: bool = False
+
+    def produces(self, subject: str) -> bool:
+        return any(_matches(pattern, subject) for pattern in self.produce)
+
+    def pulls(self, subject: str, group: str) -> bool:
+        for pattern in self.pull:
+            of_subject, _, of_group = pattern.partition("/")
+            if _matches(of_subject, subject) and _matches(of_group, group):
+                return True
+        return False
+
+    def permits(self, route: str, names: dict[str, str]) -> bool:
+        """Returns whether the grant allows a request. ``POST /v1/messages`` names its subjects in its body, which
+        ``check_subject`` checks."""
+        if route in CONSUME:
+            return self.pulls(names["subject"], names["group"])
+        if route in PRODUCE:
+            return self.produces(names["subject"])
+        if route in DELAYED:
+            return self.delayed and ("subject" not in names or self.produces(names["subject"]))
+        return route == _PRODUCE_MANY and bool(self.produce)
+
+
+def check_subject(grant: AccessGrant | None, subject: str, field: str) -> None:
+    """Raises ``NotGranted`` where the grant of a request does not allow to send to the subject. None allows all."""
+    if grant is not None and not grant.produces(subject):
+        raise NotGranted(
+            "grant-insufficient",
+            f"the token does not allow to send to subject {subject!r}; nothing was stored",
+            field=field,
+        )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else pattern == name
+
+
+class GrantKeys:
+    """The version whose tokens are valid, as a process remembers it."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._read_ms: int | None = None
+
+    def current(self, context: Context, *, at_least: int = 0) -> int:
+        """Returns the version. Reads it at most once a minute, and where a token names a later one."""
+        expired = self._read_ms is None or context.clock.now_ms() - self._read_ms >= _REFRESH_MS
+        return self.read(context) if expired or at_least > self._version else self._version
+
+    def read(self, context: Context) -> int:
+        """Reads the version, and returns it."""
+        record = _record(context).load()
+        self._version, self._read_ms = 0 if record is None else record.value, context.clock.now_ms()
+        return self._version
+
+
+def rotate(context: Context, *, revoke: bool) -> int:
+    """Begins another version, and returns it. Tokens of the version before stay valid until they expire; with
+    ``revoke`` no token of an earlier version is valid any more."""
+    record = _record(context)
+    current = record.load()
+    while True:
+        version = (0 if current is None else current.value) + (2 if revoke else 1)
+        result = record.swap(None if current is None else current.token, version)
+        if result.stored:
+            return version
+        current = result.current
+
+
+def sign_grant(cell: Cell, grant: AccessGrant) -> str:
+    data = msgspec.msgpack.encode(grant)
+    return _PREFIX + urlsafe_b64encode(_mac(cell.secret, grant.version, data) + data).rstrip(b"=").decode()
+
+
+def open_grant(cell: Cell, token: str, keys: GrantKeys) -> AccessGrant:
+    """Returns the grant of a token. Raises ``Unauthenticated`` for a token that this deployment did not issue, or whose
+    time or version is over."""
+    grant = _opened(cell.secret, token)
+    if grant is None:
+        raise Unauthenticated(
+            "grant-invalid", "the token was not issued by this deployment, or was changed: create another one"
+        )
+    if grant.expires_s * 1_000 <= cell.context.clock.now_ms():
+        raise Unauthenticated("grant-expired", "the time of the token is over: create another one")
+    if not 0 <= keys.current(cell.context, at_least=grant.version) - grant.version <= 1:
+        raise Unauthenticated("grant-expired", "the token was revoked: create another one")
+    return grant
+
+
+def renewed(grant: AccessGrant, version: int, now_ms: int) -> AccessGrant | None:
+    """Returns the grant that follows this one; None while less than half of its time is over, or where it may not be
+    renewed."""
+    now_s = now_ms // 1_000
+    expires_s = min(now_s + grant.lifetime_s, grant.until_s)
+    early = grant.expires_s - now_s > grant.lifetime_s // 2
+    if early or expires_s <= grant.expires_s:
+        return None
+    return msgspec.structs.replace(grant, version=version, expires_s=expires_s)
+
+
+def _opened(secret: bytes, token: str) -> AccessGrant | None:
+    if not token.startswith(_PREFIX) or len(token) > MOST_TOKEN_CHARACTERS:
+        return None
+    text = token.removeprefix(_PREFIX)
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        mac, data = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
+        grant = msgspec.msgpack.decode(data, type=AccessGrant)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        return None
+    return grant if hmac.compare_digest(mac, _mac(secret, grant.version, data)) else None
+
+
+def _mac(secret: bytes, version: int, data: bytes) -> bytes:
+    key = hmac.digest(secret, f"grant {version}".encode(), hashlib.sha256)
+    return hmac.digest(key, data, hashlib.sha256)[:_MAC_BYTES]
+
+
+def _record(context: Context) -> CasRecord[int]:
+    return CasRecord(context.store, context.ids, Key(Table.META, "cell", "grants"), int)

@@ -1,0 +1,42 @@
+"""Shows subjects and groups with their numbers side by side, and what works in the background."""
+
+from hourwheel.api.bodies import DueQuery, OverviewQuery, PageQuery
+from hourwheel.api.events import Event, Response, ok
+from hourwheel.api.requests import decode_query, path_name
+from hourwheel.cell import Cell
+from hourwheel.model.fields import check_name
+from hourwheel.times import parse_rfc3339
+
+
+def subjects(cell: Cell, event: Event) -> Response:
+    from hourwheel.operations.overview import OverviewRequest  # only operators look at the overview
+
+    query = decode_query(OverviewQuery, event)
+    order = query.order or ("asc" if query.sort == "name" else "desc")
+    after = query.after or ""
+    if after and (query.sort, order) == ("name", "asc"):
+        check_name(after, "after")
+    prefix = check_name(query.prefix, "prefix") if query.prefix else ""
+    return ok(cell.overview.page(OverviewRequest(after, query.limit, prefix, query.sort, order)))
+
+
+def groups(cell: Cell, event: Event) -> Response:
+    query = decode_query(PageQuery, event)
+    after = check_name(query.after, "after") if query.after else ""
+    return ok(cell.overview.groups(path_name(event, "subject"), after, query.limit))
+
+
+def due(cell: Cell, event: Event) -> Response:
+    query = decode_query(DueQuery, event)
+    subject = None if query.subject is None else cell.subject(check_name(query.subject, "subject"))
+    since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
+    until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
+    return ok(cell.background.due(subject, since_ms, until_ms, query.step))
+
+
+def wheels(cell: Cell, event: Event) -> Response:
+    return ok(cell.background.wheels())
+
+
+def archive(cell: Cell, event: Event) -> Response:
+    return ok(cell.background.archive())

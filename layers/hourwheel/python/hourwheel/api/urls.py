@@ -1,0 +1,150 @@
+"""Serves requests that come through the URL of a function: finds the route, and checks what the caller may do.
+
+API Gateway finds routes and asks IAM about each path. In front of a function URL there is only IAM, which admits a
+caller to the whole function. So here the caller is an operator, whom a setting names, or sends a token
+(``hourwheel.api.grants``).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hourwheel.api.events import Event, Function, Invocation, Response, ok
+from hourwheel.api.grants import OPEN, AccessGrant, GrantKeys, open_grant, renewed, rotate, sign_grant
+from hourwheel.api.problems import problem
+from hourwheel.api.requests import body_of, decode_control
+from hourwheel.api.router import Match, Router, check_query
+from hourwheel.api.routes import ROUTES, HttpRoute
+from hourwheel.cell import Cell
+from hourwheel.errors import NotFound, NotGranted, Unauthenticated
+from hourwheel.times import rfc3339
+
+GRANT_HEADER = "x-hourwheel-token"
+"""Of a request: the token; ``authorization`` holds the signature. Of an answer: the token that takes its place."""
+
+URL_ROUTES = (
+    _CREATE := HttpRoute("POST", "/v1/grants", "meta"),
+    _ROTATE := HttpRoute("POST", "/v1/grants/rotate", "meta"),
+    _ENDPOINTS := HttpRoute("GET", "/v1/endpoints", "meta"),
+)
+"""Routes that only deployments with function URLs have."""
+
+_router = Router((*ROUTES, *URL_ROUTES))
+
+_ASSUMED = re.compile(r"arn:(?P<partition>[^:]+):sts::(?P<account>\d+):assumed-role/(?P<role>[^/]+)/.*")
+_WITH_PATH = re.compile(r"(?P<kind>arn:[^:]+:iam::\d+:(?:role|user))/(?:.*/)?(?P<name>[^/]+)")
+
+
+@dataclass(frozen=True)
+class UrlFront:
+    """The URLs of a deployment. ``operators``: the ARNs of the roles and users that may make every call.
+    ``endpoints``: the URLs of the other functions, by function; only ``meta`` knows them."""
+
+    operators: frozenset[str] = frozenset()
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    keys: GrantKeys = field(default_factory=GrantKeys)
+
+
+def identity(arn: str) -> str:
+    """Returns the ARN of the role or user, without session and path: the session of a role does not name its path."""
+    if assumed := _ASSUMED.fullmatch(arn):
+        return f"arn:{assumed['partition']}:iam::{assumed['account']}:role/{assumed['role']}"
+    named = _WITH_PATH.fullmatch(arn)
+    return arn if named is None else f"{named['kind']}/{named['name']}"
+
+
+def serve(
+    name: str, function: Function, cell: Cell, event: Event, context: Invocation | None, front: UrlFront
+) -> Response:
+    """Answers a request to the URL of the function ``name``. Raises ``NotFound``, ``Unauthenticated`` or
+    ``NotGranted``."""
+    match = _match(name, event)
+    if not isinstance(match, Match):
+        return match
+    route, names = match.route.key, match.parameters
+    grant = None if route in OPEN else _granted(cell, event, route, names, front)
+    matched = {**event, "routeKey": route, "pathParameters": names, "grant": grant}
+    if match.route in URL_ROUTES:
+        return _CALLS[route](cell, matched, front)
+    response = function(cell, matched, context)
+    following = None if grant is None else _following(cell, grant, front)
+    return response if following is None else {**response, "headers": {**response["headers"], GRANT_HEADER: following}}
+
+
+def _match(name: str, event: Event) -> Match | Response:
+    """Returns the route of a request, or the refusal where this function does not serve it."""
+    check_query(event.get("rawQueryString") or "")
+    method, path = event["requestContext"]["http"]["method"], event["rawPath"]
+    match = _router.find(method, path)
+    if isinstance(match, Match):
+        if match.route.function == name:
+            return match
+        detail = f"{match.route.key} has another URL: GET /v1/endpoints of the function meta names it"
+        raise NotFound("route-unknown", detail)
+    if not match:
+        raise NotFound("route-unknown", f"there is nothing at {path[:200]}")
+    allowed = ", ".join(match)
+    detail, instance = f"{path[:200]} has no {method}: it has {allowed}", event["requestContext"]["requestId"]
+    return problem(405, "method-not-allowed", detail, instance=instance, headers={"allow": allowed})
+
+
+def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front: UrlFront) -> AccessGrant | None:
+    """Returns the grant of the request's token; None for an operator, who may do everything."""
+    if identity(_caller(event)) in front.operators:
+        return None
+    token = (event.get("headers") or {}).get(GRANT_HEADER)
+    if token is None:
+        raise Unauthenticated(
+            "grant-missing",
+            "the request has no token, and its caller is no operator of this deployment: send a token in the header"
+            f" {GRANT_HEADER}",
+        )
+    grant = open_grant(cell, token.strip(), front.keys)
+    if not grant.permits(route, names):
+        what = " ".join(f"{field} {name!r}" for field, name in names.items() if field in ("subject", "group"))
+        raise NotGranted("grant-insufficient", f"the token does not allow {route}{what and ' for '}{what}")
+    return grant
+
+
+def _caller(event: Event) -> str:
+    authorizer: dict[str, Any] = event["requestContext"].get("authorizer") or {}
+    return str((authorizer.get("iam") or {}).get("userArn") or "")
+
+
+def _following(cell: Cell, grant: AccessGrant, front: UrlFront) -> str | None:
+    """Returns the token that takes the place of one of which half the time is over."""
+    following = renewed(grant, front.keys.current(cell.context), cell.context.clock.now_ms())
+    return None if following is None else sign_grant(cell, following)
+
+
+def _create(cell: Cell, event: Event, front: UrlFront) -> Response:
+    from hourwheel.api.bodies import GrantBody  # pydantic takes 45 ms to import, and three of the functions need none
+
+    body = decode_control(GrantBody, body_of(event))
+    now_s = cell.context.clock.now_ms() // 1_000
+    grant = AccessGrant(
+        version=front.keys.read(cell.context),
+        expires_s=now_s + body.seconds,
+        lifetime_s=body.seconds,
+        until_s=now_s + max(body.seconds, body.renew_seconds),
+        produce=body.produce,
+        pull=body.pull,
+        delayed=body.delayed,
+    )
+    times = {"expires_at": rfc3339(grant.expires_s * 1_000), "renewable_until": rfc3339(grant.until_s * 1_000)}
+    return ok({"token": sign_grant(cell, grant), **times})
+
+
+def _rotate(cell: Cell, event: Event, front: UrlFront) -> Response:
+    from hourwheel.api.bodies import RotateBody  # as above
+
+    body = decode_control(RotateBody, body_of(event) or b"{}")
+    return ok({"version": rotate(cell.context, revoke=body.revoke)})
+
+
+def _endpoints(cell: Cell, event: Event, front: UrlFront) -> Response:
+    return ok(dict(front.endpoints))
+
+
+_CALLS = {_CREATE.key: _create, _ROTATE.key: _rotate, _ENDPOINTS.key: _endpoints}

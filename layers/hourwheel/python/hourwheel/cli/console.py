@@ -1,0 +1,68 @@
+"""``hourwheel console``"""
+
+import os
+import sys
+import webbrowser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hourwheel.cli.output import write_error
+from hourwheel.cli.settings import advice_of, settings_of, to_server
+from hourwheel.system import SystemIds
+
+if TYPE_CHECKING:
+    from hourwheel.client.errors import AnswerError
+
+
+def console(
+    ctx: typer.Context,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of this machine to serve the pages on. 0: a free one.")
+    ] = 0,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, and refuse every call that changes something.")
+    ] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the browser; the address is printed in any case.")
+    ] = True,
+) -> None:
+    """Serve the console on this machine, for any deployment, with your own token or AWS credentials.
+
+    Example: hourwheel console --url http://127.0.0.1:7420 --read-only
+    """
+    from hourwheel.client.http import begin
+    from hourwheel.embedded.console_server import Console, serve_console
+
+    settings = settings_of(ctx)
+    endpoint, codec, _ = to_server(begin, settings)
+    chosen = Console(
+        url=settings.url,
+        endpoint=endpoint,
+        token=settings.token,
+        signer=codec.signer,
+        port=port,
+        read_only=read_only,
+        secret=SystemIds().token().hex(),
+    )
+
+    def opened(address: str) -> None:
+        sys.stdout.write(f"console of {settings.url}: {address}\n")
+        sys.stdout.flush()
+        if browser and _has_screen():
+            webbrowser.open(address)
+
+    try:
+        serve_console(chosen, opened=opened, warn=_warn)
+    except OSError as error:
+        write_error(f"cannot listen on port {port}: {error.strerror or error}")
+        raise typer.Exit(1) from error
+
+
+def _warn(error: "AnswerError") -> None:
+    write_error(f"{advice_of(error)}; the console goes on, and shows this too")
+
+
+def _has_screen() -> bool:
+    """Returns whether a browser has a screen. Without one, a browser for the terminal would take the terminal."""
+    return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

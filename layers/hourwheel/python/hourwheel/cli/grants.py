@@ -1,0 +1,70 @@
+"""``hourwheel grant …``"""
+
+import re
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.output import write_fields, write_json, write_line
+from hourwheel.cli.settings import connect, settings_of
+
+app = typer.Typer(no_args_is_help=True, help="Create and revoke the tokens of function URLs on AWS.")
+
+_UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    produce: Annotated[
+        list[str] | None, typer.Option(help="A subject to send to; a last * stands for the rest of a name. Repeatable.")
+    ] = None,
+    pull: Annotated[
+        list[str] | None, typer.Option(help="A group to pull for, as SUBJECT/GROUP; * as for --produce. Repeatable.")
+    ] = None,
+    delayed: Annotated[
+        bool, typer.Option("--delayed", help="Allow moving and cancelling delayed messages, of ALL subjects.")
+    ] = False,
+    valid_for: Annotated[
+        str, typer.Option("--for", help="How long the token is valid: 1m to 7d, in s, m, h or d.")
+    ] = "12h",
+    renew_for: Annotated[
+        str, typer.Option(help="How long clients that use the token may renew it: up to 400d. 0s: not at all.")
+    ] = "0s",
+) -> None:
+    """Create a token. Only operators of the deployment may do so. Prints the token, and until when it is valid.
+
+    Example: hourwheel grant create --produce orders --pull orders/billing --for 12h --renew-for 90d
+    """
+    seconds, renew_seconds = _seconds(valid_for, "--for"), _seconds(renew_for, "--renew-for")
+    with connect(ctx) as api:
+        grant = api.create_grant(
+            produce=produce or (), pull=pull or (), delayed=delayed, seconds=seconds, renew_seconds=renew_seconds
+        )
+    (write_json if settings_of(ctx).json else write_fields)(grant)
+
+
+@app.command()
+def rotate(
+    ctx: typer.Context,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Refuse every token that was created before, within a minute.")
+    ] = False,
+) -> None:
+    """Begin another key for tokens. Those of the key before stay valid until they expire, unless they are revoked.
+
+    Example: hourwheel grant rotate --revoke
+    """
+    with connect(ctx) as api:
+        version = api.rotate_grants(revoke=revoke)
+    if settings_of(ctx).json:
+        write_json({"version": version})
+    else:
+        write_line(f"tokens are now signed with key {version}")
+
+
+def _seconds(text: str, option: str) -> int:
+    match = re.fullmatch(r"(\d{1,9})([dhms])", text)
+    if match is None:
+        raise typer.BadParameter(f"give a number and a unit, such as 12h, got {text!r}", param_hint=option)
+    return int(match[1]) * _UNIT_SECONDS[match[2]]

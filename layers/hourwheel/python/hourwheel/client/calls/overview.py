@@ -1,0 +1,104 @@
+"""Shows subjects and groups with their numbers side by side, and what works in the background."""
+
+from datetime import datetime
+from typing import Literal
+
+from hourwheel.client.calls.call import Calls, answers, query
+from hourwheel.client.codec import path
+from hourwheel.client.due import utc_text
+from hourwheel.client.records.overview import ArchiveState, BucketWheels, DueCounts, GroupOverviewPage, OverviewPage
+
+
+class OverviewCalls(Calls):
+    def overview(
+        self,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        prefix: str | None = None,
+        sort: Literal["name", "waiting", "in_flight", "retrying", "dead", "delayed", "oldest"] | None = None,
+        order: Literal["asc", "desc"] | None = None,
+    ) -> OverviewPage:
+        """Shows up to ``limit`` (1 to 100) subjects with their numbers, from behind the cursor ``after``.
+
+        Only subjects whose names begin with ``prefix``. They come by name, or with ``sort`` by a number, the largest
+        first. The numbers of a subject may be some seconds old. On AWS there is no order but that of names.
+
+        Raises:
+            BadRequest: an argument is out of its range, or a sort by a number on AWS.
+
+        Example:
+            >>> [(subject.subject, subject.groups) for subject in api.overview(prefix="ord").subjects]
+            [('orders', 1)]
+        """
+        target = path("overview") + query(limit=limit, after=after, prefix=prefix, sort=sort, order=order)
+        page: OverviewPage = self._http.call("GET", target, answers(OverviewPage))
+        return page
+
+    def subject_overview(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupOverviewPage:
+        """Shows up to ``limit`` (1 to 100) groups of a subject with their numbers, and its queues.
+
+        Raises:
+            NotFound: there is no such subject.
+
+        Example:
+            >>> page = api.subject_overview("orders")
+            >>> page.groups[0].group, page.queues[0].end
+            ('billing', 1)
+        """
+        target = path("subjects", subject, "overview") + query(limit=limit, after=after)
+        page: GroupOverviewPage = self._http.call("GET", target, answers(GroupOverviewPage))
+        return page
+
+    def due(
+        self,
+        subject: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: Literal["hour", "minute"] = "hour",
+    ) -> DueCounts:
+        """Counts the delayed messages of a subject, or of all, by the hour in which they fall due: up to two years.
+
+        By ``minute`` the span is an hour at most. It begins at ``since`` (by default the current hour) and ends before
+        ``until`` (by default three days later, or an hour).
+
+        Raises:
+            NotFound: there is no such subject.
+            BadRequest: the span is too long.
+            ValueError: a time has no zone.
+
+        Example:
+            >>> result = api.produce("renewals", [Message("remind", delay="400d")])
+            >>> now = datetime.now(UTC)
+            >>> api.due(subject="renewals", since=now, until=now + timedelta(days=500)).messages
+            1
+        """
+        span = {"from": None if since is None else utc_text(since), "to": None if until is None else utc_text(until)}
+        target = path("scheduled") + query(subject=subject, step=step, **span)
+        counts: DueCounts = self._http.call("GET", target, answers(DueCounts))
+        return counts
+
+    def wheels(self) -> BucketWheels:
+        """Shows the wheels of the first 100 open hour buckets, and how late messages were handed over.
+
+        Raises nothing but what every call raises.
+
+        Example:
+            >>> [wheel.bucket for wheel in api.wheels().wheels if wheel.state == "overdue"]
+            []
+        """
+        wheels: BucketWheels = self._http.call("GET", path("wheels"), answers(BucketWheels))
+        return wheels
+
+    def archive(self) -> ArchiveState:
+        """Shows how far the archive is.
+
+        Raises nothing but what every call raises.
+
+        Example:
+            >>> api.archive().enabled in (True, False)
+            True
+        """
+        state: ArchiveState = self._http.call("GET", path("archive"), answers(ArchiveState))
+        return state

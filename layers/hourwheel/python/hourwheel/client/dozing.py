@@ -1,0 +1,229 @@
+"""Lets a consumer wait for messages outside of Hourwheel, at a queue of SQS: no function runs meanwhile.
+
+A server on AWS names the queue in the answer to a pull without messages. The consumer receives from the queue itself,
+20 s at a time, with the credentials that sign its pulls, and pulls when a wake-up comes. It also pulls every few
+minutes, as a wake-up may be lost.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hourwheel.client.connections import Connections
+from hourwheel.client.endpoint import Endpoint, Reply, is_loopback
+from hourwheel.client.errors import AnswerError, BadRequest, Closed
+from hourwheel.client.signing import Signer
+from hourwheel.model.pulls import WakeupQueue
+
+_log = logging.getLogger("hourwheel.consumer")
+
+FIELDS = ("idle_seconds", "wakeup")
+"""The fields of a pull that a server of an earlier version does not know."""
+
+_POLL_SECONDS = 20  # the longest wait of SQS
+_LONGEST_IDLE_SECONDS = 31_536_000.0  # a year, the most that a server accepts
+TIMEOUT_SECONDS = 10.0
+"""The time for an answer beyond the wait."""
+
+_FAILED_SECONDS = 5.0
+"""A consumer whose queue does not answer pulls after this long, and is then told again where to wait."""
+
+_REFUSED_SECONDS = 600.0
+"""A consumer that may not receive from the queue waits in its pulls for this long, in case it is allowed to later."""
+
+_SQS = re.compile(r"([a-z0-9-]+\.)?sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
+_MISSING = ("QueueDoesNotExist", "NonExistentQueue")
+_DENIED = ("AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "UnrecognizedClientException")
+
+
+class WaitResult(Enum):
+    """What one receipt from a wake-up queue came to."""
+
+    WAKEUP = auto()
+    NOTHING = auto()
+    MISSING = auto()
+    REFUSED = auto()
+    FAILED = auto()
+
+
+class _Fault(msgspec.Struct):
+    kind: str = msgspec.field(name="__type", default="")
+
+
+class _Messages(msgspec.Struct):
+    messages: list[Any] = msgspec.field(name="Messages", default_factory=list)
+
+
+class QueueRequest:
+    """The signed request that receives from one queue. Raises ``ValueError`` for a URL that is not one of SQS over
+    HTTPS, unless it is that of ``host``: the server must not be able to send signed requests elsewhere. Only a loopback
+    host may have plain HTTP: anybody on the way would read the token of the session."""
+
+    def __init__(self, queue: WakeupQueue, signer: Signer, host: str) -> None:
+        parts = urlsplit(queue.url)
+        if not _SQS.fullmatch(parts.hostname or "") and parts.hostname != host:
+            raise ValueError(f"{queue.url} is no queue of SQS")
+        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+            raise ValueError(f"the URL of a wake-up queue must begin with https://, got {queue.url}")
+        self.origin = f"{parts.scheme}://{parts.netloc}"
+        self.endpoint = _endpoint(self.origin)
+        self._queue = queue
+        self._signer = signer
+
+    def headers(self, data: bytes) -> dict[str, str]:
+        """Signs the request now. May wait for the source of the credentials."""
+        fields = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "AmazonSQS.ReceiveMessage"}
+        return self._signer.signed("POST", f"{self.origin}/", data, fields, service="sqs", region=self._queue.region)
+
+    def body(self, seconds: float) -> bytes:
+        # All that are there: one wake-up is enough, and old ones would wake the consumer again for nothing.
+        request = {"QueueUrl": self._queue.url, "WaitTimeSeconds": int(seconds), "MaxNumberOfMessages": 10}
+        return msgspec.json.encode(request)
+
+
+@lru_cache(maxsize=4)
+def _endpoint(origin: str) -> Endpoint:
+    """Returns one endpoint for all waits at an origin: reading the certificates takes 10 ms or more."""
+    return Endpoint(origin)
+
+
+def received(reply: Reply) -> WaitResult:
+    """Returns what the answer of SQS says."""
+    try:
+        if reply.status == 200:
+            messages = msgspec.json.decode(reply.body or b"{}", type=_Messages).messages
+            return WaitResult.WAKEUP if messages else WaitResult.NOTHING
+        kind = msgspec.json.decode(reply.body, type=_Fault).kind.rpartition("#")[2]
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        kind = ""
+    if kind.endswith(_MISSING):
+        return WaitResult.MISSING
+    return WaitResult.REFUSED if kind in _DENIED or reply.status == 403 else WaitResult.FAILED
+
+
+class Doze:
+    """What one consumer knows of its rest: since when it is idle, and what its next pull says. Not thread-safe."""
+
+    def __init__(self, signer: Signer | None, host: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._signer = signer
+        self._host = host
+        self._now = now
+        self._idle_since = now()
+        self._refused_until = 0.0
+        self._supported = signer is not None
+        self._wakeup = "able"
+
+    def fields(self) -> dict[str, Any]:
+        """Returns what the next pull says: nothing to a server that cannot let consumers wait elsewhere."""
+        if not self._supported or self._now() < self._refused_until:
+            return {}
+        idle_seconds = min(self._now() - self._idle_since, _LONGEST_IDLE_SECONDS)
+        return {"idle_seconds": round(idle_seconds, 3), "wakeup": self._wakeup}
+
+    def answered(self, brought: bool) -> None:
+        """Records the answer to a pull: whether it has brought messages."""
+        self._wakeup = "able"
+        if brought:
+            self._idle_since = self._now()
+
+    def refused(self, error: BadRequest) -> bool:
+        """Returns whether the server refused the pull for the fields of ``fields``, which no pull has from now on: the
+        server is of an earlier version."""
+        unknown = self._supported and any(name in str(error) for name in FIELDS)
+        if unknown:
+            self._supported = False
+        return unknown
+
+    def begin(self, queue: WakeupQueue) -> "Waiting | None":
+        """Returns the wait at the queue; None, and pulls wait as before, where the queue cannot be used."""
+        assert self._signer is not None
+        try:
+            return Waiting(QueueRequest(queue, self._signer, self._host), self._now() + queue.wait_seconds, self._now)
+        except ValueError as error:
+            self._give_up(str(error))
+            return None
+
+    def ended(self, last: WaitResult) -> None:
+        """Records how a wait ended."""
+        if last is WaitResult.REFUSED:
+            self._give_up(
+                "the identity may not sqs:ReceiveMessage from the wake-up queue of its group, which"
+                " `hourwheel policy consumer` allows"
+            )
+        self._wakeup = {WaitResult.WAKEUP: "woken", WaitResult.MISSING: "missing"}.get(last, "able")
+
+    def _give_up(self, reason: str) -> None:
+        self._refused_until = self._now() + _REFUSED_SECONDS
+        _log.warning("pulls wait for messages, which costs more than waiting at a queue: %s", reason)
+
+
+class Waiting:
+    """One wait at a queue, of several requests: ``next_seconds`` says how long the next one waits, or that the wait is
+    over."""
+
+    def __init__(self, request: QueueRequest, until: float, now: Callable[[], float]) -> None:
+        self.request = request
+        self._until = until
+        self._now = now
+        self.last = WaitResult.NOTHING
+
+    def next_seconds(self) -> int | None:
+        """Returns the seconds for which the next request waits; None when it is time to pull."""
+        left_seconds = self._until - self._now()
+        if self.last is not WaitResult.NOTHING or left_seconds < 1:
+            return None
+        return int(min(_POLL_SECONDS, left_seconds))
+
+    def answered(self, reply: Reply) -> None:
+        self.last = received(reply)
+
+    def failed(self, error: AnswerError) -> None:
+        """Records a request without an answer."""
+        self.last = WaitResult.FAILED
+
+    @property
+    def pause_seconds(self) -> float:
+        """The pause before the next pull: SQS waits for whole seconds only, and the rest of the time passes here."""
+        if self.last is WaitResult.NOTHING:
+            return max(0.0, self._until - self._now())
+        return _FAILED_SECONDS if self.last is WaitResult.FAILED else 0.0
+
+
+class QueueListener:
+    """Waits at wake-up queues in a thread. ``close`` cuts the wait, from any thread."""
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._connections: tuple[str, Connections] | None = None
+
+    def wait(self, waiting: Waiting) -> None:
+        """Waits until a wake-up comes or the wait is over. Returns at once after ``close``."""
+        while not self._closed and (seconds := waiting.next_seconds()) is not None:
+            data = waiting.request.body(seconds)
+            try:
+                headers = waiting.request.headers(data)
+                connections = self._at(waiting.request)
+                waiting.answered(connections.exchange("POST", "/", data, headers, extra_seconds=seconds))
+            except Closed:
+                return
+            except AnswerError as error:
+                waiting.failed(error)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connections is not None:
+            self._connections[1].close()
+
+    def _at(self, request: QueueRequest) -> Connections:
+        if self._connections is None or self._connections[0] != request.origin:
+            self._connections = (request.origin, Connections(request.endpoint, timeout_seconds=TIMEOUT_SECONDS))
+            if self._closed:  # ``close`` found no connection to cut
+                self._connections[1].close()
+        return self._connections[1]

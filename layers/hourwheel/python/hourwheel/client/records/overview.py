@@ -1,0 +1,288 @@
+"""Defines the numbers of subjects and groups side by side, as the API answers them."""
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+
+class GroupOverview(Struct, frozen=True, kw_only=True):
+    """The numbers of a group, as in its ``Lag``. ``settled`` is the sum over the queues of the offsets that the group
+    has pulled: two answers tell how fast. ``complete`` is False where a count stopped at its limit.
+
+    Example:
+        >>> [(group.group, group.waiting) for group in api.subject_overview("orders").groups]
+        [('billing', 1)]
+    """
+
+    group: str
+    waiting: int
+    in_flight: int
+    retrying: int
+    backing_off: int
+    dead: int
+    settled: int
+    oldest_at: datetime | None = None
+    paused: bool = False
+    broadcast: bool = False
+    ordered: bool = False
+    pushed: bool = False
+    complete: bool = True
+
+
+class SubjectOverview(Struct, frozen=True, kw_only=True):
+    """The numbers of a subject: those of its groups, summed, as they were at ``at``. ``end`` is the sum over the queues
+    of the offsets that the next messages get, ``settled`` that of the offsets that the groups have pulled: two answers
+    tell how many messages come and go. ``cells_out`` names cells that cannot be reached, whose logs are not counted.
+
+    Example:
+        >>> [(subject.subject, subject.waiting, subject.end) for subject in api.overview().subjects]
+        [('orders', 1, 1)]
+    """
+
+    subject: str
+    queues: int
+    groups: int
+    waiting: int
+    in_flight: int
+    retrying: int
+    backing_off: int
+    dead: int
+    delayed: int
+    end: int
+    settled: int
+    paused: bool
+    read_only: bool
+    retention_seconds: int
+    at: datetime
+    oldest_at: datetime | None = None
+    cells_out: list[str] = []
+    complete: bool = True
+
+
+class OverviewPage(Struct, frozen=True, kw_only=True):
+    """A page of subjects with their numbers. ``next`` is the ``after`` of the next page; None after the last one.
+    ``complete`` is False while the server has not read the numbers of every subject yet.
+
+    Example:
+        >>> api.overview(sort="waiting").complete
+        True
+    """
+
+    subjects: list[SubjectOverview]
+    at: datetime
+    next: str | None = None
+    complete: bool = True
+
+
+class QueueOverview(Struct, frozen=True, kw_only=True):
+    """A queue: the offset of the first message that is kept, that of the next message, the mean of the last minute, and
+    an estimate of the bytes before compression. None: not known.
+
+    Example:
+        >>> [(queue.start, queue.end) for queue in api.subject_overview("orders").queues]
+        [(0, 1)]
+    """
+
+    queue: int
+    start: int | None = None
+    end: int | None = None
+    produced_per_second: float | None = None
+    bytes: int | None = None
+
+
+class GroupOverviewPage(Struct, frozen=True, kw_only=True):
+    """A subject with its queues and a page of its groups. ``next`` is the ``after`` of the next page.
+
+    Example:
+        >>> api.subject_overview("orders").next is None
+        True
+    """
+
+    subject: str
+    delayed: int
+    queues: list[QueueOverview]
+    groups: list[GroupOverview]
+    at: datetime
+    next: str | None = None
+    cells_out: list[str] = []
+    complete: bool = True
+
+
+class AttemptCount(Struct, frozen=True, kw_only=True):
+    """Messages of a group whose next attempt is ``attempt``: ``retrying`` can be pulled, ``backing_off`` wait for their
+    delay.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
+        >>> [(count.attempt, count.messages) for count in api.count_retries("orders", "billing").attempts]
+        [(2, 1)]
+    """
+
+    attempt: int
+    retrying: int
+    backing_off: int
+    messages: int
+
+
+class RetryCounts(Struct, frozen=True, kw_only=True):
+    """The retries of a group by attempt. ``complete`` is False where the server stopped counting at its limit.
+
+    Example:
+        >>> api.count_retries("orders", "billing").complete
+        True
+    """
+
+    attempts: list[AttemptCount]
+    complete: bool
+
+
+class OpenLease(Struct, frozen=True, kw_only=True):
+    """A lease of ``messages`` to a consumer. The first message of the pull has ``offset`` in ``queue``; both are None
+    for retries.
+
+    Example:
+        >>> pulled = api.pull("orders", "billing", "host-1")
+        >>> [(lease.consumer, lease.messages) for lease in api.list_leases("orders", "billing").leases]
+        [('host-1', 1)]
+    """
+
+    consumer: str
+    messages: int
+    lease_until: datetime
+    queue: int | None = None
+    offset: int | None = None
+
+
+class OpenLeases(Struct, frozen=True, kw_only=True):
+    """The leases of a group that end first. ``complete`` is False where there are more.
+
+    Example:
+        >>> api.list_leases("orders", "billing").leases
+        []
+    """
+
+    leases: list[OpenLease]
+    complete: bool
+
+
+class DeadReason(Struct, frozen=True, kw_only=True):
+    """The dead letters with one reason and detail: their number, and when the first and the last one died.
+
+    Example:
+        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+        >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
+        >>> [(each.reason, each.messages) for each in api.dead_reasons("orders", "billing").reasons]
+        [('rejected', 1)]
+    """
+
+    reason: Literal["attempts", "rejected"]
+    messages: int
+    first_at: datetime
+    last_at: datetime
+    detail: str | None = None
+
+
+class DeadReasons(Struct, frozen=True, kw_only=True):
+    """The dead letters of a group by reason, the most frequent first. ``others`` is the number of those whose reasons
+    are left out. ``complete`` is False where the server counted the oldest dead letters only.
+
+    Example:
+        >>> api.dead_reasons("orders", "billing").reasons
+        []
+    """
+
+    reasons: list[DeadReason]
+    others: int
+    complete: bool
+
+
+class DueCount(Struct, frozen=True, kw_only=True):
+    """The delayed messages that fall due in the hour or minute that begins at ``at``.
+
+    Example:
+        >>> result = api.produce("orders", [Message("remind", delay="2h")])
+        >>> [step.messages for step in api.due("orders").steps]
+        [1]
+    """
+
+    at: datetime
+    messages: int
+
+
+class DueCounts(Struct, frozen=True, kw_only=True):
+    """Delayed messages by hour or minute; steps without any are left out. ``complete`` is False where the server has
+    not read all of them yet.
+
+    Example:
+        >>> api.due("orders").messages
+        0
+    """
+
+    messages: int
+    steps: list[DueCount]
+    complete: bool
+
+
+class BucketWheel(Struct, frozen=True, kw_only=True):
+    """The wheel of an open hour bucket. It is ``turning`` under the lease of its ``owner``, ``asleep`` until
+    ``wakes_at``, ``waiting`` for the time of its bucket, or ``overdue``. ``messages`` counts all that were
+    stored in the bucket.
+
+    Example:
+        >>> result = api.produce("orders", [Message("remind", delay="90d")])
+        >>> sum(wheel.messages for wheel in api.wheels().wheels) > 0
+        True
+    """
+
+    bucket: str
+    starts_at: datetime
+    ends_at: datetime
+    state: Literal["turning", "asleep", "waiting", "overdue"]
+    messages: int
+    owner: str | None = None
+    lease_until: datetime | None = None
+    wakes_at: datetime | None = None
+
+
+class LatenessStep(Struct, frozen=True, kw_only=True):
+    """Hand-overs of delayed messages that were late by at most ``seconds``, and by more than in the step before.
+
+    Example:
+        >>> (api.wheels().lateness or [])[0].seconds
+        0.1
+    """
+
+    handovers: int
+    seconds: float | None = None
+
+
+class BucketWheels(Struct, frozen=True, kw_only=True):
+    """The wheels of the first open buckets. ``lateness`` is None where the server does not know it.
+
+    Example:
+        >>> api.wheels().complete
+        True
+    """
+
+    wheels: list[BucketWheel]
+    complete: bool
+    lateness: list[LatenessStep] | None = None
+
+
+class ArchiveState(Struct, frozen=True, kw_only=True):
+    """How far the archive is. Every row that was stored before ``complete_at`` is archived. ``enabled`` is False where
+    the server archives nothing.
+
+    Example:
+        >>> api.archive().manifests
+        0
+    """
+
+    enabled: bool
+    manifests: int
+    complete_at: datetime | None = None
+    since: datetime | None = None
+    pass_began_at: datetime | None = None
+    behind_seconds: float | None = None

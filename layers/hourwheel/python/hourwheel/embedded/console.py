@@ -1,0 +1,45 @@
+"""Serves the console at ``/console/``. Its files hold no data, and need no token: the API does."""
+
+from hourwheel.api.events import Response, ok
+from hourwheel.api.problems import problem
+from hourwheel.console.files import SECURITY_HEADERS, file_answer
+from hourwheel.console.settings import ConsoleSettings
+from hourwheel.embedded.access import Grant, Headers, header
+
+PREFIX = "/console"
+_FILES = f"{PREFIX}/"
+_SETTINGS = f"{_FILES}settings.json"
+
+
+def is_console(path: str) -> bool:
+    return path == PREFIX or path.startswith(_FILES)
+
+
+def console_answer(method: str, path: str, headers: Headers, settings: ConsoleSettings, request_id: str) -> Response:
+    """Returns the answer to a request for a file of the console, or for its settings."""
+    if method not in {"GET", "HEAD"}:
+        detail = f"{path[:200]} has no {method}: it has GET"
+        return problem(405, "method-not-allowed", detail, instance=request_id, headers={"allow": "GET, HEAD"})
+    if path == PREFIX:
+        # Relative, as a proxy may serve this server below a path of its own.
+        return {"statusCode": 307, "headers": {**SECURITY_HEADERS, "location": "console/"}, "body": ""}
+    if path == _SETTINGS:
+        answer = ok(settings)
+        return {**answer, "headers": {**answer["headers"], **SECURITY_HEADERS, "cache-control": "no-store"}}
+    answered = file_answer(
+        path.removeprefix(_FILES),
+        if_none_match=_text(headers, b"if-none-match"),
+        accept_encoding=_text(headers, b"accept-encoding"),
+    )
+    if answered is None:
+        return problem(404, "route-unknown", f"there is nothing at {path[:200]}", instance=request_id)
+    return {"statusCode": answered.status, "headers": answered.headers, "body": answered.body}
+
+
+def settings_for(grant: Grant, *, is_open: bool) -> ConsoleSettings:
+    """Returns the settings for a person whose token allows this."""
+    return ConsoleSettings(read_only=grant is Grant.READ, needs_token=not is_open)
+
+
+def _text(headers: Headers, name: bytes) -> str:
+    return (header(headers, name) or b"").decode("latin-1")

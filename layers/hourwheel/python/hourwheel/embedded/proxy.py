@@ -1,0 +1,201 @@
+"""Serves the console on loopback, and passes its calls on to a deployment with the user's token or signatures.
+
+    browser ──http://127.0.0.1:PORT/console/──► proxy ──https, signed──► the HTTP API
+
+Nothing is added to the deployment. A web page in the same browser, or a program of another user of this machine, must
+not act with the user's rights: a call needs the Host of this machine, no foreign Origin, and a secret that only the
+printed address holds.
+"""
+
+import asyncio
+import hmac
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+
+from hourwheel.api.events import Response
+from hourwheel.api.problems import problem_of
+from hourwheel.api.requests import too_large_request
+from hourwheel.api.router import Match, Router
+from hourwheel.client.connections import Connections
+from hourwheel.client.endpoint import Endpoint, Reply
+from hourwheel.client.errors import AnswerError, Problem, ServerUnavailable, from_answer
+from hourwheel.client.signing import Signer
+from hourwheel.console.files import SECURITY_HEADERS
+from hourwheel.console.settings import ConsoleSettings
+from hourwheel.embedded.access import Grant, header, read_only_refusal
+from hourwheel.embedded.console import console_answer, is_console
+from hourwheel.embedded.http.answers import Answer
+from hourwheel.embedded.http.requests import Disconnected, Request
+from hourwheel.model.fields import REQUEST_BYTES
+
+_CONSOLE_HEADER = b"x-hourwheel-console"  # holds the secret: no page of another origin can set it
+
+_THREADS = 8  # a page makes a few calls at a time
+_API = "/v1/"
+_NO_STORE = {"cache-control": "no-store"}
+
+
+class UpstreamCall(NamedTuple):
+    """A call as it is passed on. ``target`` begins with ``/v1/``."""
+
+    method: str
+    target: str
+    body: bytes | None = None
+    content_type: str | None = None
+    accept_encoding: str = "identity"
+
+
+class Upstream:
+    """Makes calls to a deployment, once each. Thread-safe."""
+
+    def __init__(
+        self, endpoint: Endpoint, connections: Connections, *, token: str | None, signer: Signer | None
+    ) -> None:
+        self._endpoint = endpoint
+        self._connections = connections
+        self._token = token
+        self._signer = signer
+
+    def exchange(self, call: UpstreamCall) -> Reply:
+        """Returns the answer, also a refusal of the deployment. Raises ``AnswerError`` where there is none, where there
+        are no credentials, and where AWS refuses the signature."""
+        target = self._endpoint.prefix + call.target
+        headers = {"accept": "application/json", "accept-encoding": call.accept_encoding}
+        if call.content_type is not None:
+            headers["content-type"] = call.content_type
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        signed = {}
+        if self._signer is not None:
+            signed = self._signer.headers(call.method, target, call.body, call.content_type)
+        reply = self._connections.exchange(call.method, target, call.body, {**headers, **signed})
+        if self._signer is not None and reply.status in {401, 403}:
+            error = from_answer(reply.status, reply.body, retry_after=reply.retry_after)
+            raise self._signer.explained(error, call.method, target, signed, reply.date)
+        return reply
+
+
+class ConsoleProxy:
+    """Answers the requests of one user's browser. ``close`` it."""
+
+    def __init__(self, upstream: Upstream, settings: ConsoleSettings, *, port: int, secret: str) -> None:
+        self._upstream = upstream
+        self._settings = settings
+        self._hosts = {f"127.0.0.1:{port}".encode(), f"localhost:{port}".encode()}
+        self._secret = secret.encode()
+        self._router = Router()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="hourwheel-console")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def respond(self, request: Request) -> Answer:
+        """Returns the answer. Raises ``Disconnected`` alone."""
+        try:
+            return await self._answer(request)
+        except Disconnected:
+            raise
+        except AnswerError as error:
+            return _explained(error)
+        except Exception as error:
+            sys.stderr.write(f"hourwheel: a call of the console failed: {type(error).__name__}: {error}\n")
+            return _of(problem_of(error, ""))
+
+    async def _answer(self, request: Request) -> Answer:
+        refusal = self._foreign(request)
+        if refusal is not None:
+            return refusal
+        if request.path == "/":
+            return Answer(307, {**SECURITY_HEADERS, "location": "console/"}, b"")
+        if is_console(request.path):
+            return _of(console_answer(request.method, request.path, request.headers, self._settings, ""))
+        if not _is_call(request.path):
+            return _problem(404, "route-unknown", "No such route", f"there is nothing at {request.path[:200]}")
+        refusal = self._refused(request)
+        if refusal is not None:
+            return refusal
+        if (request.head.length or 0) > REQUEST_BYTES or len(body := await request.body()) > REQUEST_BYTES:
+            return _of(problem_of(too_large_request(), ""))
+        pass_on = partial(self._upstream.exchange, _call(request, body))
+        return _passed_on(await asyncio.get_running_loop().run_in_executor(self._threads, pass_on))
+
+    def _foreign(self, request: Request) -> Answer | None:
+        """Returns the refusal of a request that another site's page may have sent, or None.
+
+        Such a page could send requests here from its own origin, or under a name of its own that resolves to this
+        address (DNS rebinding).
+        """
+        host, origin = header(request.headers, b"host") or b"", header(request.headers, b"origin")
+        if host in self._hosts and origin in {None, b"http://" + host}:
+            return None
+        detail = "this console answers its own page alone: open the address that the command has printed"
+        return _problem(403, "origin-forbidden", "Requests of other web pages are not answered", detail)
+
+    def _refused(self, request: Request) -> Answer | None:
+        """Returns the refusal of a call without the secret, and of one that a read-only console does not make."""
+        secret = header(request.headers, _CONSOLE_HEADER) or b""
+        if not hmac.compare_digest(secret, self._secret):
+            detail = "open the address that the command has printed: it holds the secret of this console"
+            return _problem(403, "console-secret", "The secret of the console is missing or wrong", detail)
+        if not self._settings.read_only:
+            return None
+        match = self._router.find(request.method, request.path)
+        if request.method == "GET" and not (
+            isinstance(match, Match) and read_only_refusal(Grant.READ, match.route, "")
+        ):
+            return None
+        detail = "the command was started with --read-only, and this call changes something or shows a secret"
+        return _problem(403, "console-read-only", "The console is read-only", detail)
+
+
+def _is_call(path: str) -> bool:
+    """Returns whether a path is one of the API. Empty parts, ``.`` and ``..`` could lead a proxy elsewhere."""
+    parts = path.removeprefix(_API).split("/")
+    return path.startswith(_API) and {"", ".", ".."}.isdisjoint(map(unquote, parts))
+
+
+def _call(request: Request, body: bytes) -> UpstreamCall:
+    target = f"{request.path}?{request.query}" if request.query else request.path
+    kind = header(request.headers, b"content-type")
+    accepted = header(request.headers, b"accept-encoding") or b""
+    return UpstreamCall(
+        request.method,
+        target,
+        body or None,
+        None if kind is None or not body else kind.decode("latin-1"),
+        "gzip" if b"gzip" in accepted else "identity",
+    )
+
+
+def _passed_on(reply: Reply) -> Answer:
+    # Whatever the deployment answers is data: the browser must not take it for a page of this origin.
+    headers = {**SECURITY_HEADERS, **_NO_STORE, "content-type": reply.kind or "application/octet-stream"}
+    if reply.encoding:
+        headers["content-encoding"] = reply.encoding
+    if reply.retry_after:
+        headers["retry-after"] = reply.retry_after
+    return Answer(reply.status, headers, reply.body)
+
+
+def _explained(error: AnswerError) -> Answer:
+    """Returns the answer to a call that the deployment did not answer, or that AWS refused."""
+    status = error.status or (502 if isinstance(error, ServerUnavailable) else 401)
+    if not error.is_ours:
+        return _problem(status, "gateway-error", error.problem.title or "The gateway refused the call", str(error))
+    return _problem(status, error.slug, error.problem.title or "The call was not answered", str(error))
+
+
+def _problem(status: int, slug: str, title: str, detail: str) -> Answer:
+    document = Problem(type=f"urn:hourwheel:{slug}", title=title, status=status, detail=detail)
+    headers = {**SECURITY_HEADERS, **_NO_STORE, "content-type": "application/problem+json"}
+    return Answer(status, headers, msgspec.json.encode(document))
+
+
+def _of(response: Response) -> Answer:
+    body = response["body"]
+    return Answer(response["statusCode"], response["headers"], body if isinstance(body, bytes) else body.encode())

@@ -1,0 +1,198 @@
+"""Defines the numbers of subjects and groups side by side, as calls return them."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+OverviewSort: TypeAlias = Literal["name", "waiting", "in_flight", "retrying", "dead", "delayed", "oldest"]
+
+SortOrder: TypeAlias = Literal["asc", "desc"]
+
+
+class GroupOverview(Struct, kw_only=True):
+    """The numbers of a group, as in its lag. ``settled`` is the sum over the queues of the offsets that the group has
+    pulled. ``complete`` is False where a count stopped at its limit: it may be too low."""
+
+    group: str
+    waiting: int = 0
+    in_flight: int = 0
+    retrying: int = 0
+    backing_off: int = 0
+    dead: int = 0
+    oldest_at: str | None = None
+    settled: int = 0
+    paused: bool = False
+    broadcast: bool = False
+    ordered: bool = False
+    pushed: bool = False
+    complete: bool = True
+
+
+class SubjectOverview(Struct, kw_only=True):
+    """The numbers of a subject: those of its groups, summed. ``end`` is the sum over the queues of the offsets that the
+    next messages get, ``settled`` that of the offsets that the groups have pulled. All were read at ``at``."""
+
+    subject: str
+    queues: int
+    groups: int
+    waiting: int
+    in_flight: int
+    retrying: int
+    backing_off: int
+    dead: int
+    delayed: int
+    oldest_at: str | None
+    end: int
+    settled: int
+    paused: bool
+    read_only: bool
+    retention_seconds: int
+    cells_out: list[str]
+    complete: bool
+    at: str
+
+
+class OverviewPage(Struct, kw_only=True):
+    """A page of subjects. ``complete`` is False while the server has not read the numbers of every subject yet, so that
+    a page that is sorted by a number may lack some."""
+
+    subjects: list[SubjectOverview]
+    next: str | None
+    at: str
+    complete: bool = True
+
+
+class QueueOverview(Struct, kw_only=True):
+    """A queue: the offset of the first message that is kept (``start``), and the one that the next message gets.
+    ``produced_per_second`` is the mean of the last minute, ``bytes`` an estimate from the newest rows, before
+    compression. None: not known, because the queue is out of reach or the subject has many queues."""
+
+    queue: int
+    start: int | None
+    end: int | None
+    produced_per_second: float | None
+    bytes: int | None
+
+
+class GroupOverviewPage(Struct, kw_only=True):
+    """A subject with a page of its groups side by side."""
+
+    subject: str
+    delayed: int
+    queues: list[QueueOverview]
+    groups: list[GroupOverview]
+    next: str | None
+    at: str
+    cells_out: list[str]
+    complete: bool
+
+
+class AttemptCount(Struct, kw_only=True):
+    """Messages whose next attempt is ``attempt``: those that can be pulled, and those that wait for their delay."""
+
+    attempt: int
+    retrying: int = 0
+    backing_off: int = 0
+    messages: int = 0
+
+
+class RetryCounts(Struct, kw_only=True):
+    """The retries of a group by attempt. ``complete`` is False where the count stopped at its limit."""
+
+    attempts: list[AttemptCount]
+    complete: bool
+
+
+class OpenLease(Struct, kw_only=True):
+    """A lease of ``messages`` to a consumer. The first of the pull has ``offset`` in its queue (None: a retry)."""
+
+    consumer: str
+    queue: int | None
+    offset: int | None
+    messages: int
+    lease_until: str
+
+
+class OpenLeases(Struct, kw_only=True):
+    """The leases of a group that end first. ``complete`` is False where there are more."""
+
+    leases: list[OpenLease]
+    complete: bool
+
+
+class DeadReason(Struct, kw_only=True):
+    """The dead letters with one reason and detail: their number, and when the first and the last one died."""
+
+    reason: str
+    detail: str | None
+    messages: int
+    first_at: str
+    last_at: str
+
+
+class DeadReasons(Struct, kw_only=True):
+    """The dead letters of a group by reason, the most frequent first. ``others`` have reasons that are left out.
+    ``complete`` is False where the count stopped at its limit, behind the oldest dead letters."""
+
+    reasons: list[DeadReason]
+    others: int
+    complete: bool
+
+
+class DueCount(Struct, kw_only=True):
+    """The delayed messages that fall due in the hour or minute that begins at ``at``."""
+
+    at: str
+    messages: int
+
+
+class DueCounts(Struct, kw_only=True):
+    """Delayed messages by hour or minute; steps without any are left out. ``complete`` is False where not every row was
+    read: a step may then be too high or, for one subject, too low."""
+
+    messages: int
+    steps: list[DueCount]
+    complete: bool
+
+
+class BucketWheel(Struct, kw_only=True):
+    """An open bucket and its wheel: ``turning`` under a lease of ``owner`` until ``lease_until``, ``asleep`` until
+    ``wakes_at``, ``waiting`` for the time of its bucket, or ``overdue``: nobody turns it, and it should turn.
+    ``messages`` counts those that were ever stored in the bucket."""
+
+    bucket: str
+    starts_at: str
+    ends_at: str
+    state: Literal["turning", "asleep", "waiting", "overdue"]
+    owner: str | None
+    lease_until: str | None
+    wakes_at: str | None
+    messages: int
+
+
+class LatenessStep(Struct, kw_only=True):
+    """Hand-overs of at most this lateness, and later than that of the step before. None: no bound."""
+
+    seconds: float | None
+    handovers: int
+
+
+class BucketWheels(Struct, kw_only=True):
+    """The wheels of the next open buckets, and how late this process has handed messages over since it started (None:
+    not known here)."""
+
+    wheels: list[BucketWheel]
+    lateness: list[LatenessStep] | None
+    complete: bool
+
+
+class ArchiveState(Struct, kw_only=True):
+    """How far the archive is: the number of its manifests, the time before which every row is archived, when the pass
+    that is under way began, and how far the archive is behind. ``enabled`` is False where nothing is archived."""
+
+    enabled: bool
+    manifests: int
+    complete_at: str | None
+    since: str | None
+    pass_began_at: str | None
+    behind_seconds: float | None

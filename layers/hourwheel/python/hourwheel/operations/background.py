@@ -1,0 +1,131 @@
+"""Shows what works in the background: delayed messages by time, the wheels of their buckets, and the archive."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from hourwheel.buckets.buckets import LEAD_MS, Bucket, buckets
+from hourwheel.buckets.lease import Owner
+from hourwheel.context import Context
+from hourwheel.delay.due_minutes import due_by_minute
+from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.errors import Rejected
+from hourwheel.model.fields import MAX_DELAY_MS
+from hourwheel.model.overview import ArchiveState, BucketWheel, BucketWheels, DueCount, DueCounts, LatenessStep
+from hourwheel.model.subjects import Subject
+from hourwheel.ports import Table, transactional
+from hourwheel.retention.watermarks import behind_seconds, head_record
+from hourwheel.times import rfc3339
+
+DueStepSize: TypeAlias = Literal["hour", "minute"]
+
+_HOUR_MS = 3_600_000
+_LONGEST_MS = MAX_DELAY_MS + 2 * _HOUR_MS
+_DEFAULT_MS = 72 * _HOUR_MS
+_WHEELS = 100
+_ROWS, _FAR_ROWS = 20_000, 2_000
+"""Rows of schedule logs that one call reads: on one machine, and where each read costs money. Later calls go on."""
+
+_STARTING_MS = 5_000  # a wheel whose time has just come may still be starting
+
+
+@dataclass(frozen=True)
+class Background:
+    """Shows the background work of a cell."""
+
+    context: Context
+    pending_counts: PendingCounts
+
+    def due(self, subject: Subject | None, since_ms: int | None, until_ms: int | None, step: DueStepSize) -> DueCounts:
+        """Returns the delayed messages between the two times (by default from now on, for three days or an hour), by
+        hour or minute. Raises ``Rejected`` for a span of more than two years, or by minute of more than an hour.
+
+        On DynamoDB by hour: a query for each 500 buckets, two batches for each 100, and up to 2,000 rows that this
+        process has not read before. By minute: up to 4,000 rows of each bucket in the span.
+        """
+        length_ms, most_ms = (_DEFAULT_MS, _LONGEST_MS) if step == "hour" else (_HOUR_MS, _HOUR_MS)
+        first_ms = self.context.clock.now_ms() // _HOUR_MS * _HOUR_MS if since_ms is None else since_ms
+        end_ms = first_ms + length_ms if until_ms is None else until_ms
+        if not 0 < end_ms - first_ms <= most_ms:
+            longest = "two years" if step == "hour" else "an hour"
+            raise Rejected("field-invalid", f"to is behind from, by {longest} at most where step is {step}", field="to")
+        owner = None if subject is None else (subject.name, subject.generation)
+        if step == "minute":
+            counts, complete = due_by_minute(self.context, (first_ms, end_ms), owner)
+        else:
+            rows = _ROWS if transactional(self.context.store) else _FAR_ROWS
+            counts, complete = self.pending_counts.by_hour(self.context, (first_ms, end_ms), owner, most_rows=rows)
+        steps = [DueCount(at=rfc3339(at_ms), messages=messages) for at_ms, messages in counts.items()]
+        return DueCounts(messages=sum(counts.values()), steps=steps, complete=complete)
+
+    def wheels(self) -> BucketWheels:
+        """Returns the wheels of the first 100 open buckets. Two queries and a batch; on DynamoDB the first query reads
+        the buckets that were closed within a day as well."""
+        following = (bucket for bucket, record in buckets(self.context) if not record.closed_ms)
+        first = list(islice(following, _WHEELS + 1))
+        states = self._states(first[:_WHEELS]) if first else []
+        return BucketWheels(wheels=states, lateness=_lateness(self.context), complete=len(first) <= _WHEELS)
+
+    def _states(self, first: Sequence[Bucket]) -> list[BucketWheel]:
+        store = self.context.store
+        # Owners are kept as long as their buckets, which were closed within a day: none of those comes behind these.
+        records = store.scan(Table.META, "wheels", start=first[0].name, limit=_WHEELS)
+        owners = {name: msgspec.msgpack.decode(record.value, type=Owner) for name, record in records}
+        totals = store.counters([bucket.log for bucket in first])
+        now_ms = self.context.clock.now_ms()
+        return [_state(bucket, owners.get(bucket.name), totals[bucket.log].numbers, now_ms) for bucket in first]
+
+    def archive(self) -> ArchiveState:
+        """Returns how far the archive is. Two reads."""
+        enabled = self.context.settings.archive
+        current = head_record(self.context).load(consistent=False)
+        head = None if current is None else current.value
+        return ArchiveState(
+            enabled=enabled,
+            manifests=0 if head is None else head.number,
+            complete_at=_time(0 if head is None else head.complete_ms),
+            since=_time(0 if head is None else head.since_ms),
+            pass_began_at=_time(0 if head is None else head.pass_ms),
+            behind_seconds=behind_seconds(self.context) if enabled else None,
+        )
+
+
+def _state(bucket: Bucket, owner: Owner | None, messages: int, now_ms: int) -> BucketWheel:
+    turning = owner is not None and owner.alive(now_ms)
+    wakes_ms = bucket.start_ms - LEAD_MS
+    if owner is not None and owner.left:
+        wakes_ms = owner.wakes_ms
+    state: Literal["turning", "asleep", "waiting", "overdue"] = (
+        "turning"
+        if turning
+        else "overdue"
+        if wakes_ms <= now_ms - _STARTING_MS or (owner is not None and not owner.left)
+        else "waiting"
+        if owner is None
+        else "asleep"
+    )
+    return BucketWheel(
+        bucket=bucket.name,
+        starts_at=rfc3339(bucket.start_ms),
+        ends_at=rfc3339(bucket.end_ms),
+        state=state,
+        owner=owner.owner if turning and owner is not None else None,
+        lease_until=rfc3339(owner.until_ms) if turning and owner is not None else None,
+        wakes_at=None if turning else rfc3339(wakes_ms),
+        messages=messages,
+    )
+
+
+def _lateness(context: Context) -> list[LatenessStep] | None:
+    """Returns how late this process has handed messages over, where its meter keeps times."""
+    histogram = getattr(context.meter, "lateness", None)
+    if histogram is None:
+        return None
+    return [LatenessStep(seconds=seconds, handovers=count) for seconds, count in histogram("DispatchLateness")]
+
+
+def _time(ms: int) -> str | None:
+    return rfc3339(ms) if ms else None

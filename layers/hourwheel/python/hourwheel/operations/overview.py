@@ -1,0 +1,296 @@
+"""Shows the subjects of a cell, and the groups of a subject, with their numbers side by side.
+
+The numbers of subjects come from a table in memory. Calls refresh the table, the oldest numbers first, as far as
+``RefreshShare`` allows: whatever the number of subjects and of open pages, this takes about a hundredth of one core.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hourwheel.context import Context
+from hourwheel.delay.pending_counts import Address, PendingCounts
+from hourwheel.errors import Rejected
+from hourwheel.model.overview import (
+    GroupOverviewPage,
+    OverviewPage,
+    OverviewSort,
+    QueueOverview,
+    SortOrder,
+    SubjectOverview,
+)
+from hourwheel.model.subjects import Subject
+from hourwheel.operations.group_numbers import MOST_GROUPS, GroupNumbers, SubjectNumbers
+from hourwheel.operations.queue_numbers import queue_numbers
+from hourwheel.ports import transactional
+from hourwheel.registry.broadcast import consumer_groups
+from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.times import parse_rfc3339, rfc3339, within
+
+_SHARE = 100
+"""Of this many milliseconds the refresh of the table takes one."""
+
+_MOST_SAVED_MS = 300
+"""After a pause the refresh may take this long at once; a first page that takes longer is paid for afterwards."""
+
+_FRESH_MS = 1_000
+"""Numbers of this age are not read again."""
+
+_FIRST_MS = 250
+"""A call fills the table of a server that has just started for this long. Later calls complete it."""
+
+_DELAYED_MS, _DELAYED_FAR_MS = 2_000, 30_000
+"""The time between two counts of the delayed messages: on one machine, and where each read costs money."""
+
+_DELAYED_ROWS = 20_000  # of schedule logs, read by one call: about 100 ms on one machine
+_LISTED_MS = 5_000  # a subject that is new shows up this much later in a page that is sorted by a number
+_NEVER = -(1 << 62)
+
+
+class OverviewRequest(NamedTuple):
+    """Asks for up to ``limit`` subjects behind the cursor ``after`` whose names begin with ``prefix``."""
+
+    after: str = ""
+    limit: int = 100
+    prefix: str = ""
+    sort: OverviewSort = "name"
+    order: SortOrder = "asc"
+
+
+@dataclass
+class RefreshShare:
+    """Bounds the share of the time that repeated work takes. Work that is allowed may take longer than what is left;
+    the work after it then waits."""
+
+    left_ms: float = _MOST_SAVED_MS
+    seen_ms: int = 0
+
+    def allows(self, now_ms: int) -> bool:
+        passed_ms = max(0, now_ms - self.seen_ms)  # a clock that was set back earns nothing
+        self.left_ms = min(_MOST_SAVED_MS, self.left_ms + passed_ms / _SHARE)
+        self.seen_ms = now_ms
+        return self.left_ms > 0
+
+    def spend(self, ms: int) -> None:
+        self.left_ms -= ms
+
+
+class _Entry(NamedTuple):
+    """The numbers of one generation of a subject, and when they were read."""
+
+    generation: int
+    read_ms: int
+    numbers: SubjectOverview
+
+
+@dataclass
+class Overview:
+    """The overview of a cell. Thread-safe."""
+
+    registry: Registry
+    numbers: GroupNumbers
+    pending_counts: PendingCounts
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _share: RefreshShare = field(default_factory=RefreshShare)
+    _listed: list[Subject] = field(default_factory=list)
+    _listed_ms: int = _NEVER
+    _delayed: Counter[Address] = field(default_factory=Counter)
+    _delayed_read: bool = False
+    _delayed_ms: int = _NEVER
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def context(self) -> Context:
+        return self.registry.context
+
+    def page(self, request: OverviewRequest) -> OverviewPage:
+        """Returns a page of subjects. Its first call reads the numbers of its subjects, which later calls refresh; a
+        page whose subjects have more than ``MOST_GROUPS`` groups, and whose numbers were not read before, ends early.
+
+        Raises ``Rejected`` for a sort by a number where the deployment has no transactions: there each read costs
+        money, and such a page needs the numbers of all subjects.
+
+        On DynamoDB: a query for the subjects, for each subject what ``GroupNumbers.read`` needs, and every 30 s what
+        ``PendingCounts.everywhere`` needs.
+        """
+        by_name = (request.sort, request.order) == ("name", "asc")
+        if not by_name and not transactional(self.context.store):
+            detail = "sort is name and order is asc on this deployment: other orders need the numbers of all subjects"
+            raise Rejected("field-invalid", detail, field="sort")
+        with self._lock:
+            self._count_delayed()
+            return self._by_name(request) if by_name else self._by_number(request)
+
+    def groups(self, name: str, after: str, limit: int) -> GroupOverviewPage:
+        """Returns up to ``limit`` groups of a subject behind the name ``after``, and its queues. Raises ``NotFound``.
+
+        On DynamoDB: a query for the groups, what ``GroupNumbers.read_groups`` and ``queue_numbers`` need, and every
+        30 s what ``PendingCounts.everywhere`` needs.
+        """
+        self.registry.forget(name)
+        subject = self.registry.subject(name)
+        with self._lock:
+            self._count_delayed()
+        groups, following = self.registry.group_page(subject, after, limit)
+        members = [
+            each
+            for group in groups
+            for each in (group, *(consumer_groups(self.registry, subject, group) if group.broadcast else ()))
+        ]
+        complete = len(members) <= MOST_GROUPS and self._delayed_read
+        read = self.numbers.read_groups(subject, members[:MOST_GROUPS], self._delayed, complete=complete)
+        return GroupOverviewPage(
+            subject=name,
+            delayed=self._delayed_of(subject),
+            queues=[self._queue(subject, read, queue) for queue in range(subject.queues)],
+            groups=read.groups,
+            next=following,
+            at=rfc3339(self.context.clock.now_ms()),
+            cells_out=read.cells_out,
+            complete=read.complete,
+        )
+
+    def _queue(self, subject: Subject, read: SubjectNumbers, queue: int) -> QueueOverview:
+        return queue_numbers(self.context, subject, queue, read.totals)
+
+    def _count_delayed(self) -> None:
+        now_ms = self.context.clock.now_ms()
+        rest_ms = _DELAYED_MS if transactional(self.context.store) else _DELAYED_FAR_MS
+        if within(self._delayed_ms, now_ms, rest_ms) or not self._share.allows(now_ms):
+            return
+        self._delayed, self._delayed_read = self.pending_counts.everywhere(self.context, most_rows=_DELAYED_ROWS)
+        self._delayed_ms = now_ms
+        self._share.spend(self.context.clock.now_ms() - now_ms)
+
+    def _delayed_of(self, subject: Subject) -> int:
+        return max(0, self._delayed[subject.name, subject.generation, None])
+
+    def _by_name(self, request: OverviewRequest) -> OverviewPage:
+        subjects, following = self.registry.subjects(request.after, request.limit, prefix=request.prefix)
+        self._refresh(subjects)
+        # A page ends before the first subject that was not read; the first of all was.
+        shown = [subject for index, subject in enumerate(subjects) if all(map(self._known, subjects[: index + 1]))]
+        if len(shown) < len(subjects):
+            following = shown[-1].name
+        return self._page([self._shown(subject) for subject in shown], following)
+
+    def _by_number(self, request: OverviewRequest) -> OverviewPage:
+        now_ms = self.context.clock.now_ms()
+        fresh = within(self._listed_ms, now_ms, _LISTED_MS)
+        if self._listed_ms == _NEVER or (not fresh and self._share.allows(now_ms)):
+            self._listed = [each for each in self.registry.all_subjects() if not each.deleted]
+            self._listed_ms = now_ms
+            self._share.spend(self.context.clock.now_ms() - now_ms)
+            names = {subject.name for subject in self._listed}
+            self._entries = {name: entry for name, entry in self._entries.items() if name in names}
+        self._refresh(self._listed)
+        descending = request.order == "desc"
+        matching = [each for each in self._listed if each.name.startswith(request.prefix) and self._known(each)]
+        ranked = sorted(
+            ((_rank(request.sort, self._shown(each)), each.name, each) for each in matching),
+            key=lambda entry: entry[:2],
+            reverse=descending,
+        )
+        if request.after:
+            cursor = _parse_cursor(request.after)
+            ranked = [entry for entry in ranked if (entry[:2] < cursor if descending else entry[:2] > cursor)]
+        first = ranked[: request.limit]
+        following = f"{first[-1][0]}~{first[-1][1]}" if len(ranked) > len(first) else None
+        subjects = [self._current(subject) for _, _, subject in first]
+        page = self._page([self._shown(subject) for subject in subjects if subject is not None], following)
+        page.complete = all(map(self._known, self._listed))
+        return page
+
+    def _current(self, subject: Subject) -> Subject | None:
+        """Returns the subject with its settings of now; None if it was deleted meanwhile."""
+        current = subject_record(self.context, subject.name).load()
+        alive = current is not None and not current.value.deleted and current.value.generation == subject.generation
+        return current.value if alive and current is not None else None
+
+    def _page(self, subjects: list[SubjectOverview], following: str | None) -> OverviewPage:
+        return OverviewPage(subjects=subjects, next=following, at=rfc3339(self.context.clock.now_ms()))
+
+    def _known(self, subject: Subject) -> bool:
+        entry = self._entries.get(subject.name)
+        return entry is not None and entry.generation == subject.generation
+
+    def _shown(self, subject: Subject) -> SubjectOverview:
+        """Returns the numbers as they were read last, with the settings of the record that the caller has read."""
+        numbers = self._entries[subject.name].numbers
+        numbers.queues, numbers.retention_seconds = subject.queues, subject.retention_seconds
+        numbers.paused, numbers.read_only = subject.paused, subject.read_only
+        numbers.delayed = self._delayed_of(subject)
+        return numbers
+
+    def _refresh(self, subjects: Sequence[Subject]) -> None:
+        """Reads the numbers of subjects that were never read, up to a limit, then the oldest ones as far as the share
+        allows."""
+        began_ms = self.context.clock.now_ms()
+        read = 0
+        for subject in self._unread(subjects):
+            if read and (read >= MOST_GROUPS or self.context.clock.now_ms() - began_ms > _FIRST_MS):
+                break
+            read += self._read(subject)
+        for subject in sorted(filter(self._known, subjects), key=lambda each: self._entries[each.name].read_ms):
+            now_ms = self.context.clock.now_ms()
+            if read >= MOST_GROUPS or within(self._entries[subject.name].read_ms, now_ms, _FRESH_MS):
+                break
+            if not self._share.allows(now_ms):
+                break
+            read += self._read(subject)
+
+    def _unread(self, subjects: Sequence[Subject]) -> Iterator[Subject]:
+        return (subject for subject in subjects if not self._known(subject))
+
+    def _read(self, subject: Subject) -> int:
+        """Reads the numbers of one subject. Returns the number of groups, at least 1."""
+        began_ms = self.context.clock.now_ms()
+        read = self.numbers.read(subject, self._delayed)
+        groups = read.groups
+        numbers = SubjectOverview(
+            subject=subject.name,
+            queues=subject.queues,
+            groups=len(groups),
+            waiting=sum(group.waiting for group in groups),
+            in_flight=sum(group.in_flight for group in groups),
+            retrying=sum(group.retrying for group in groups),
+            backing_off=sum(group.backing_off for group in groups),
+            dead=sum(group.dead for group in groups),
+            delayed=self._delayed_of(subject),
+            oldest_at=min((group.oldest_at for group in groups if group.oldest_at is not None), default=None),
+            end=sum(read.totals[log].numbers for log in self._last_logs(subject) if log in read.totals),
+            settled=sum(group.settled for group in groups),
+            paused=subject.paused,
+            read_only=subject.read_only,
+            retention_seconds=subject.retention_seconds,
+            cells_out=read.cells_out,
+            complete=read.complete and self._delayed_read,
+            at=rfc3339(began_ms),
+        )
+        now_ms = self.context.clock.now_ms()
+        self._entries[subject.name] = _Entry(subject.generation, now_ms, numbers)
+        self._share.spend(now_ms - began_ms)
+        return max(1, len(groups))
+
+    @staticmethod
+    def _last_logs(subject: Subject) -> list[str]:
+        return [subject.log(queue) for queue in range(subject.queues)]
+
+
+def _rank(sort: OverviewSort, numbers: SubjectOverview) -> int:
+    """Returns the number by which the subject is sorted; the older the oldest message, the higher."""
+    if sort == "name":
+        return 0
+    if sort == "oldest":
+        return _NEVER if numbers.oldest_at is None else -parse_rfc3339(numbers.oldest_at, "oldest_at")
+    rank: int = getattr(numbers, sort)
+    return rank
+
+
+def _parse_cursor(after: str) -> tuple[int, str]:
+    rank, separator, name = after.partition("~")
+    if not separator or not rank.removeprefix("-").isascii() or not rank.removeprefix("-").isdigit():
+        raise Rejected("field-invalid", f"after must be the next of an answer, got {after[:40]!r}", field="after")
+    return int(rank), name

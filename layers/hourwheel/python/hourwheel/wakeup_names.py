@@ -1,0 +1,36 @@
+"""Names the wake-up queues of groups, for the functions that make them and for the policies of consumers.
+
+    hourwheel-wake-{cell}_{digest of subject and group}_{digest of their generations}
+
+SQS allows 80 characters. A policy names the first digest, which an operator can compute, and leaves the second one
+open.
+"""
+
+import hashlib
+
+from hourwheel.model.groups import Group
+
+_PREFIX = "hourwheel-wake-"
+_DIGITS = 16  # 64 bits: enough for all groups of a cell, and the name stays within the 80 characters of SQS
+
+
+def queue_prefix(cell: str) -> str:
+    """Returns the beginning of the names of all wake-up queues of a deployment. An underscore ends it, which no cell's
+    name contains: the queues of another cell do not begin so."""
+    return f"{_PREFIX}{cell}_"
+
+
+def group_prefix(subject: str, group: str) -> str:
+    """Returns the beginning of the names of a group's wake-up queues, behind that of the cell."""
+    return f"{_digest(subject, group)}_"
+
+
+def queue_name(group: Group) -> str:
+    """Returns the name of the group's wake-up queue, behind the beginning that all queues of its cell share. A group
+    that is created again has another one: SQS refuses for a minute the name of a queue that was deleted."""
+    own = _digest(str(group.subject_generation), group.member)
+    return f"{group_prefix(group.subject, group.shared_name)}{own}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:_DIGITS]

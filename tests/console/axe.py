@@ -1,0 +1,18 @@
+"""Finds what keeps people from using a page: axe-core, from npm, run in the page."""
+
+from playwright.sync_api import Page
+
+from tests.console.chromium import ROOT
+
+SCRIPT = ROOT / "node_modules/axe-core/axe.min.js"
+
+
+def violations(page: Page) -> list[str]:
+    """Returns what breaks a rule of axe, with the element that does. The page needs ``bypass_csp``."""
+    page.add_script_tag(path=SCRIPT)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{broken['id']} ({broken['help']}): {node['html']} {node['failureSummary']}"
+        for broken in found["violations"]
+        for node in broken["nodes"]
+    ]

@@ -1,0 +1,306 @@
+"""A consumer of a server on AWS waits at a wake-up queue, and every other consumer as before."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from hourwheel.client import Api, AsyncConsumer, Consumer, Message
+from hourwheel.client.dozing import Doze, Waiting
+from hourwheel.client.signing import Signer
+from tests.unit.client import sigv4
+from tests.unit.client.fake import FakeServer, Request
+from tests.unit.client.ids import StillIds
+
+REGION, SECRET = "eu-west-1", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+LONG_SECONDS = 60.0
+SQS = "unknown"  # a call that is none of the API
+EMPTY = b'{"Messages":[]}'
+WAKEUP = b'{"Messages":[{"Body":"wake"}]}'
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+class Run(NamedTuple):
+    """A consumer that runs in the background: the bodies that it has handled, and how to stop it."""
+
+    bodies: list[str]
+    stop: Callable[[], None]
+    handled: threading.Event
+    ended: threading.Event
+
+
+@contextlib.contextmanager
+def _sync(url: str, **how: Any) -> Iterator[Run]:
+    consumer = Consumer(url, "orders", "billing", ids=StillIds(), **how)
+    bodies: list[str] = []
+    handled, ended = threading.Event(), threading.Event()
+
+    @consumer.handler
+    def bill(message: Any) -> None:
+        bodies.append(message.body)
+        handled.set()
+
+    def run() -> None:
+        consumer.run()
+        ended.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield Run(bodies, consumer.stop, handled, ended)
+    finally:
+        consumer.stop()
+        thread.join(LONG_SECONDS)
+        assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def _async(url: str, **how: Any) -> Iterator[Run]:
+    bodies: list[str] = []
+    handled, ended, begun = threading.Event(), threading.Event(), threading.Event()
+    stops: list[Callable[[], None]] = []
+
+    async def life() -> None:
+        consumer = AsyncConsumer(url, "orders", "billing", ids=StillIds(), **how)
+        loop = asyncio.get_running_loop()
+        stops.append(lambda: loop.call_soon_threadsafe(consumer.stop))
+
+        @consumer.handler
+        async def bill(message: Any) -> None:
+            bodies.append(message.body)
+            handled.set()
+
+        begun.set()
+        await consumer.run()
+
+    def run() -> None:
+        asyncio.run(life())
+        ended.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(LONG_SECONDS)
+    try:
+        yield Run(bodies, stops[0], handled, ended)
+    finally:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            stops[0]()
+        thread.join(LONG_SECONDS)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(params=[_sync, _async], ids=["threads", "asyncio"])
+def consuming(request: pytest.FixtureRequest) -> Callable[..., contextlib.AbstractContextManager[Run]]:
+    chosen: Callable[..., contextlib.AbstractContextManager[Run]] = request.param
+    return chosen
+
+
+def waits_at(server: FakeServer, url: str | None = None, seconds: float = 300) -> bytes:
+    """Returns an answer without messages that names a queue."""
+    queue = {"url": url or f"{server.url}/111122223333/hourwheel-wake-x", "region": REGION, "wait_seconds": seconds}
+    return json.dumps({"pulls": [], "wakeup": queue}).encode()
+
+
+def until(server: FakeServer, call: str, count: int) -> list[Request]:
+    server.wait_until(lambda _: len([request for request in server.requests if request.call == call]) >= count)
+    return server.calls(call)
+
+
+def send(server: FakeServer, *bodies: str) -> None:
+    with Api(server.url) as api:
+        api.produce("orders", [Message(body) for body in bodies])
+
+
+def signing(server: FakeServer) -> dict[str, Any]:
+    return {"url": server.url, "sign": "aws", "region": REGION}
+
+
+def test_a_wakeup_ends_the_wait_and_the_next_pull_says_so(server: FakeServer, consuming: Any) -> None:
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, raw=EMPTY)
+    server.fail(SQS, raw=WAKEUP, before=lambda: send(server, "paid"))
+    with consuming(**signing(server)) as run:
+        pulls = until(server, "pull", 2)
+        assert run.handled.wait(LONG_SECONDS)
+        assert run.bodies == ["paid"]
+    assert pulls[0].body["wakeup"] == "able"
+    assert pulls[0].body["idle_seconds"] < LONG_SECONDS
+    assert pulls[1].body["wakeup"] == "woken"
+    request = server.calls(SQS)[0]
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    assert headers["x-amz-target"] == "AmazonSQS.ReceiveMessage"
+    assert request.body == {
+        "QueueUrl": f"{server.url}/111122223333/hourwheel-wake-x",
+        "WaitTimeSeconds": 20,
+        "MaxNumberOfMessages": 10,
+    }
+    authorization = sigv4.parsed(headers["authorization"])
+    assert authorization.scope.split("/")[1:] == [REGION, "sqs", "aws4_request"]
+    signed = sigv4.signature(SECRET, authorization.scope, "POST", "/", headers, authorization.signed, request.data)
+    assert authorization.signature == signed
+
+
+def test_after_the_wait_it_pulls_although_no_wakeup_came(server: FakeServer, consuming: Any) -> None:
+    server.fail("pull", raw=waits_at(server, seconds=1.0))
+    with consuming(**signing(server)):
+        pulls = until(server, "pull", 2)
+    assert pulls[1].body["wakeup"] == "able"
+
+
+def test_a_queue_that_is_missing_is_reported(server: FakeServer, consuming: Any) -> None:
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, status=400, raw=b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"it is not there"}')
+    with consuming(**signing(server)):
+        pulls = until(server, "pull", 2)
+    assert pulls[1].body["wakeup"] == "missing"
+
+
+def test_a_consumer_that_may_not_receive_waits_in_its_pulls(
+    server: FakeServer, consuming: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, status=403, raw=b'{"__type":"com.amazon.coral.service#AccessDeniedException","message":"no"}')
+    with caplog.at_level(logging.WARNING), consuming(**signing(server)):
+        pulls = until(server, "pull", 2)
+    assert not {"wakeup", "idle_seconds"} & pulls[1].body.keys()
+    assert "hourwheel policy consumer" in caplog.text
+
+
+def test_a_queue_elsewhere_gets_no_signed_request(
+    server: FakeServer, consuming: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fail("pull", raw=waits_at(server, "https://sqs.eu-west-1.amazonaws.com.example.org/111122223333/x"))
+    with caplog.at_level(logging.WARNING), consuming(**signing(server)):
+        until(server, "pull", 2)
+    assert "is no queue of SQS" in caplog.text
+
+
+def test_a_server_of_an_earlier_version_gets_the_pulls_that_it_knows(server: FakeServer, consuming: Any) -> None:
+    problem = {"type": "urn:hourwheel:field-invalid", "status": 400, "detail": "idle_seconds is unknown here"}
+    server.fail("pull", status=400, raw=json.dumps(problem).encode())
+    send(server, "paid")
+    with consuming(**signing(server)) as run:
+        assert run.handled.wait(LONG_SECONDS)
+        assert run.bodies == ["paid"]
+    assert all("idle_seconds" not in request.body for request in server.calls("pull")[1:])
+
+
+def test_on_one_machine_pulls_say_nothing_new(server: FakeServer, consuming: Any) -> None:
+    send(server, "paid")
+    with consuming(url=server.url) as run:
+        assert run.handled.wait(LONG_SECONDS)
+    assert all("idle_seconds" not in request.body for request in server.calls("pull"))
+
+
+def test_a_stop_cuts_the_wait(server: FakeServer, consuming: Any) -> None:
+    released = threading.Event()
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, raw=EMPTY, before=lambda: released.wait(LONG_SECONDS))
+    with consuming(**signing(server)) as run:
+        until(server, SQS, 1)
+        run.stop()
+        assert run.ended.wait(LONG_SECONDS / 2), "it waits for the queue"
+        released.set()
+
+
+def test_a_queue_that_does_not_answer_costs_a_pull_now_and_then(
+    server: FakeServer, consuming: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.client.dozing._FAILED_SECONDS", 0.01)
+    for _ in range(3):
+        server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, cut=True)
+    server.fail(SQS, status=500, raw=b"oops")
+    server.fail(SQS, status=400, raw=b'{"__type":"com.amazonaws.sqs#RequestThrottled"}')
+    send(server, "paid")
+    with consuming(**signing(server)) as run:
+        assert run.handled.wait(LONG_SECONDS)
+        assert run.bodies == ["paid"]
+    assert len(server.calls(SQS)) == 3
+
+
+def test_the_server_says_how_soon_to_come_again(server: FakeServer, consuming: Any) -> None:
+    server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":0.01}')
+    send(server, "paid")
+    with consuming(**signing(server)) as run:
+        assert run.handled.wait(LONG_SECONDS)
+        assert run.bodies == ["paid"]
+
+
+def test_less_than_a_second_passes_before_the_next_pull(server: FakeServer, consuming: Any) -> None:
+    pulled_at: list[float] = []
+    for _ in range(2):
+        server.fail("pull", raw=waits_at(server, seconds=0.9), before=lambda: pulled_at.append(time.monotonic()))
+    with consuming(**signing(server)):
+        until(server, "pull", 3)
+    assert pulled_at[1] - pulled_at[0] >= 0.8
+    assert not server.calls(SQS)
+
+
+def test_a_server_gets_no_longer_idle_time_than_it_accepts() -> None:
+    now = [0.0]
+    doze = Doze(Signer("http://127.0.0.1", REGION), "127.0.0.1", lambda: now[0])
+    now[0] = 1e12
+    assert doze.fields()["idle_seconds"] == 31_536_000
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://sqs.eu-west-1.amazonaws.com:abc/111122223333/x",
+        "ftp://sqs.eu-west-1.amazonaws.com/111122223333/x",
+        "http://sqs.eu-west-1.amazonaws.com/111122223333/x",
+    ],
+)
+def test_a_url_that_cannot_be_used_leaves_the_consumer_in_its_pulls(
+    server: FakeServer, consuming: Any, caplog: pytest.LogCaptureFixture, url: str
+) -> None:
+    server.fail("pull", raw=waits_at(server, url))
+    send(server, "paid")
+    with caplog.at_level(logging.WARNING), consuming(**signing(server)) as run:
+        assert run.handled.wait(LONG_SECONDS)
+    assert "costs more than waiting at a queue" in caplog.text
+
+
+def _broken(self: Waiting) -> int | None:
+    raise RuntimeError("the wait is broken")
+
+
+def test_an_unexpected_error_at_the_queue_ends_the_run(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Waiting, "next_seconds", _broken)
+    server.fail("pull", raw=waits_at(server))
+    consumer = Consumer(subject="orders", group="billing", ids=StillIds(), **signing(server))
+    consumer.handler(print)
+    watchdog = threading.Timer(LONG_SECONDS, consumer.stop)
+    watchdog.start()
+    with pytest.raises(RuntimeError, match="the wait is broken"):
+        consumer.run()
+    watchdog.cancel()
+    watchdog.join()
+
+
+def test_an_unexpected_error_at_the_queue_ends_the_tasks(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def bill(message: Any) -> None:
+        pass
+
+    async def life() -> None:
+        consumer = AsyncConsumer(subject="orders", group="billing", ids=StillIds(), **signing(server))
+        consumer.handler(bill)
+        async with asyncio.timeout(LONG_SECONDS):
+            await consumer.run()
+
+    monkeypatch.setattr(Waiting, "next_seconds", _broken)
+    server.fail("pull", raw=waits_at(server))
+    with pytest.raises(RuntimeError, match="the wait is broken"):
+        asyncio.run(life())

@@ -1,0 +1,187 @@
+"""Delayed messages by hour and minute, the wheels of their buckets, and how far the archive is."""
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.adapters.metrics import CountingMeter
+from hourwheel.archive.archiver import Archiver
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.lease import Owner, owner_record
+from hourwheel.context import Settings
+from hourwheel.errors import Rejected
+from hourwheel.model.overview import DueCounts
+from hourwheel.model.pulls import RetryLater
+from hourwheel.operations.background import DueStepSize
+from hourwheel.times import rfc3339
+from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+def due(
+    bench: Bench,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    *,
+    subject: str | None = None,
+    step: DueStepSize = "hour",
+) -> DueCounts:
+    owner = None if subject is None else bench.cell.subject(subject)
+    return bench.cell.background.due(owner, since_ms, until_ms, step)
+
+
+def steps(counts: DueCounts) -> dict[str, int]:
+    return {each.at: each.messages for each in counts.steps}
+
+
+def test_delayed_messages_are_counted_by_the_hour_over_two_years(bench: Bench) -> None:
+    bench.send_later("a", "b", delay="90m")
+    bench.send_later("c", delay="700d")
+    bench.send_later("other", delay="90m", subject="other")
+    counts = due(bench, NOON_MS, NOON_MS + 732 * DAY_MS)
+    assert steps(counts) == {rfc3339(NOON_MS + HOUR_MS): 3, rfc3339(NOON_MS + 700 * DAY_MS): 1}
+    assert (counts.messages, counts.complete) == (4, True)
+    assert steps(due(bench, subject="orders")) == {rfc3339(NOON_MS + HOUR_MS): 2}
+
+
+def test_cancelled_moved_and_sent_messages_and_retries_are_not_counted(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing")
+    cancelled, moved, _ = bench.send_later("a", "b", "c", delay="90m")
+    bench.cell.cancel(cancelled.scheduled_id or "")
+    bench.cell.reschedule(moved.scheduled_id or "", delay="5h")
+    bench.send("now")
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[RetryLater(index=0, delay="90m")])
+    assert steps(due(bench)) == {rfc3339(NOON_MS + HOUR_MS): 1, rfc3339(NOON_MS + 5 * HOUR_MS): 1}
+    bench.turn(3 * 3_600)
+    assert steps(due(bench)) == {rfc3339(NOON_MS + 5 * HOUR_MS): 1}
+
+
+def test_messages_that_are_overdue_count_in_the_first_hour(bench: Bench) -> None:
+    bench.send_later("a", delay="90m")
+    bench.clock.pass_time(3 * 3_600)
+    assert steps(due(bench)) == {rfc3339(NOON_MS + 3 * HOUR_MS): 1}
+
+
+def test_hours_outside_of_the_span_are_left_out(bench: Bench) -> None:
+    for hours in (1, 5, 9):
+        bench.send_later("a", delay=f"{hours}h")
+    assert steps(due(bench, NOON_MS + 4 * HOUR_MS, NOON_MS + 9 * HOUR_MS)) == {rfc3339(NOON_MS + 5 * HOUR_MS): 1}
+
+
+def test_the_counters_tell_of_hours_that_are_not_read_yet(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+    monkeypatch.setattr("hourwheel.operations.background._ROWS", 2)
+    for hours in (3, 4, 5):
+        for _ in range(2):
+            bench.send_later("a", "b", delay=f"{hours}h")
+    first = due(bench)
+    assert (first.messages, first.complete) == (12, False)
+    assert not due(bench, subject="orders").complete
+    counts = due(bench, subject="orders")
+    assert (counts.messages, counts.complete) == (12, True)
+
+
+def test_the_minutes_of_an_hour(bench: Bench) -> None:
+    first, *_ = bench.send_later("a", delay="61m")
+    bench.send_later("b", "c", delay="75m")
+    bench.send_later("d", delay="75m", subject="other")
+    bench.cell.cancel(first.scheduled_id or "")
+    hour_ms = NOON_MS + HOUR_MS
+    counts = due(bench, hour_ms, step="minute")
+    assert (steps(counts), counts.complete) == ({rfc3339(hour_ms + 15 * MINUTE_MS): 3}, True)
+    assert steps(due(bench, hour_ms, step="minute", subject="orders")) == {rfc3339(hour_ms + 15 * MINUTE_MS): 2}
+    bench.turn(76 * 60)
+    assert steps(due(bench, hour_ms, step="minute")) == {}
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "until_ms", "step"),
+    [
+        (NOON_MS, NOON_MS, "hour"),
+        (NOON_MS, NOON_MS - 1, "hour"),
+        (NOON_MS, NOON_MS + 734 * DAY_MS, "hour"),
+        (NOON_MS, NOON_MS + HOUR_MS + 1, "minute"),
+    ],
+)
+def test_a_span_that_is_empty_or_too_long_is_refused(
+    bench: Bench, since_ms: int, until_ms: int, step: DueStepSize
+) -> None:
+    with pytest.raises(Rejected, match="to is behind from"):
+        due(bench, since_ms, until_ms, step=step)
+
+
+def test_a_wheel_waits_is_overdue_turns_and_is_gone(bench: Bench) -> None:
+    bench.send_later("a", "b", delay="2h")
+    (wheel,) = bench.cell.background.wheels().wheels
+    start_ms = NOON_MS + 2 * HOUR_MS
+    assert (wheel.state, wheel.messages, wheel.owner) == ("waiting", 2, None)
+    assert (wheel.starts_at, wheel.ends_at) == (rfc3339(start_ms), rfc3339(start_ms + HOUR_MS))
+    bench.clock.pass_time(2 * 3_600)
+    (wheel,) = bench.cell.background.wheels().wheels
+    assert wheel.state == "overdue"
+    seen: list[tuple[str, str | None]] = []
+    bench.turn(
+        60, beside=lambda: seen.extend((each.state, each.owner) for each in bench.cell.background.wheels().wheels)
+    )
+    assert seen == [("turning", "bench")]
+    bench.turn(2 * 3_600)
+    assert bench.cell.background.wheels().wheels == []
+
+
+def owned(bench: Bench, **fields: object) -> str:
+    """Stores an owner of the wheel of a bucket that is open now, and returns the state of the wheel."""
+    bench.send_later("a", delay="2h")
+    bench.clock.pass_time(2 * 3_600)
+    bucket = Bucket.at(bench.clock.ms, 60)
+    owner_record(bench.cell.context, bucket).swap(None, Owner(owner="o", **fields))  # type: ignore[arg-type]
+    (wheel,) = bench.cell.background.wheels().wheels
+    return wheel.state
+
+
+def test_a_wheel_whose_owner_has_left_is_asleep_until_it_wakes(bench: Bench) -> None:
+    assert owned(bench, until_ms=0, wakes_ms=NOON_MS + 3 * HOUR_MS) == "asleep"
+    bench.clock.pass_time(3_700)
+    assert [wheel.state for wheel in bench.cell.background.wheels().wheels] == ["overdue"]
+
+
+def test_a_wheel_whose_owner_died_is_overdue(bench: Bench) -> None:
+    assert owned(bench, until_ms=NOON_MS) == "overdue"
+
+
+def test_the_first_hundred_wheels_are_shown(bench: Bench) -> None:
+    for hours in range(101):
+        bench.send_later("a", delay=f"{hours + 1}h")
+    found = bench.cell.background.wheels()
+    assert (len(found.wheels), found.complete, found.lateness) == (100, False, None)
+
+
+def test_a_meter_that_keeps_times_tells_how_late_messages_were() -> None:
+    meter = CountingMeter()
+    for late_ms in (50, 400, 400, 9_999_000):
+        meter.record("DispatchLateness", late_ms, unit="Milliseconds")
+    lateness = {seconds: count for seconds, count in meter.lateness("DispatchLateness") if count}
+    assert lateness == {0.1: 1, 0.5: 2, None: 1}
+
+
+def test_the_archive_tells_how_far_it_is() -> None:
+    bench = Bench(settings=Settings(retry=AT_ONCE, archive=True))
+    bench.send("a")
+    assert bench.cell.background.archive().complete_at is None
+    Archiver(bench.cell.context, bench.cell.registry, MemoryBlobs()).run(bench.clock.ms + 60_000)
+    bench.clock.pass_time(90)
+    state = bench.cell.background.archive()
+    assert (state.enabled, state.manifests, state.behind_seconds) == (True, 1, 90.0)
+    assert state.complete_at == rfc3339(NOON_MS)
+    plain = Bench().cell.background.archive()
+    assert (plain.enabled, plain.manifests, plain.behind_seconds) == (False, 0, None)
+
+
+def test_two_years_of_hours_are_counted_with_few_reads() -> None:
+    store = CallByCall(Bench().store)
+    bench = Bench(store=store)
+    for days in range(0, 720, 3):
+        bench.send_later("a", delay=f"{days * 24 + 10}h")
+    due(bench, NOON_MS, NOON_MS + 732 * DAY_MS)
+    store.calls.clear()
+    assert due(bench, NOON_MS, NOON_MS + 732 * DAY_MS).messages == 240
+    assert len(store.calls) < 20

@@ -1,0 +1,273 @@
+"""Subjects and groups with their numbers side by side."""
+
+import pytest
+
+from hourwheel.errors import Rejected
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.overview import OverviewSort, SubjectOverview
+from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.operations.overview import OverviewRequest, RefreshShare
+from tests.support import Bench, CallByCall
+
+
+def shown(bench: Bench, **how: object) -> list[SubjectOverview]:
+    return bench.cell.overview.page(OverviewRequest(**how)).subjects  # type: ignore[arg-type] - names of its fields
+
+
+def names(bench: Bench, **how: object) -> list[str]:
+    return [subject.subject for subject in shown(bench, **how)]
+
+
+def furnish(bench: Bench) -> None:
+    """Leaves a message in each state to the group billing: of eight, three are pulled."""
+    bench.cell.put_group("orders", "billing", retry=RetryPolicy(delays_seconds=(60,)), max_attempts=2)
+    bench.send(*"abcde")
+    (pull,) = bench.pull(3)
+    bench.settle(pull, ack=[], retry=[0], dead=[1])
+    bench.send_later("later", delay="2h")
+    bench.send_later("at last", delay="400d")
+
+
+def test_the_numbers_of_a_subject_are_those_of_the_lags_of_its_groups(bench: Bench) -> None:
+    furnish(bench)
+    bench.cell.put_group("orders", "mail")
+    (numbers,) = shown(bench)
+    lags = [bench.cell.lag("orders", group) for group in ("billing", "mail")]
+    for number in ("waiting", "in_flight", "retrying", "backing_off", "dead"):
+        assert getattr(numbers, number) == sum(getattr(lag, number) for lag in lags), number
+    assert (numbers.waiting, numbers.in_flight, numbers.backing_off, numbers.dead) == (2 + 5, 1, 1, 1)
+    assert (numbers.groups, numbers.end, numbers.settled, numbers.delayed) == (2, 5, 3, 2)
+    assert numbers.oldest_at == min(lag.oldest_at for lag in lags if lag.oldest_at)
+    assert numbers.complete
+
+
+def test_the_groups_of_a_subject_stand_side_by_side(bench: Bench) -> None:
+    furnish(bench)
+    bench.cell.put_group("orders", "mail")
+    bench.cell.pause_group("orders", "mail", paused=True)
+    page = bench.cell.overview.groups("orders", "", 100)
+    found = {group.group: (group.waiting, group.in_flight, group.dead, group.settled) for group in page.groups}
+    assert found == {"billing": (2, 1, 1, 3), "mail": (5, 0, 0, 0)}
+    assert [group.paused for group in page.groups] == [False, True]
+    (queue,) = page.queues
+    assert (queue.start, queue.end, page.delayed) == (0, 5, 2)
+    assert queue.produced_per_second == round(5 / 60, 3)
+    assert queue.bytes is not None
+    assert queue.bytes > 0
+    first = bench.cell.overview.groups("orders", "", 1)
+    assert ([group.group for group in first.groups], first.next) == (["billing"], "billing")
+    rest = bench.cell.overview.groups("orders", "billing", 1)
+    assert ([group.group for group in rest.groups], rest.next) == (["mail"], None)
+
+
+def test_a_quiet_minute_makes_the_rate_zero_and_a_busy_one_is_searched(bench: Bench) -> None:
+    for _ in range(30):
+        bench.send("old")
+        bench.clock.pass_time(10)
+    (queue,) = bench.cell.overview.groups("orders", "", 1).queues
+    assert queue.produced_per_second == 0.1
+    for _ in range(60):
+        bench.send("new", "too")
+        bench.clock.pass_time(0.5)
+    (queue,) = bench.cell.overview.groups("orders", "", 1).queues
+    assert queue.produced_per_second == (120 + 3) / 60
+    bench.clock.pass_time(61)
+    (queue,) = bench.cell.overview.groups("orders", "", 1).queues
+    assert queue.produced_per_second == 0
+
+
+def test_a_broadcast_group_has_the_numbers_of_all_its_consumers(bench: Bench) -> None:
+    bench.cell.put_group("orders", "screens", broadcast=True)
+    bench.send("a", "b")
+    for consumer in ("hall", "desk"):
+        bench.cell.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=1))
+    (group,) = bench.cell.overview.groups("orders", "", 100).groups
+    assert (group.group, group.broadcast, group.waiting, group.in_flight) == ("screens", True, 2, 2)
+    (subject,) = shown(bench)
+    assert (subject.groups, subject.waiting, subject.in_flight) == (1, 2, 2)
+
+
+def test_parked_messages_of_an_ordered_group_count_as_in_its_lag(bench: Bench) -> None:
+    bench.cell.put_group("orders", "ledger", ordered=True, retry=RetryPolicy(delays_seconds=(60,)))
+    bench.send("1", "2", key="k")
+    (pull,) = bench.pull(1, group="ledger")
+    bench.settle(pull, group="ledger", retry=[0])
+    bench.pull(group="ledger")
+    lag = bench.cell.lag("orders", "ledger")
+    (group,) = bench.cell.overview.groups("orders", "", 100).groups
+    assert (group.waiting, group.backing_off) == (lag.waiting, lag.backing_off)
+    assert lag.backing_off == 1
+
+
+def test_what_was_settled_no_longer_counts_as_in_flight(bench: Bench) -> None:
+    bench.send("a")
+    (pull,) = bench.pull()
+    assert shown(bench)[0].in_flight == 1
+    bench.settle(pull)
+    bench.clock.pass_time(2)
+    assert shown(bench)[0].in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("waiting", ["b", "c", "a"]),
+        ("in_flight", ["a", "c", "b"]),
+        ("dead", ["c", "b", "a"]),
+        ("delayed", ["c", "b", "a"]),
+        ("oldest", ["b", "c", "a"]),
+    ],
+)
+def test_subjects_are_sorted_by_a_number_the_largest_first(
+    bench: Bench, sort: OverviewSort, expected: list[str]
+) -> None:
+    for subject, count in (("b", 3), ("a", 2), ("c", 4)):
+        bench.send(*"wxyz"[:count], subject=subject)
+        bench.clock.pass_time(1)
+    bench.pull(2, subject="a")
+    (pull,) = bench.pull(2, subject="c")
+    bench.settle(pull, subject="c", dead=[0], ack=[])
+    bench.cell.put_group("b", "billing")
+    bench.send_later("later", delay="3d", subject="c")
+    assert names(bench, sort=sort, order="desc") == expected
+    assert names(bench, sort=sort, order="asc") == expected[::-1]
+    page = bench.cell.overview.page(OverviewRequest("", 2, "", sort, "desc"))
+    assert [subject.subject for subject in page.subjects] == expected[:2]
+    assert page.next is not None
+    assert names(bench, after=page.next, limit=2, sort=sort, order="desc") == expected[2:]
+
+
+def test_pages_by_name_follow_one_another_and_have_the_prefix(bench: Bench) -> None:
+    for name in ("a", "order", "order-1", "order-2", "orders", "p"):
+        bench.cell.put_subject(name)
+    assert names(bench, prefix="order") == ["order", "order-1", "order-2", "orders"]
+    page = bench.cell.overview.page(OverviewRequest("", 2, "order"))
+    assert page.next == "order-1"
+    assert names(bench, prefix="order", after="order-1") == ["order-2", "orders"]
+    assert names(bench, prefix="order", sort="waiting", order="asc") == ["order", "order-1", "order-2", "orders"]
+    assert names(bench, prefix="q") == []
+
+
+def test_numbers_are_read_again_and_settings_are_those_of_now(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing")
+    bench.send("a")
+    assert shown(bench)[0].waiting == 1
+    bench.send("b")
+    bench.cell.put_subject("orders", read_only=True)
+    assert [(each.waiting, each.read_only) for each in shown(bench)] == [(1, True)]
+    assert [(each.waiting, each.read_only) for each in shown(bench, sort="dead", order="desc")] == [(1, True)]
+    bench.clock.pass_time(1.5)
+    assert shown(bench)[0].waiting == 2
+
+
+def test_a_subject_that_was_deleted_and_made_again_has_none_of_the_former_numbers(bench: Bench) -> None:
+    bench.send("a", "b")
+    bench.pull(1)
+    assert shown(bench, sort="waiting", order="desc")[0].waiting == 1
+    bench.cell.delete_subject("orders")
+    assert names(bench) == names(bench, sort="waiting", order="desc") == []
+    bench.send("c")
+    assert [(each.groups, each.end) for each in shown(bench)] == [(0, 1)]
+
+
+def test_where_each_read_costs_money_only_names_are_sorted() -> None:
+    bench = Bench(store=CallByCall(Bench().store))
+    bench.send("a")
+    assert names(bench) == ["orders"]
+    for request in (OverviewRequest(sort="dead", order="desc"), OverviewRequest(order="desc")):
+        with pytest.raises(Rejected, match="sort is name"):
+            bench.cell.overview.page(request)
+
+
+def test_an_idle_subject_costs_few_reads() -> None:
+    store = CallByCall(Bench().store)
+    bench = Bench(store=store)
+    for group in range(10):
+        bench.cell.put_group("orders", f"g{group}")
+    bench.send("a")
+    for group in range(10):
+        (pull,) = bench.pull(group=f"g{group}")
+        bench.settle(pull, group=f"g{group}")
+    shown(bench)
+    bench.clock.pass_time(2)
+    store.calls.clear()
+    shown(bench)
+    # The subjects, the groups, the counters of 21 logs, and the pull rows of each group.
+    assert len(store.calls) == 1 + 1 + 1 + 10
+
+
+def test_counts_stop_at_their_limits_and_say_so(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing")
+    for _ in range(60):
+        bench.send("a")
+        bench.pull(1)
+    (group,) = bench.cell.overview.groups("orders", "", 1).groups
+    assert (group.in_flight, group.complete) == (60, False)
+
+
+def test_delayed_messages_that_were_cancelled_or_sent_no_longer_count(bench: Bench) -> None:
+    near, far = bench.send_later("near", delay="3h"), bench.send_later("far", delay="300d")
+    bench.send_later("other", delay="300d", subject="other")
+    assert {each.subject: each.delayed for each in shown(bench)} == {"orders": 2, "other": 1}
+    bench.cell.cancel(far[0].scheduled_id or "")
+    bench.clock.pass_time(5)
+    assert {each.subject: each.delayed for each in shown(bench)} == {"orders": 1, "other": 1}
+    bench.turn(4 * 3_600)
+    assert bench.cell.scheduled(near[0].scheduled_id or "").state == "dispatched"
+    assert {each.subject: each.delayed for each in shown(bench)} == {"orders": 0, "other": 1}
+
+
+def test_delayed_messages_that_are_not_all_read_make_the_numbers_incomplete(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench
+) -> None:
+    monkeypatch.setattr("hourwheel.operations.overview._DELAYED_ROWS", 2)
+    for _ in range(3):
+        bench.send_later("a", delay="3h")
+    assert [(each.delayed, each.complete) for each in shown(bench)] == [(2, False)]
+    bench.clock.pass_time(5)
+    assert [(each.delayed, each.complete) for each in shown(bench)] == [(3, True)]
+
+
+def test_the_refresh_share_allows_a_hundredth_of_the_time() -> None:
+    share, spent_ms = RefreshShare(), 0
+    for now_ms in range(1_000_000, 2_000_000, 1_000):
+        while share.allows(now_ms):
+            share.spend(40)
+            spent_ms += 40
+    assert 10_000 <= spent_ms <= 10_000 + 300 + 40
+
+
+def test_a_dry_run_counts_what_the_seek_then_does(bench: Bench) -> None:
+    for _ in range(4):
+        bench.send("a", "b")
+        bench.clock.pass_time(10)
+    bench.cell.put_subject("orders", queues=2)
+    bench.take(5)
+    seeks = bench.cell.seeks(dry_run=True)
+    before = bench.cell.lag("orders", "billing")
+    assert seeks.seek("orders", "billing", "start") == {0: (0, 5, 0), 1: (0, 0, 0)}
+    assert seeks.seek("orders", "billing", "end") == {0: (8, 0, 3), 1: (0, 0, 0)}
+    assert seeks.seek_offset("orders", "billing", 0, 3) == {0: (3, 2, 0)}
+    assert seeks.seek_time("orders", "billing", bench.clock.ms - 10_000)[0] == (6, 0, 1)
+    assert bench.cell.lag("orders", "billing") == before
+    assert bench.cell.group("orders", "billing").seeks == 0
+    assert bench.cell.seek("orders", "billing", to="start") == {0: 0, 1: 0}
+    assert bench.cell.lag("orders", "billing").waiting == before.waiting + 5
+    with pytest.raises(Rejected, match="beyond the queue's end"):
+        seeks.seek_offset("orders", "billing", 0, 9)
+
+
+def test_a_dry_run_of_a_broadcast_group_counts_for_each_consumer(bench: Bench) -> None:
+    bench.cell.put_group("orders", "screens", broadcast=True)
+    bench.send("a", "b")
+    for consumer, count in (("hall", 1), ("desk", 2)):
+        bench.cell.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=count))
+    assert bench.cell.seeks(dry_run=True).seek("orders", "screens", "start") == {0: (0, 3, 0)}
+    assert bench.cell.seeks(dry_run=True).seek("orders", "screens", "end") == {0: (2, 0, 1)}
+
+
+def test_settled_tells_how_far_the_groups_have_come(bench: Bench) -> None:
+    bench.send("a", "b", "c")
+    (pull,) = bench.pull(2)
+    bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt)])
+    assert [(each.end, each.settled) for each in shown(bench)] == [(3, 2)]

@@ -1,0 +1,377 @@
+"""A group whose consumers find nothing dozes: they wait at a queue, and each stored message wakes them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.errors import Broken, NotFound, Throttled
+from hourwheel.model.groups import PushTarget, TagFilter
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, PullResult, RetryLater, Settlement
+from hourwheel.ports import Key, Record, Table
+from hourwheel.registry.dozing import MOST_DOZING
+from tests.support import Bench, CallByCall
+from tests.unit.queueing.dozing import GROUP, Scene
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene.opened()
+
+
+def test_a_consumer_that_finds_nothing_is_told_where_to_wait(scene: Scene) -> None:
+    first = scene.pull()
+    assert (first.wakeup, first.next_pull_seconds) == (None, 1.0)
+    assert len(scene.cell.subject("orders").dozing) == 1
+    waited = scene.doze()
+    assert waited.wakeup is not None
+    assert waited.wakeup.url.endswith(scene.queues.made[0])
+    assert waited.wakeup.wait_seconds == 360
+
+
+def test_no_group_dozes_before_every_copy_of_the_subject_has_expired(scene: Scene) -> None:
+    other = scene.bench.another_process()
+    other.produce("orders", [NewMessage(body="a")])
+    scene.settle(scene.pull())
+    began = scene.bench.clock.ms
+    scene.doze()
+    assert scene.bench.clock.ms - began > 2_000
+
+
+def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_dozes(scene: Scene) -> None:
+    producer = scene.bench.another_process()
+    producer.produce("orders", [NewMessage(body="a")])
+    scene.settle(scene.pull())
+    scene.pull()
+    producer.produce("orders", [NewMessage(body="b")])  # its copy says that the group is awake
+    assert scene.queues.received() == 0
+    scene.bench.clock.pass_time(3)
+    scene.store._store.counters = lambda names: {  # type: ignore[attr-defined] # a read that is out of date
+        name: scene.store._store.counter(name)._replace(rows=1) for name in names
+    }
+    assert scene.pull() == PullResult([], next_pull_seconds=1.0)
+
+
+def test_a_stored_message_wakes_and_a_thousand_wake_once(scene: Scene) -> None:
+    scene.doze()
+    for number in range(1_000):
+        scene.bench.send(str(number))
+    assert scene.queues.received() == 1
+    assert len(scene.pull(wakeup="woken", max_messages=1_000).pulls[0].messages) == 1_000
+
+
+def test_while_messages_are_stored_a_wakeup_that_was_lost_is_followed_by_others(scene: Scene) -> None:
+    scene.doze()
+    for _ in range(100):
+        scene.bench.send("a")
+        scene.bench.clock.pass_time(5)
+    assert scene.queues.received() == 37
+    assert scene.cell.subject("orders").dozing == ()
+
+
+def test_sending_costs_nothing_more_while_no_group_dozes_and_one_write_for_a_wakeup(scene: Scene) -> None:
+    def costs() -> list[tuple[str, str]]:
+        del scene.store.calls[:]
+        scene.bench.send("a")
+        return scene.store.calls[:]
+
+    plain = Bench(CallByCall(MemoryStore()))
+    plain.send("a")
+    del plain.store.calls[:]  # type: ignore[attr-defined]
+    plain.send("a")
+    costs()
+    assert costs() == plain.store.calls  # type: ignore[attr-defined]
+    scene.settle(scene.pull())
+    scene.doze()
+    usual = costs()
+    assert [call for call in usual if call[0] == "put"] == [("put", "consume"), ("put", "meta")]
+    assert not [call for call in costs() if call == ("put", "meta")]
+
+
+def test_the_group_dozes_again_after_it_was_woken(scene: Scene) -> None:
+    for body in "abc":
+        scene.doze()
+        scene.bench.send(body)
+        assert scene.queues.received() == 1
+        scene.settle(scene.pull(wakeup="woken"))
+    assert scene.taken == ["a", "b", "c"]
+    assert len(scene.queues.made) == 1
+
+
+def test_a_consumer_that_had_a_message_lately_waits_in_its_pull(scene: Scene) -> None:
+    assert scene.pull(idle_seconds=0.5, wait_seconds=20) == PullResult([])
+    assert scene.cell.subject("orders").dozing == ()
+
+
+def test_a_consumer_that_cannot_wait_at_a_queue_pulls_less_and_less_often(scene: Scene) -> None:
+    rests = [scene.pull(wakeup=None, idle_seconds=idle).next_pull_seconds for idle in (1, 4, 40, 1_000)]
+    assert rests == [0, 1, 10, 20]
+
+
+def test_a_client_of_the_version_before_is_told_nothing_new(scene: Scene) -> None:
+    assert scene.cell.pull("orders", GROUP, PullRequest(consumer="c1")) == PullResult([])
+
+
+def test_where_pulls_wait_for_nothing_no_group_dozes() -> None:
+    bench = Bench()
+    request = PullRequest(consumer="c1", idle_seconds=100, wakeup="able")
+    assert bench.cell.pull("orders", GROUP, request) == PullResult([])
+
+
+def retried(scene: Scene) -> None:
+    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    scene.doze()
+    scene.settle(held, retry=[0])
+
+
+def released(scene: Scene) -> None:
+    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    scene.doze()
+    scene.settle(held, release=[0])
+
+
+def expired(scene: Scene) -> None:
+    scene.cell.pull("orders", GROUP, PullRequest(consumer="c2", lease_seconds=30))
+    scene.doze()
+    scene.bench.clock.pass_time(60)
+    scene.bench.another_process().sweep()
+
+
+def redriven(scene: Scene) -> None:
+    scene.settle(scene.pull(), dead=[0])
+    scene.doze()
+    assert scene.cell.redrive("orders", GROUP, lambda position, index: True) == 1
+
+
+def sought(scene: Scene) -> None:
+    scene.settle(scene.pull())
+    scene.doze()
+    scene.cell.seek("orders", GROUP, to="start")
+
+
+def resumed(scene: Scene) -> None:
+    scene.cell.pause_group("orders", GROUP, paused=True)
+    scene.doze()
+    scene.cell.pause_group("orders", GROUP, paused=False)
+
+
+def resumed_with_its_subject(scene: Scene) -> None:
+    scene.cell.pause_subject("orders", paused=True)
+    scene.doze()
+    scene.cell.pause_subject("orders", paused=False)
+
+
+def unfiltered(scene: Scene) -> None:
+    scene.cell.put_group("orders", GROUP, filter=TagFilter(tags_any=("x",)))
+    scene.bench.clock.pass_time(3)
+    scene.doze()
+    scene.cell.put_group("orders", GROUP, filter=None)
+    scene.cell.seek("orders", GROUP, to="start")
+
+
+def moved(scene: Scene) -> None:
+    scene.settle(scene.pull())
+    scene.doze()
+    scene.cell.put_subject("orders", queues=3)
+    scene.bench.send("a")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [retried, released, expired, redriven, sought, resumed, resumed_with_its_subject, unfiltered, moved],
+    ids=lambda event: event.__name__,
+)
+def test_it_wakes_the_group_when_a_message_is(scene: Scene, event: Callable[[Scene], None]) -> None:
+    scene.bench.send("a")
+    event(scene)
+    assert scene.queues.received() >= 1
+    scene.bench.clock.pass_time(3)
+    assert scene.pull(wakeup="woken").pulls
+
+
+def test_a_delayed_message_wakes_the_group_when_it_is_due(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send_later("a", delay=60)
+    scene.queues.received()
+    scene.bench.turn(90)
+    assert scene.queues.received() == 1
+    assert scene.pull(wakeup="woken").pulls
+
+
+def test_a_retry_wakes_its_own_group_and_no_other(scene: Scene) -> None:
+    scene.bench.send("a")
+    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    scene.cell.put_group("orders", "mail", start="latest")
+    scene.doze()
+    scene.doze("mail")
+    scene.settle(held, retry=[0])
+    assert sorted(scene.queues.rung.values()) == [0, 1]
+
+
+def test_a_consumer_that_cannot_take_everything_wakes_the_next_one(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send("a", "b")
+    assert scene.queues.received() == 1
+    scene.pull(wakeup="woken", max_messages=1)
+    assert scene.queues.received() == 1
+    scene.pull(wakeup="woken", max_messages=5)
+    assert scene.queues.received() == 0
+
+
+def test_an_ordered_group_comes_back_when_its_next_message_is_due(scene: Scene) -> None:
+    scene.cell.put_group("orders", "ordered", ordered=True)
+    scene.cell.produce("orders", [NewMessage(body="a", key="k")])
+    taken = scene.pull("ordered")
+    settlement = Settlement(receipt=taken.pulls[0].receipt, retry=[RetryLater(index=0, delay=100)])
+    scene.cell.settle("orders", "ordered", [settlement])
+    waits = scene.doze("ordered").wakeup
+    assert waits is not None
+    assert 90 < waits.wait_seconds < 100
+
+
+@pytest.mark.parametrize("setting", ["broadcast", "push", "limit"])
+def test_such_a_group_does_not_doze(scene: Scene, setting: str) -> None:
+    if setting == "broadcast":
+        scene.cell.put_group("orders", "g", broadcast=True)
+    elif setting == "push":
+        scene.cell.put_group("orders", "g", push=PushTarget(kind="https", address="https://example.org"))
+    else:
+        scene.cell.put_group("orders", "g", max_in_flight=1)
+        scene.bench.send("a", "b")
+        assert scene.cell.pull("orders", "g", PullRequest(consumer="c2", max_messages=1)).pulls
+    for _ in range(5):
+        assert scene.pull("g").wakeup is None
+        scene.bench.clock.pass_time(1)
+    assert scene.queues.made == []
+
+
+def test_more_groups_of_a_subject_than_its_record_may_list_pull_now_and_then(scene: Scene) -> None:
+    for number in range(MOST_DOZING):
+        scene.pull(f"g{number}")
+    assert scene.pull("one-more").next_pull_seconds == 2.5
+    assert len(scene.cell.subject("orders").dozing) == MOST_DOZING
+
+
+@pytest.mark.parametrize("error", [Throttled("SQS"), Broken("AccessDenied")])
+def test_a_queue_that_cannot_be_used_loses_nothing_and_fails_no_request(scene: Scene, error: Exception) -> None:
+    scene.doze()
+    scene.queues.away = error
+    scene.bench.send("a")
+    assert ("WakesMissed", 1) in scene.bench.meter.metrics
+    scene.queues.away = None
+    scene.bench.send("b")  # not noted as rung: the next message rings
+    assert scene.queues.received() == 1
+    scene.settle(scene.pull(wakeup="woken"))
+    scene.queues.away = error
+    assert scene.pull().next_pull_seconds == 2.5
+    assert scene.taken == ["a", "b"]
+
+
+def test_a_throttled_store_fails_no_request_whose_message_is_stored(scene: Scene) -> None:
+    scene.doze()
+    put = scene.store.put
+
+    def throttled(key: Key, record: Record, *, expect: bytes | None) -> object:
+        if key.table is Table.META:
+            raise Throttled("meta")
+        return put(key, record, expect=expect)
+
+    scene.store.put = throttled  # type: ignore[method-assign,assignment]
+    scene.bench.send("a")
+    assert scene.queues.received() == 1
+    assert ("WakesMissed", 1) in scene.bench.meter.metrics
+    del scene.store.put
+    assert scene.pull(wakeup="woken").pulls
+
+
+def test_a_queue_that_was_deleted_by_hand_is_made_again(scene: Scene) -> None:
+    scene.doze()
+    scene.queues.rung.clear()
+    scene.bench.send("a")  # fails nothing
+    scene.settle(scene.pull())
+    scene.doze(wakeup="able")
+    assert scene.queues.rung == {}
+    assert scene.pull(wakeup="missing").wakeup is None
+    scene.doze()
+    scene.bench.send("b")
+    assert scene.queues.received() == 1
+
+
+def test_a_deleted_group_and_a_deleted_subject_take_their_queues_along(scene: Scene) -> None:
+    scene.cell.put_group("orders", "mail")
+    scene.doze()
+    scene.doze("mail")
+    scene.cell.delete_group("orders", GROUP)
+    assert len(scene.queues.rung) == 1
+    scene.bench.send("a")  # wakes a group that is gone, without a fault
+    scene.cell.delete_subject("orders")
+    assert scene.queues.rung == {}
+    with pytest.raises(NotFound):
+        scene.cell.subject("orders")
+
+
+def test_a_group_that_is_created_again_has_another_queue(scene: Scene) -> None:
+    scene.doze()
+    scene.cell.delete_group("orders", GROUP)
+    scene.doze()
+    assert len(set(scene.queues.made)) == 2
+
+
+def test_a_consumer_that_leaves_messages_wakes_another_one_each_second(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send("a", "b", "c", "d", "e")
+    assert scene.queues.received() == 1
+    scene.pull(idle_seconds=5, max_messages=1)  # nobody woke it
+    assert scene.queues.received() == 1
+    scene.pull(wakeup="woken", max_messages=1)
+    assert scene.queues.received() == 0
+    scene.bench.clock.pass_time(1)
+    scene.pull(idle_seconds=0, max_messages=1)
+    assert scene.queues.received() == 1
+    scene.cell.put_group("orders", "awake")
+    scene.pull("awake", idle_seconds=0, max_messages=1)
+    assert scene.queues.received() == 0
+
+
+def test_a_deleted_group_leaves_the_list_of_dozing_ones(scene: Scene) -> None:
+    for number in range(MOST_DOZING):
+        scene.pull(f"g{number}")
+        scene.cell.delete_group("orders", f"g{number}")
+    assert scene.cell.subject("orders").dozing == ()
+    scene.doze()
+
+
+def test_a_group_whose_queue_is_gone_leaves_the_list_of_dozing_ones(scene: Scene) -> None:
+    scene.doze()
+    scene.queues.rung.clear()
+    scene.bench.send("a")
+    assert scene.cell.subject("orders").dozing == ()
+
+
+def test_a_parked_message_that_is_due_soon_is_not_waited_for_at_the_queue(scene: Scene) -> None:
+    scene.cell.put_group("orders", "ordered", ordered=True)
+    scene.cell.produce("orders", [NewMessage(body="a", key="k")])
+    taken = scene.pull("ordered")
+    settlement = Settlement(receipt=taken.pulls[0].receipt, retry=[RetryLater(index=0, delay=10)])
+    scene.cell.settle("orders", "ordered", [settlement])
+    due_ms = scene.bench.clock.ms + 10_000
+    assert scene.doze("ordered").wakeup is not None
+    scene.bench.clock.ms = due_ms - 1_300
+    rest = scene.pull("ordered")
+    assert (rest.wakeup, rest.next_pull_seconds) == (None, 1.3)
+    scene.bench.clock.ms = due_ms - 10
+    assert scene.pull("ordered", idle_seconds=60).next_pull_seconds == 0.05
+
+
+def test_a_group_that_was_resumed_by_another_process_does_not_doze_on_its_old_record(scene: Scene) -> None:
+    scene.bench.send("a")
+    scene.cell.pause_group("orders", GROUP, paused=True)
+    scene.doze()
+    other = scene.bench.another_process()
+    scene.queues.away = Throttled("SQS")
+    other.pause_group("orders", GROUP, paused=False)
+    scene.queues.away = None
+    rest = scene.pull()
+    assert (rest.pulls, rest.wakeup) == ([], None)
+    assert scene.pull().pulls

@@ -1,0 +1,99 @@
+"""A group that dozes while SQS or the store is slow, or does not answer."""
+
+import pytest
+
+from hourwheel.errors import OutcomeUnknown, Throttled
+from hourwheel.ports import Key, Record, Table
+from tests.unit.queueing.dozing import GROUP, Scene
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene.opened()
+
+
+def away(scene: Scene, seconds: float) -> list[str]:
+    """Has SQS answer nothing: each call takes so long. Returns the calls."""
+    calls: list[str] = []
+
+    def ring(name: str) -> bool:
+        calls.append(name)
+        scene.bench.clock.pass_time(seconds)
+        raise OutcomeUnknown("SQS")
+
+    scene.queues.ring = ring  # type: ignore[method-assign]
+    return calls
+
+
+def test_a_sender_does_not_wait_for_an_sqs_that_does_not_answer(scene: Scene) -> None:
+    scene.doze()
+    for number in range(5):
+        scene.doze(f"g{number}")
+    calls = away(scene, 0.8)
+    began_ms = scene.bench.clock.ms
+    for _ in range(3):
+        scene.bench.send("a")
+    assert len(calls) == 1
+    assert scene.bench.clock.ms - began_ms < 1_500
+    del scene.queues.ring
+    scene.bench.clock.pass_time(5)
+    scene.bench.send("a")
+    assert scene.queues.received() == 6
+
+
+def test_a_sender_wakes_groups_for_a_second_and_the_next_one_wakes_the_others(scene: Scene) -> None:
+    groups = [f"g{number}" for number in range(8)]
+    for group in groups:
+        scene.doze(group)
+    ring = scene.queues.ring
+
+    def slow(name: str) -> bool:
+        scene.bench.clock.pass_time(0.3)
+        return ring(name)
+
+    scene.queues.ring = slow  # type: ignore[method-assign]
+    scene.bench.send("a")
+    assert scene.queues.received() == 4
+    assert ("WakesMissed", 1) in scene.bench.meter.metrics
+    scene.bench.send("a")
+    assert scene.queues.received() == 4
+    assert all(dozing.rings == 1 for dozing in scene.cell.subject("orders").dozing)
+
+
+@pytest.mark.parametrize("slow_puts", [1, 2, 3])
+def test_a_mark_that_lands_late_counts_from_then_on(scene: Scene, slow_puts: int) -> None:
+    put, left = scene.store.put, slow_puts
+
+    def late(key: Key, record: Record, *, expect: bytes | None) -> object:
+        nonlocal left
+        if key.table is Table.META and key.sort == "orders" and left:
+            left -= 1
+            scene.bench.clock.pass_time(3)
+        return put(key, record, expect=expect)
+
+    scene.store.put = late  # type: ignore[method-assign,assignment]
+    marked = scene.pull()
+    assert left == 0
+    dozing = scene.cell.subject("orders").dozing
+    if slow_puts < 3:
+        assert marked.next_pull_seconds == 1.0
+        assert scene.bench.clock.ms - dozing[0].since_ms <= 200
+    else:  # it gives up, and leaves no mark that other consumers would rely on
+        assert (marked.next_pull_seconds, dozing) == (2.5, ())
+
+
+def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(scene: Scene) -> None:
+    scene.doze()
+    put = scene.store.put
+
+    def throttled(key: Key, record: Record, *, expect: bytes | None) -> object:
+        if key.table is Table.META and key.sort == "orders":
+            raise Throttled("meta")
+        return put(key, record, expect=expect)
+
+    scene.store.put = throttled  # type: ignore[method-assign,assignment]
+    scene.cell.delete_group("orders", GROUP)
+    assert scene.queues.rung == {}
+    del scene.store.put
+    scene.bench.send("a")
+    assert scene.cell.subject("orders").dozing == ()
