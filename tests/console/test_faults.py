@@ -42,7 +42,7 @@ def test_a_server_that_goes_and_comes_back_is_told_and_read_again(begin: Begin, 
     banner = page.locator("#banner").filter(has_text="The server cannot be reached")
     page.keyboard.press("r")
     expect(banner).to_be_visible()
-    expect(queues.get_by_role("row")).to_have_count(2)  # what was read stays
+    expect(queues.get_by_role("row")).to_have_count(2)  # the page keeps the rows that it has read
     again = begin(port=server.port)
     again.ok("POST", "/v1/subjects/orders/queues", {"queues": 2})
     page.get_by_role("button", name="Try now").click()

@@ -96,7 +96,7 @@ def test_each_cell_has_a_bucket_with_the_settings_of_the_home_cell(celled: Synth
 def test_the_functions_read_where_the_cells_are(celled: Synthesis, defaults: Synthesis) -> None:
     for name, function in celled.functions().items():
         variables = function["Environment"]["Variables"]
-        places = Environment.read(variables).cell_locations
+        places = Environment.read(variables).parse_cells()
         assert {cell: place.prefix for cell, place in places.items()} == {
             "fast": "hourwheel.fast",
             "old": "hourwheel.old",

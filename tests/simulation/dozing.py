@@ -326,7 +326,7 @@ def _end(keeper: Sender, doze: DozePlan, ended: Ended) -> None:
         keeper.process.sleep(0.5)
     world.faults, queues.calm = Faults(), True
     if doze.loses:
-        # What was lost is found by the consumers' own pulls; leases of those that crashed end meanwhile.
+        # The consumers' own pulls find messages whose wake-up was lost; the leases of crashed consumers end meanwhile.
         keeper.process.sleep(_AFTER_A_LOSS_SECONDS)
         keeper.ask("sweep", keeper.cell.sweep)
         keeper.process.sleep(_AFTER_A_LOSS_SECONDS)

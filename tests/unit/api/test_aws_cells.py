@@ -155,9 +155,9 @@ def test_a_cell_that_did_not_answer_is_not_called_for_five_seconds() -> None:
 
 def test_the_variable_names_the_storage_of_each_cell() -> None:
     text = json.dumps({"fast": {"prefix": "queue.fast", "bucket": "queue-fast", "kinds": ["real-time"]}})
-    locations = Environment.read({**VARIABLES, "HOURWHEEL_CELLS": text}).cell_locations
+    locations = Environment.read({**VARIABLES, "HOURWHEEL_CELLS": text}).parse_cells()
     assert locations == {"fast": CellLocation(prefix="queue.fast", bucket="queue-fast", kinds=("real-time",))}
-    assert Environment.read(VARIABLES).cell_locations == {}
+    assert Environment.read(VARIABLES).parse_cells() == {}
     for wrong, why in (
         ('"fast"', "Expected `object`"),
         ('{"fast": {}}', "prefix"),

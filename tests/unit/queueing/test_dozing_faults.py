@@ -13,7 +13,7 @@ def scene() -> Scene:
 
 
 def away(scene: Scene, seconds: float) -> list[str]:
-    """Has SQS answer nothing: each call takes so long. Returns the calls."""
+    """Makes each call to SQS fail after this time, as a time-out does. Returns the names of the queues called."""
     calls: list[str] = []
 
     def ring(name: str) -> bool:

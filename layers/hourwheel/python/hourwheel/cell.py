@@ -150,7 +150,7 @@ class Cell:
 
     def prepare(self) -> None:
         """Reads the cell's secret, or draws it, before several threads and greenlets need it at once."""
-        self.secret  # noqa: B018 - read for its effect: it is loaded and kept
+        _ = self.secret
 
     def produce(
         self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None

@@ -15,19 +15,19 @@ _DIGITS = 16  # 64 bits: enough for all groups of a cell, and the name stays wit
 
 
 def queue_prefix(cell: str) -> str:
-    """Returns the beginning of the names of all wake-up queues of a deployment. An underscore ends it, which no cell's
-    name contains: the queues of another cell do not begin so."""
+    """Returns the prefix of the names of all wake-up queues of a deployment. It ends with an underscore, which no name
+    of a cell contains, so that no queue of another cell has this prefix."""
     return f"{_PREFIX}{cell}_"
 
 
 def group_prefix(subject: str, group: str) -> str:
-    """Returns the beginning of the names of a group's wake-up queues, behind that of the cell."""
+    """Returns the prefix of the names of a group's wake-up queues, without the prefix of the cell."""
     return f"{_digest(subject, group)}_"
 
 
 def queue_name(group: Group) -> str:
-    """Returns the name of the group's wake-up queue, behind the beginning that all queues of its cell share. A group
-    that is created again has another one: SQS refuses for a minute the name of a queue that was deleted."""
+    """Returns the name of the group's wake-up queue, without the prefix of the cell. A group that is created again gets
+    another name, because SQS refuses the name of a deleted queue for a minute."""
     own = _digest(str(group.subject_generation), group.member)
     return f"{group_prefix(group.subject, group.shared_name)}{own}"
 

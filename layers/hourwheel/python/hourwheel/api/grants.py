@@ -26,7 +26,7 @@ from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Key, Table
 
 _PREFIX = "hwg_"
-_MAC_BYTES = 16
+_MAC_BYTES = 16  # 128 bits cannot be guessed; the other half of the digest would only lengthen each token
 MOST_TOKEN_CHARACTERS = 4_000
 """With its token a request fits into the 8 KB that proxies allow for headers."""
 
@@ -44,8 +44,8 @@ class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What the bearer of a token may do until ``expires_s``, in Unix seconds.
 
     Messages go to the subjects ``produce`` and come from the groups ``pull``, each ``subject/group``; a last ``*`` in a
-    name stands for any rest. ``delayed`` allows to look up, move and cancel delayed messages, whose ids name no subject
-    that could be checked. While the token is used, it is renewed for ``lifetime_s`` at a time until ``until_s``.
+    name stands for any rest. ``delayed`` allows looking up, moving and cancelling delayed messages, whose ids name no
+    subject that could be checked. A token in use is renewed for ``lifetime_s`` at a time, until ``until_s``.
     """
 
     version: int
@@ -79,11 +79,11 @@ class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def check_subject(grant: AccessGrant | None, subject: str, field: str) -> None:
-    """Raises ``NotGranted`` where the grant of a request does not allow to send to the subject. None allows all."""
+    """Raises ``NotGranted`` if the grant of a request does not allow sending to the subject. None allows everything."""
     if grant is not None and not grant.produces(subject):
         raise NotGranted(
             "grant-insufficient",
-            f"the token does not allow to send to subject {subject!r}; nothing was stored",
+            f"the token does not allow sending to subject {subject!r}; nothing was stored",
             field=field,
         )
 
@@ -125,28 +125,28 @@ def rotate(context: Context, *, revoke: bool) -> int:
 
 
 def sign_grant(cell: Cell, grant: AccessGrant) -> str:
+    """Returns the token of a grant."""
     data = msgspec.msgpack.encode(grant)
     return _PREFIX + urlsafe_b64encode(_mac(cell.secret, grant.version, data) + data).rstrip(b"=").decode()
 
 
 def open_grant(cell: Cell, token: str, keys: GrantKeys) -> AccessGrant:
-    """Returns the grant of a token. Raises ``Unauthenticated`` for a token that this deployment did not issue, or whose
-    time or version is over."""
+    """Returns the grant of a token. Raises ``Unauthenticated`` for a token that this deployment did not issue, that has
+    expired, or whose version was revoked."""
     grant = _opened(cell.secret, token)
     if grant is None:
         raise Unauthenticated(
             "grant-invalid", "the token was not issued by this deployment, or was changed: create another one"
         )
     if grant.expires_s * 1_000 <= cell.context.clock.now_ms():
-        raise Unauthenticated("grant-expired", "the time of the token is over: create another one")
+        raise Unauthenticated("grant-expired", "the token has expired: create another one")
     if not 0 <= keys.current(cell.context, at_least=grant.version) - grant.version <= 1:
         raise Unauthenticated("grant-expired", "the token was revoked: create another one")
     return grant
 
 
 def renewed(grant: AccessGrant, version: int, now_ms: int) -> AccessGrant | None:
-    """Returns the grant that follows this one; None while less than half of its time is over, or where it may not be
-    renewed."""
+    """Returns the grant that follows this one; None in the first half of its lifetime, or if it may not be renewed."""
     now_s = now_ms // 1_000
     expires_s = min(now_s + grant.lifetime_s, grant.until_s)
     early = grant.expires_s - now_s > grant.lifetime_s // 2

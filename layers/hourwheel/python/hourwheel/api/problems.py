@@ -29,8 +29,8 @@ TITLES = {
     "token-wrong": "The token is wrong",
     "token-read-only": "The token may only read",
     "grant-missing": "A token of this deployment is needed",
-    "grant-invalid": "The token is not one of this deployment",
-    "grant-expired": "The time of the token is over",
+    "grant-invalid": "The token is not from this deployment",
+    "grant-expired": "The token has expired",
     "grant-insufficient": "The token does not allow this",
     "route-unknown": "No such route",
     "subject-unknown": "No such subject",
@@ -133,7 +133,8 @@ def problem_of(error: Exception, instance: str) -> Response:
         return problem(503, "unavailable", detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = (
-            "a subject or group of the request was deleted or made anew meanwhile: look it up, then repeat the request"
+            "a subject or group of the request was deleted or created again meanwhile: look it up, then repeat the"
+            " request"
         )
         return problem(409, "changed-meanwhile", detail, instance=instance)
     if isinstance(error, StorageFull):

@@ -52,7 +52,6 @@ _SETTINGS = (
 _BATCH_BUCKETS = 100
 """A batch of produce may touch this many buckets: each takes up to five calls in turn, and API Gateway waits 30 s."""
 
-
 _COMPRESSION_LEVEL = 9
 """DynamoDB's price of a write unit buys 5 ms of CPU. For 100 messages of 327 bytes, level 9 takes 0.3 ms more CPU than
 level 1 and saves one write unit of five."""
@@ -111,10 +110,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     endpoints: str | None = None
 
     def __post_init__(self) -> None:
-        if self.cells is not None:
-            self.cell_locations  # noqa: B018 - read for its effect: a wrong value ends the start
+        # A wrong value ends the start of the process, and not the first request that needs the value.
+        self.parse_cells()
         if self.endpoints is not None:
-            self.url_front  # noqa: B018 - as above
+            self.parse_front()
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> "Environment":
@@ -135,9 +134,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         }
         return msgspec.convert({**chosen, **fixed}, Settings)
 
-    @property
-    def cell_locations(self) -> "dict[str, CellLocation]":
-        """The storage of other cells by name. Raises ``ValueError``."""
+    def parse_cells(self) -> "dict[str, CellLocation]":
+        """Returns the storage of the other cells by name. Raises ``ValueError`` for a wrong value of ``cells``."""
         if self.cells is None:
             return {}
         from hourwheel.api.aws_cells import CellLocation  # most deployments have the home cell alone
@@ -152,9 +150,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         prefix = queue_prefix(self.cell)
         return SqsWakeupQueues(clock, prefix, account, region=self.region, endpoint_url=self.endpoint_url)
 
-    @property
-    def url_front(self) -> "UrlFront":
-        """What requests to function URLs are checked by. Raises ``ValueError``."""
+    def parse_front(self) -> "UrlFront":
+        """Returns the settings for requests to function URLs. Raises ``ValueError`` for a wrong value of
+        ``endpoints``."""
         from hourwheel.api.urls import UrlFront, identity  # most deployments have the HTTP API alone
 
         operators = frozenset(identity(arn) for arn in (self.operators or "").split(",") if arn)
@@ -188,7 +186,7 @@ def _other_cells(
     def open_storage(cell: "CellLocation") -> CellStorage:
         return opened(cell.prefix, cell.bucket)
 
-    cells = AwsCells(environment.cell_locations, open_storage, home, clock, ids)
+    cells = AwsCells(environment.parse_cells(), open_storage, home, clock, ids)
     return GuardedCells(cells, home, clock, ids)
 
 
@@ -269,7 +267,7 @@ class Services:
 
     @cached_property
     def _url_front(self) -> "UrlFront":
-        return self.environment.url_front
+        return self.environment.parse_front()
 
     def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
         """Returns a handler for scheduled calls, whose errors fail the invocation: AWS then counts and retries it."""

@@ -107,7 +107,7 @@ def hourwheel(
     ] = None,
     sign: Annotated[
         Sign | None,
-        typer.Option(envvar="HOURWHEEL_SIGN", help="Sign requests for AWS; left out for …execute-api… URLs."),
+        typer.Option(envvar="HOURWHEEL_SIGN", help="Sign requests for AWS; …execute-api… URLs do not need it."),
     ] = None,
     region: Annotated[str | None, typer.Option(help="The region of the API, where the URL does not name it.")] = None,
     json: Annotated[

@@ -27,11 +27,11 @@ _LIMITS = {
     "max_in_flight": "the group has as many messages in flight as it allows (max_in_flight)",
     "messages_per_second": "the group gets no more messages a second than it allows (messages_per_second)",
 }
-"""What ``limited_by`` of an answer means to somebody at a terminal."""
+"""Explains each value of ``limited_by`` to a person at a terminal."""
 
 
 class ConsumeOutcome(StrEnum):
-    """What becomes of the printed messages."""
+    """How the printed messages are settled."""
 
     ACK = "ack"
     RETRY = "retry"
@@ -57,7 +57,7 @@ def consume(
         typer.Option(help="With --then retry: retry after this time, such as 10m, not by the group's policy."),
     ] = None,
 ) -> None:
-    """Print messages, one on each line, and acknowledge the printed ones, or what --then says.
+    """Print messages, one on each line, and acknowledge them, or settle them as --then says.
 
     Example: hourwheel consume orders billing --once --max 10
     """
@@ -91,7 +91,7 @@ class _Settle(NamedTuple):
     delay: Delay | None
 
     def settlement(self, pull: Pull, printed: int) -> Settlement:
-        """Returns the settlement of a pull: what becomes of the ``printed`` first messages. Releases the others."""
+        """Returns the settlement of a pull: settles the first ``printed`` messages, and releases the others."""
         indexes = list(range(printed))
         settlement = Settlement(receipt=pull.receipt, release=list(range(printed, len(pull.messages))) or None)
         if self.outcome is ConsumeOutcome.REJECT:
@@ -163,7 +163,7 @@ class _Session:
         self._limited_by = limited_by
 
     def print(self, pulls: Sequence[Pull], write: Callable[[Received], None]) -> None:
-        """Prints messages, and prepares the settlements, which release what was not printed."""
+        """Prints messages, and prepares the settlements, which release the messages that were not printed."""
         printed = dict.fromkeys((pull.receipt for pull in pulls), 0)
         try:
             for pull in pulls:

@@ -51,17 +51,17 @@ def cost(
     batch: Annotated[int, typer.Option(min=1, max=1_000, help="Messages that are sent and taken at a time.")] = 1,
     message_bytes: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bytes of a message.")] = 327,
     delayed_per_day: Annotated[
-        int, typer.Option(min=0, max=_MOST_MESSAGES, help="How many of the messages are delayed, over the whole day.")
+        int, typer.Option(min=0, max=_MOST_MESSAGES, help="The part of the messages that is delayed, at any hour.")
     ] = 0,
     front: Annotated[Front, typer.Option(help="The HTTP API, or function URLs (hourwheel:front).")] = Front.API,
 ) -> None:
-    """Compute the bill of a month on AWS, beside SQS, EventBridge, RocketMQ and Kafka. Asks no server.
+    """Compute the bill of a month on AWS, and compare it with other services. Needs no server.
 
     Example: hourwheel cost --messages-per-day 100000 --services 10 --groups 3 --batch 10
     """
     if delayed_per_day > messages_per_day:
         raise typer.BadParameter(
-            f"delayed messages are part of all: at most {messages_per_day}, got {delayed_per_day}",
+            f"at most the {messages_per_day} messages of a day can be delayed, got {delayed_per_day}",
             param_hint="--delayed-per-day",
         )
     from hourwheel.bill.counts import read_counts, read_other_prices
@@ -117,9 +117,9 @@ def _write_tables(counts: "Counts", items: dict[str, float], others: "list[Servi
     from hourwheel.bill.services import comparison, money
 
     rows = [(_LABELS[item], money(dollars)) for item, dollars in items.items()]
-    write_table(["Hourwheel", "$ a month"], [*rows, ("in all", money(sum(items.values())))])
+    write_table(["Hourwheel", "$ a month"], [*rows, ("total", money(sum(items.values())))])
     write_table(
-        ["beside", "$ a month", "remark"],
+        ["other services", "$ a month", "remark"],
         [(each.service, money(each.dollars), _remark(each)) for each in others],
     )
     write_line(comparison(items, others))

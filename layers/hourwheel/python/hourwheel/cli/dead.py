@@ -30,10 +30,8 @@ FromOption = Annotated[
     typer.Option("--from", help="Dead letters that died at this time or later, such as 2026-11-20T09:00:00Z."),
 ]
 ToOption = Annotated[str | None, typer.Option("--to", help="Dead letters that died before this time.")]
-ReasonOption = Annotated[
-    Literal["attempts", "rejected"] | None, typer.Option(help="Dead letters that died of this reason.")
-]
-DetailOption = Annotated[str | None, typer.Option(help="With --reason: those of which a consumer said exactly this.")]
+ReasonOption = Annotated[Literal["attempts", "rejected"] | None, typer.Option(help="Dead letters with this reason.")]
+DetailOption = Annotated[str | None, typer.Option(help="With --reason: only those with exactly this detail.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="Print at most this many.")]
 
 
@@ -80,7 +78,7 @@ def reasons(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) 
     rows = [(each.messages, each.reason, each.detail, each.first_at, each.last_at) for each in answer.reasons]
     write_table(["messages", "reason", "detail", "first", "last"], rows)
     if answer.others:
-        write_line(f"{answer.others} died of other reasons")
+        write_line(f"{answer.others} have other reasons")
     if not answer.complete:
         write_line("only the oldest dead letters were counted")
 

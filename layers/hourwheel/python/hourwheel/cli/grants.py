@@ -17,7 +17,7 @@ _UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 def create(
     ctx: typer.Context,
     produce: Annotated[
-        list[str] | None, typer.Option(help="A subject to send to; a last * stands for the rest of a name. Repeatable.")
+        list[str] | None, typer.Option(help="A subject to send to; * at the end: any rest of a name. Repeatable.")
     ] = None,
     pull: Annotated[
         list[str] | None, typer.Option(help="A group to pull for, as SUBJECT/GROUP; * as for --produce. Repeatable.")
@@ -32,7 +32,7 @@ def create(
         str, typer.Option(help="How long clients that use the token may renew it: up to 400d. 0s: not at all.")
     ] = "0s",
 ) -> None:
-    """Create a token. Only operators of the deployment may do so. Prints the token, and until when it is valid.
+    """Create a token, and print it with the time until which it is valid. Only operators of the deployment may do so.
 
     Example: hourwheel grant create --produce orders --pull orders/billing --for 12h --renew-for 90d
     """
@@ -51,7 +51,7 @@ def rotate(
         bool, typer.Option("--revoke", help="Refuse every token that was created before, within a minute.")
     ] = False,
 ) -> None:
-    """Begin another key for tokens. Those of the key before stay valid until they expire, unless they are revoked.
+    """Sign tokens with another key. Tokens of the key before stay valid until they expire, unless --revoke is given.
 
     Example: hourwheel grant rotate --revoke
     """

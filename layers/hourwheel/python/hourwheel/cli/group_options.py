@@ -21,7 +21,7 @@ MessagesPerSecondOption: TypeAlias = Annotated[
 ]
 RetryFirstOption: TypeAlias = Annotated[float | None, typer.Option(help="Seconds before the first retry.")]
 RetryFactorOption: TypeAlias = Annotated[
-    float | None, typer.Option(help="Factor by which each further wait is longer.")
+    float | None, typer.Option(help="Factor by which each wait is longer than the one before.")
 ]
 RetryCapOption: TypeAlias = Annotated[float | None, typer.Option(help="The longest wait, in seconds.")]
 RetryDelaysOption: TypeAlias = Annotated[
@@ -47,7 +47,7 @@ WhenDeadOption: TypeAlias = Annotated[
 ]
 MaxHeldOption: TypeAlias = Annotated[
     int | None,
-    typer.Option(help="The most parked messages of a queue, which then waits: 1 to 10000 (10000 by default)."),
+    typer.Option(help="Parked messages at which a queue waits: 1 to 10000 (10000 by default)."),
 ]
 
 

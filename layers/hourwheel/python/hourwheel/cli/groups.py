@@ -124,7 +124,7 @@ def decide(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    then: Annotated[Literal["retry", "dead"], typer.Argument(help="What becomes of the first message of the key.")],
+    then: Annotated[Literal["retry", "dead"], typer.Argument(help="Try the first message of the key again, or not.")],
     keys: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All stopped keys.")] = False,
 ) -> None:

@@ -75,7 +75,7 @@ def urls(
     function_arn: Annotated[list[str], typer.Option(metavar="ARN", help="The ARN of a function. Repeatable.")],
     group: Annotated[
         list[str] | None,
-        typer.Option(metavar="SUBJECT/GROUP", help="A group at whose wake-up queue to wait. Repeatable."),
+        typer.Option(metavar="SUBJECT/GROUP", help="Allow waiting at the wake-up queue of this group. Repeatable."),
     ] = None,
     cell: CellOption = "hourwheel",
 ) -> None:

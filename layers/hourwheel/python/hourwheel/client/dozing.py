@@ -30,13 +30,14 @@ FIELDS = ("idle_seconds", "wakeup")
 _POLL_SECONDS = 20  # the longest wait of SQS
 _LONGEST_IDLE_SECONDS = 31_536_000.0  # a year, the most that a server accepts
 TIMEOUT_SECONDS = 10.0
-"""The time for an answer beyond the wait."""
+"""SQS answers within milliseconds after the wait: a request without an answer for this much longer has failed."""
 
 _FAILED_SECONDS = 5.0
-"""A consumer whose queue does not answer pulls after this long, and is then told again where to wait."""
+"""The pause before the pull that follows a failed request to SQS. The answer to that pull names the queue again."""
 
 _REFUSED_SECONDS = 600.0
-"""A consumer that may not receive from the queue waits in its pulls for this long, in case it is allowed to later."""
+"""A consumer without the right to receive waits in its pulls for this long, then tries the queue again: an operator may
+have granted the right meanwhile."""
 
 _SQS = re.compile(r"([a-z0-9-]+\.)?sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
 _MISSING = ("QueueDoesNotExist", "NonExistentQueue")
@@ -44,7 +45,7 @@ _DENIED = ("AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "Unr
 
 
 class WaitResult(Enum):
-    """What one receipt from a wake-up queue came to."""
+    """The result of one call that receives from a wake-up queue."""
 
     WAKEUP = auto()
     NOTHING = auto()
@@ -63,8 +64,8 @@ class _Messages(msgspec.Struct):
 
 class QueueRequest:
     """The signed request that receives from one queue. Raises ``ValueError`` for a URL that is not one of SQS over
-    HTTPS, unless it is that of ``host``: the server must not be able to send signed requests elsewhere. Only a loopback
-    host may have plain HTTP: anybody on the way would read the token of the session."""
+    HTTPS, or a URL of ``host``: the server must not be able to direct signed requests elsewhere. Only a loopback host
+    may have plain HTTP: anybody on the network could read the session token."""
 
     def __init__(self, queue: WakeupQueue, signer: Signer, host: str) -> None:
         parts = urlsplit(queue.url)
@@ -83,7 +84,7 @@ class QueueRequest:
         return self._signer.signed("POST", f"{self.origin}/", data, fields, service="sqs", region=self._queue.region)
 
     def body(self, seconds: float) -> bytes:
-        # All that are there: one wake-up is enough, and old ones would wake the consumer again for nothing.
+        # Takes every wake-up in the queue: one is enough, and each of the others would cause a pull without messages.
         request = {"QueueUrl": self._queue.url, "WaitTimeSeconds": int(seconds), "MaxNumberOfMessages": 10}
         return msgspec.json.encode(request)
 
@@ -95,7 +96,7 @@ def _endpoint(origin: str) -> Endpoint:
 
 
 def received(reply: Reply) -> WaitResult:
-    """Returns what the answer of SQS says."""
+    """Returns the result that the answer of SQS stands for."""
     try:
         if reply.status == 200:
             messages = msgspec.json.decode(reply.body or b"{}", type=_Messages).messages
@@ -109,7 +110,8 @@ def received(reply: Reply) -> WaitResult:
 
 
 class Doze:
-    """What one consumer knows of its rest: since when it is idle, and what its next pull says. Not thread-safe."""
+    """Keeps the state of one consumer that may wait at a queue: the time since which it has been idle, and the fields
+    of its next pull. Not thread-safe."""
 
     def __init__(self, signer: Signer | None, host: str, now: Callable[[], float] = time.monotonic) -> None:
         self._signer = signer
@@ -121,28 +123,29 @@ class Doze:
         self._wakeup = "able"
 
     def fields(self) -> dict[str, Any]:
-        """Returns what the next pull says: nothing to a server that cannot let consumers wait elsewhere."""
+        """Returns the fields of the next pull that concern waiting; none for a server that cannot let consumers wait at
+        a queue."""
         if not self._supported or self._now() < self._refused_until:
             return {}
         idle_seconds = min(self._now() - self._idle_since, _LONGEST_IDLE_SECONDS)
         return {"idle_seconds": round(idle_seconds, 3), "wakeup": self._wakeup}
 
     def answered(self, brought: bool) -> None:
-        """Records the answer to a pull: whether it has brought messages."""
+        """Records the answer to a pull. ``brought``: it contained messages."""
         self._wakeup = "able"
         if brought:
             self._idle_since = self._now()
 
     def refused(self, error: BadRequest) -> bool:
-        """Returns whether the server refused the pull for the fields of ``fields``, which no pull has from now on: the
-        server is of an earlier version."""
+        """Returns whether the server refused the pull because it does not know the fields of ``fields``: it is of an
+        earlier version. ``fields`` then returns none any more."""
         unknown = self._supported and any(name in str(error) for name in FIELDS)
         if unknown:
             self._supported = False
         return unknown
 
     def begin(self, queue: WakeupQueue) -> "Waiting | None":
-        """Returns the wait at the queue; None, and pulls wait as before, where the queue cannot be used."""
+        """Returns the wait at the queue; None if the queue cannot be used, and pulls wait at the server for a while."""
         assert self._signer is not None
         try:
             return Waiting(QueueRequest(queue, self._signer, self._host), self._now() + queue.wait_seconds, self._now)
@@ -154,8 +157,8 @@ class Doze:
         """Records how a wait ended."""
         if last is WaitResult.REFUSED:
             self._give_up(
-                "the identity may not sqs:ReceiveMessage from the wake-up queue of its group, which"
-                " `hourwheel policy consumer` allows"
+                "the identity lacks the right sqs:ReceiveMessage on the wake-up queue of its group, which the policy of"
+                " `hourwheel policy consumer` grants"
             )
         self._wakeup = {WaitResult.WAKEUP: "woken", WaitResult.MISSING: "missing"}.get(last, "able")
 
@@ -165,8 +168,7 @@ class Doze:
 
 
 class Waiting:
-    """One wait at a queue, of several requests: ``next_seconds`` says how long the next one waits, or that the wait is
-    over."""
+    """One wait at a queue, made of several requests. ``next_seconds`` returns how long the next request waits."""
 
     def __init__(self, request: QueueRequest, until: float, now: Callable[[], float]) -> None:
         self.request = request
@@ -190,7 +192,7 @@ class Waiting:
 
     @property
     def pause_seconds(self) -> float:
-        """The pause before the next pull: SQS waits for whole seconds only, and the rest of the time passes here."""
+        """The pause before the next pull. SQS waits for whole seconds only, so a fraction of a second may be left."""
         if self.last is WaitResult.NOTHING:
             return max(0.0, self._until - self._now())
         return _FAILED_SECONDS if self.last is WaitResult.FAILED else 0.0

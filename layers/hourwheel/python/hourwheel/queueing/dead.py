@@ -41,7 +41,7 @@ _FIRST_PAGE = 4  # a sweep mostly stops at the first row
 _PAGE = 64
 _LARGE_PAGE = 500  # for counts and states, which decode no messages
 _MOST_FILTERED = 2_000  # dead letters that a filtered page reads: their messages are decoded
-_FILLER_KEPT_MS = 86_400_000  # far longer than a writer that is slow takes to come to its row
+_FILLER_KEPT_MS = 86_400_000  # a day: far longer than a slow writer takes to put its row
 
 
 class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def parse_dead_id(text: str, field: str) -> Position:
 
 
 class DeadFilter(NamedTuple):
-    """Chooses dead letters by what was said of them; None: anything."""
+    """Chooses dead letters by reason and detail, each compared exactly. None takes any."""
 
     reason: str | None = None
     detail: str | None = None

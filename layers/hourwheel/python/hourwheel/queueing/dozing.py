@@ -1,9 +1,9 @@
-"""Decides how long a consumer rests after a pull without messages, and where: so that waiting holds no function.
+"""Decides how long and where a consumer rests after a pull without messages, so that no function runs while it waits.
 
-A consumer that says how long it has been idle is told when to pull again. One that can wait at a wake-up queue makes
-its group doze (``registry/dozing.py`` describes the steps): it pulls once a second until every process that stores
-messages knows that the group dozes, this module then looks once more at the ends of all logs, and the answer names the
-queue.
+A pull says how long its consumer has been idle; the answer says when to pull again. A consumer that can wait at a
+wake-up queue makes its group doze (``registry/dozing.py`` describes the steps). It pulls once a second until every
+process that stores messages knows that the group dozes. This module then looks again at the ends of all logs, and the
+answer names the queue.
 """
 
 import logging
@@ -28,27 +28,28 @@ from hourwheel.registry.registry import Registry
 from hourwheel.wakeup_names import queue_name
 
 AWAKE_SECONDS = 2.0
-"""A consumer that had a message within this time waits in its pulls, as busy consumers do. Longer would cost more than
-the steps to the queue: a second in a function costs as much as four pulls."""
+"""A consumer that had a message within this time waits in its pulls, as busy consumers do. A longer time would cost
+more than the steps to the queue, because a second in a function costs as much as four pulls."""
 
 _WOKEN_SECONDS = 1.0
-"""A pull that follows a wake-up waits this long: its first look may read counters that are out of date."""
+"""A pull that follows a wake-up waits this long, because its first look may read outdated counters."""
 
 SAFETY_SECONDS = 360.0
-"""A consumer pulls after this long at a queue without a wake-up, which may have been lost: $0.02 a month."""
+"""A consumer without a wake-up pulls after this long at its queue, because the wake-up may have been lost. These pulls
+cost $0.02 a month."""
 
 _SETTLING_SECONDS = 1.0
-"""A pull each second while older copies of the list expire: a message that came meanwhile is this late at most."""
+"""The time between two pulls while older copies of the list expire: a message that comes then is this late at most."""
 
 _SHORTEST_WAIT_SECONDS = 2.0
-"""A parked message that is due before that is not waited for at the queue, where waits are of whole seconds."""
+"""If a parked message is due sooner than this, the consumer does not wait at the queue: SQS waits for whole seconds."""
 
-_SOONEST_SECONDS = 0.05
+_SOONEST_SECONDS = 0.05  # the shortest pause, so that a parked message that is due now causes no busy loop
 
 _PASSING_MS = 1_000
-"""Each process passes a wake-up of a group on at most once in this time: each costs its pull some milliseconds."""
+"""Each process passes on at most one wake-up of a group in this time, because each costs its pull some milliseconds."""
 
-_MOST_PASSED = 10_000  # groups that a process remembers
+_MOST_PASSED = 10_000  # groups that a process remembers: one or two megabytes
 
 _SKEW_MS = 500
 """The clocks of two processes may differ by this much: one writes ``since_ms``, another compares it."""
@@ -118,8 +119,8 @@ class Dozes:
         return min(self.request.wait_seconds, max(AWAKE_SECONDS - self.idle_seconds, least_seconds))
 
     def pass_on(self, state: LookState) -> None:
-        """Wakes another consumer for what this one could not take, if others doze: a group that was woken is not woken
-        by messages for a while, and one consumer may be too slow for all of them."""
+        """Wakes another consumer of a dozing group if this one leaves messages: stored messages do not wake a group
+        again for a while, and one consumer may be too slow for all of them."""
         name = queue_name(state.group)
         if _entry(state.subject, name) is None or not self.passed_on.turn(name, self.context.clock.now_ms()):
             return
@@ -129,7 +130,7 @@ class Dozes:
             self._missed(state.group, error)
 
     def rest(self, state: LookState) -> Rest:
-        """Returns how the consumer rests after a pull without messages. Never fails: where the group cannot doze, the
+        """Returns how the consumer rests after a pull without messages. Raises nothing: if the group cannot doze, the
         consumer pulls again."""
         now_ms = self.context.clock.now_ms()
         idle_seconds = self.idle_seconds + max(0, now_ms - self.began_ms) / 1_000
@@ -145,8 +146,8 @@ class Dozes:
             return otherwise
 
     def _doze(self, state: LookState, now_ms: int, last_ms: int) -> Rest | None:
-        """Takes the next step to the queue. Returns None where the group cannot doze. ``last_ms``: when the consumer
-        had its last message."""
+        """Takes the next step towards waiting at the queue. Returns None if the group cannot doze. ``last_ms`` is the
+        time of the consumer's last message."""
         name = queue_name(state.group)
         entry = _entry(state.subject, name)
         missing = self.request.wakeup == "missing"
@@ -184,7 +185,7 @@ class Dozes:
             return not (subject.paused or group.paused)
         logs = pull_logs(self.context, subject, group)
         if len(logs) <= len(subject.queue_logs()):
-            return True  # a cell is out of reach: nobody knows what waits there
+            return True  # a cell is out of reach, and messages may wait in it
         if group.ordered:
             logs = [*in_turn(self.context, self.key_states, subject, group, logs)]
             return any(has_turn(self.key_states, log) for log in logs)
@@ -196,15 +197,16 @@ class Dozes:
 
 
 def _rests(state: LookState) -> bool:
-    """Returns whether nothing but time keeps messages from the consumer. A limit leaves messages again soon; a target
-    takes them; a queue that moves is looked for by each pull."""
+    """Returns whether the consumer may rest outside of its pulls. It may not if the group is at a limit, which soon
+    leaves room again; if a target takes the messages; or while a queue moves, because each pull looks for its new
+    part."""
     limited = state.limit is not None and state.limit.name not in _PAUSES
     return not limited and state.group.push is None and state.subject.change is None
 
 
 def _dozes(group: Group) -> bool:
-    """Returns whether the group has one queue for all its consumers: in a broadcast group each would need its own, and
-    the names of consumers come and go."""
+    """Returns whether the group can have a wake-up queue. A broadcast group cannot: each of its consumers would need a
+    queue of its own, and consumers come and go."""
     return not (group.broadcast or group.consumer)
 
 

@@ -125,7 +125,7 @@ class GuardedCells:
 
     def _failed(self, cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
         named = unavailable(cell, error)
-        # A client is told that the cell does not answer; why is for the operator, who alone can mend missing rights.
+        # A client learns that the cell does not answer. The reason goes to the operator, who can grant missing rights.
         _logger.log(logging.ERROR if isinstance(error, NoAccess) else logging.WARNING, "%s: %s", named, error)
         self._failures[cell] = self.clock.now_ms(), str(named)
         return named

@@ -1,19 +1,18 @@
-"""Wakes dozing groups: those whose consumers wait at a wake-up queue, and not in a pull.
+"""Wakes dozing groups: groups whose consumers wait at a wake-up queue instead of in pulls.
 
-The record of a subject lists its dozing groups. A process that stores a message for them has read the record anyway,
-and may use a copy for ``registry_seconds``. So it sees the list in a copy that it reads, or still holds, once the
-message is stored: a group that was added longer ago is in that copy, and a message that was stored before is found by
-the look that follows (``queueing/dozing.py``).
+The record of a subject lists its dozing groups. A process that stores messages reads this record anyway, and may use a
+copy of it for ``registry_seconds``. It looks at its copy after it has stored a message. If the group was marked longer
+ago than that, the copy lists the group, and the process wakes it. A message that was stored earlier is found by the
+look in step 3 (``queueing/dozing.py``).
 
-    1  mark   the group is added to the list: one conditional write
+    1  mark   a pull adds the group to the list: one conditional write
     2  settle consumers go on pulling until every older copy has expired
-    3  look   once more at the ends of all logs, strongly consistent; only then the consumers wait at the queue
-    4  ring   a stored message sends a wake-up, then notes the time in the list: one conditional write
+    3  look   a pull looks again at the ends of all logs, strongly consistent; only then do consumers wait at the queue
+    4  ring   a process that stored a message sends a wake-up, then notes the time in the list: one conditional write
 
-A wake-up is noted after it was sent: a process that ends between the two leaves a group that the next message wakes. A
-group that was woken stays in the list for a while, and is woken at most once in ``_QUIET_MS``: so a wake-up that was
-lost, or that a consumer took which then ended, is followed by others while messages are stored. Its consumers mark the
-group anew before they wait again.
+A process notes a wake-up after it has sent it: if it ends between the two, the next message wakes the group. A woken
+group stays in the list for a while, and is woken at most once in ``_QUIET_MS``. If a wake-up is lost, or its consumer
+ends, later messages therefore send others. The consumers mark the group again before they wait again.
 """
 
 import logging
@@ -34,29 +33,29 @@ from hourwheel.registry.registry import Registry, subject_record
 from hourwheel.wakeup_names import group_prefix, queue_name
 
 MOST_DOZING = 100
-"""More groups of a subject do not doze: every process that sends to the subject reads the list."""
+"""At most this many groups of a subject doze, because every process that sends to the subject reads the whole list."""
 
 _QUIET_MS = 10_000
-"""A group is woken at most once in this time, however many messages are stored."""
+"""A group is woken at most once in this time, however many messages are stored: a wake-up costs a call and a write."""
 
 _RINGS = 37
-"""After this many wake-ups the group leaves the list. They take at least 360 s, by which every consumer that waited has
-pulled by itself."""
+"""After this many wake-ups the group leaves the list. They take at least 360 s (``SAFETY_SECONDS``), and within this
+time every waiting consumer has pulled by itself."""
 
 _LANDING_MS = 200
-"""A mark that takes longer to be stored counts from too early a time: older copies of the list are still in use when
-its consumers take them for expired."""
+"""The time of a mark is taken before its write. If the write takes longer than this, consumers would start to wait
+while older copies of the list are still in use."""
 
-_MARKS = 3  # after three slow writes the consumers stay in their pulls
+_MARKS = 3  # after three slow writes the store is slow, and the consumers stay in their pulls
 
 _RINGING_MS = 1_000
-"""A request sends wake-ups for this long at most: its message is stored, and its sender waits."""
+"""One request spends at most this long on wake-ups: its message is stored already, and its sender waits."""
 
 _SLOW_MS = 200
-"""A failure that took this long was a time-out, and the next call would take as long."""
+"""A failed call that took this long was a time-out, and the next call would probably take as long."""
 
 _AWAY_MS = 5_000
-"""SQS is left alone for this long after it did not answer."""
+"""A process makes no call to SQS for this long after a time-out, so that senders do not wait for each of them."""
 
 _TRIES = 5  # each needs a change of the subject's record between a read and a write
 
@@ -64,9 +63,9 @@ _logger = logging.getLogger("hourwheel")
 
 
 def mark(registry: Registry, subject: Subject, queue: str, after_ms: int) -> bool:
-    """Adds the group of this queue to the list of its subject, or begins anew for a group that was woken, or was marked
-    at ``after_ms`` or before. Returns False, and adds nothing, where too many groups doze or the subject was deleted
-    meanwhile, or where the store is slow. One write, unless the store is slow."""
+    """Adds the group of this queue to the list of its subject. A group that was woken, or was marked at ``after_ms`` or
+    before, gets a new mark. Returns False, and adds nothing, if too many groups doze, the subject was deleted
+    meanwhile, or the store is slow. One write, unless the store is slow."""
     clock = registry.context.clock
     for _ in range(_MARKS):
         entry, marked_ms = _mark_once(registry, subject, queue, after_ms)
@@ -78,7 +77,8 @@ def mark(registry: Registry, subject: Subject, queue: str, after_ms: int) -> boo
 
 
 def _mark_once(registry: Registry, subject: Subject, queue: str, after_ms: int) -> tuple[DozingGroup | None, int]:
-    """Returns the group as the list has it then, and the time that its mark has if this call made it."""
+    """Returns the entry of the group after the change (None: it has none), and the time of the mark that this call
+    tried to make."""
     now_ms = 0
 
     def change(groups: tuple[DozingGroup, ...]) -> tuple[DozingGroup, ...]:
@@ -94,13 +94,13 @@ def _mark_once(registry: Registry, subject: Subject, queue: str, after_ms: int) 
 
 
 def unmark(registry: Registry, subject: Subject, queue: str) -> None:
-    """Takes the group of this queue from the list. May raise ``Unavailable`` or ``Broken``."""
+    """Removes the group of this queue from the list. Raises ``Unavailable`` and ``Broken``."""
     _change(registry, subject, lambda groups: tuple(dozing for dozing in groups if dozing.queue != queue))
 
 
 def forget_group(registry: Registry, subject: Subject, group: Group) -> None:
-    """Takes a group that was deleted from the list, and removes its wake-up queue. Never fails: the next message finds
-    that the queue is gone."""
+    """Removes a deleted group from the list, and removes its wake-up queue. Logs failures and raises nothing: the next
+    message finds that the queue is missing, and removes the group from the list."""
     if registry.context.wakeup_queues is not None:
         try:
             unmark(registry, subject, queue_name(group))
@@ -110,8 +110,8 @@ def forget_group(registry: Registry, subject: Subject, group: Group) -> None:
 
 
 def remove_queues(context: Context, groups: Iterable[Group]) -> None:
-    """Removes the wake-up queues of groups that were deleted. A consumer that waits there is told so by SQS. Never
-    fails: a queue that stays costs nothing, and no later group uses it."""
+    """Removes the wake-up queues of deleted groups. SQS answers a waiting consumer that its queue is missing. Logs
+    failures and raises nothing: a queue that remains costs nothing, and no later group uses it."""
     queues = context.wakeup_queues
     if queues is None:
         return
@@ -124,8 +124,8 @@ def remove_queues(context: Context, groups: Iterable[Group]) -> None:
 
 @dataclass
 class GuardedWakeupQueues:
-    """``WakeupQueues`` that remember for ``_AWAY_MS`` that SQS did not answer in time: meanwhile each call raises
-    ``Unavailable`` at once. A call that SQS refuses costs little, and is not remembered."""
+    """``WakeupQueues`` that make no call for ``_AWAY_MS`` after one timed out: each call then raises ``Unavailable`` at
+    once. A call that SQS refuses quickly costs little, and has no such effect."""
 
     queues: WakeupQueues
     clock: Clock
@@ -147,7 +147,7 @@ class GuardedWakeupQueues:
     def _remembering(self) -> Iterator[None]:
         began_ms = self.clock.now_ms()
         if self._away_ms is not None and 0 <= began_ms - self._away_ms < _AWAY_MS:
-            raise Unavailable("SQS did not answer some seconds ago")
+            raise Unavailable("SQS did not answer a few seconds ago")
         try:
             yield
         except (Unavailable, Broken):
@@ -159,8 +159,8 @@ class GuardedWakeupQueues:
 
 @dataclass(frozen=True)
 class DozingWakeups:
-    """``Wakeups`` that also wake dozing groups, of any process. ``pulls`` wakes the pulls that wait in this one.
-    ``registry`` is asked for the subject: a cell is made before its registry."""
+    """``Wakeups`` that also wake the dozing groups of all processes. ``pulls`` wakes the pulls that wait in this
+    process. ``registry`` returns the registry, which is made after the wakeups of its cell."""
 
     context: Context
     pulls: Wakeups
@@ -168,8 +168,9 @@ class DozingWakeups:
     registry: Callable[[], Registry]
 
     def announce(self, subject: str, group: str | None = None) -> None:
-        """Announces as ``Wakeups`` does. Never fails: the message is stored, and its sender must not send it again
-        because a hint was not sent. Reads and writes nothing more while no group of the subject dozes."""
+        """Announces as ``Wakeups`` does, and sends wake-ups to dozing groups. Raises nothing: the message is stored,
+        and its sender must not repeat it because a hint was not sent. Needs no further read or write while no group of
+        the subject dozes."""
         self.pulls.announce(subject, group)
         try:
             self._wake(subject, group)
@@ -196,9 +197,9 @@ class DozingWakeups:
                 self._ring(registry, owner, due)
 
     def _ring(self, registry: Registry, subject: Subject, due: list[DozingGroup]) -> None:
-        """Sends the wake-ups for ``_RINGING_MS``, then notes them. A group whose wake-up was not sent is woken by the
-        next message. One whose queue is gone leaves the list: it was deleted, or its consumers will be told so and mark
-        it anew."""
+        """Sends wake-ups for up to ``_RINGING_MS``, then notes them. The next message wakes the groups that are left. A
+        group whose queue is missing leaves the list: it was deleted, or SQS tells its consumers, which mark it
+        again."""
         clock = self.context.clock
         until_ms = clock.now_ms() + _RINGING_MS
         sent: list[DozingGroup] = []
@@ -222,7 +223,7 @@ class DozingWakeups:
 
 def due_wakeups(groups: Iterable[DozingGroup], prefix: str, now_ms: int) -> list[DozingGroup]:
     """Returns the groups whose queues have this prefix and that were not woken within ``_QUIET_MS``."""
-    # A ring of the future was noted under a wrong clock.
+    # A wake-up that was noted for a time in the future came from a process with a wrong clock: it does not count.
     return [
         dozing
         for dozing in groups
@@ -231,14 +232,14 @@ def due_wakeups(groups: Iterable[DozingGroup], prefix: str, now_ms: int) -> list
 
 
 def _without(groups: tuple[DozingGroup, ...], removed: Iterable[DozingGroup]) -> tuple[DozingGroup, ...]:
-    """Returns the list without these groups, but with those of them that were marked anew meanwhile."""
+    """Returns the list without these groups. Keeps those that were marked again since they were read."""
     left_out = {(dozing.queue, dozing.since_ms) for dozing in removed}
     return tuple(dozing for dozing in groups if (dozing.queue, dozing.since_ms) not in left_out)
 
 
 def after_ring(groups: tuple[DozingGroup, ...], sent: Iterable[DozingGroup], now_ms: int) -> tuple[DozingGroup, ...]:
-    """Returns the list after these groups were woken. A group that was marked anew since it was read stays as it is:
-    its consumers may have taken the wake-up before they looked again."""
+    """Returns the list after these groups were woken. Does not change a group that was marked again since it was read:
+    its consumers may have received this wake-up before they looked at the logs again."""
     rung = {(dozing.queue, dozing.since_ms): dozing.rings for dozing in sent}
     left = []
     for dozing in groups:
@@ -253,8 +254,8 @@ def after_ring(groups: tuple[DozingGroup, ...], sent: Iterable[DozingGroup], now
 def _change(
     registry: Registry, subject: Subject, change: Callable[[tuple[DozingGroup, ...]], tuple[DozingGroup, ...]]
 ) -> tuple[DozingGroup, ...] | None:
-    """Stores what ``change`` makes of the list, and returns the list; None where the subject was deleted meanwhile or
-    is being changed by many."""
+    """Stores the list that ``change`` returns, and returns it. Returns None if the subject was deleted meanwhile, or if
+    other processes changed it ``_TRIES`` times in a row."""
     record = subject_record(registry.context, subject.name)
     current = record.load()
     for _ in range(_TRIES):
