@@ -61,7 +61,7 @@ def cost(
     """
     if delayed_per_day > messages_per_day:
         raise typer.BadParameter(
-            f"at most the {messages_per_day} messages of a day can be delayed, got {delayed_per_day}",
+            f"delayed messages are a part of --messages-per-day: at most {messages_per_day}, got {delayed_per_day}",
             param_hint="--delayed-per-day",
         )
     from hourwheel.bill.counts import read_counts, read_other_prices
