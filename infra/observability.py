@@ -35,12 +35,12 @@ _CONCURRENCY = cloudwatch.Metric(
 )
 """A metric of the whole account in this region: all its functions share one limit."""
 
-_MOST_CONCURRENCY = 0.8
+_MOST_CONCURRENCY = 0.8  # leaves time to raise a quota before calls are refused
 
 TABLE_UNITS = 40_000
 """Units a second, for writes and for reads: the quota of a table on demand, unless it was raised."""
 
-_MOST_OF_TABLE = 0.8
+_MOST_OF_TABLE = 0.8  # as above
 
 _LAG = (
     'filter message = "lag"',

@@ -35,18 +35,18 @@ PYTHON = "python3.11"
 TABLES = ("messages", "pulls", "dispatches", "findings", "metrics")
 """The tables of the lake, by the names that the jobs use."""
 
-_DISK_GB = 20
+_DISK_GB = 20  # for each worker, the smallest disk of EMR Serverless: it costs nothing more
 _HEAP_GB = 10
 """The share of a worker's memory for the JVM: the rest is for Python and Arrow."""
 
-_PARTITIONS_PER_VCPU = 4
+_PARTITIONS_PER_VCPU = 4  # so that cores whose partitions are small take up others
 
 _DAYS = 40
 """The days that a job reads: the longest retention is 30."""
 
 _IDLE_MINUTES = 5
-_JOB_MINUTES = 360
-_START_SECONDS = 3_600
+_JOB_MINUTES = 360  # a hung job ends long before the next day's, and raises an alarm
+_START_SECONDS = 3_600  # then the call of Scheduler goes to ``FailuresQueue``, which raises an alarm
 
 
 class Pipeline(Construct):

@@ -22,7 +22,7 @@ LISTED = 100
 """The problems that a report names. It counts all of them."""
 
 _SEGMENTS = "segments"
-_THREADS = 16
+_THREADS = 16  # they wait for storage
 
 
 class ArchiveProblem(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ NAMESPACE = "hourwheel"
 _NOTES = "hourwheel."
 # Each conflict means that another commit succeeded: a job gives up only among very many.
 _TRIES = 50
-_THREADS = 16
+_THREADS = 16  # they read footers of files, and wait for storage
 # Listing a file mostly waits for storage.
 _LOOKS_PER_CORE = 4
 

@@ -14,7 +14,7 @@ from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, S3FileSystem
 from hourwheel.adapters.files import FileBlobs, key_of_file
 from hourwheel.ports import Blobs
 
-_THREADS = 16
+_THREADS = 16  # they wait for storage
 
 
 def on_s3(location: str) -> bool:

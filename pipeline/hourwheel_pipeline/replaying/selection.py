@@ -12,7 +12,7 @@ from hourwheel.errors import Rejected
 from hourwheel_pipeline.replaying.options import Selection
 from hourwheel_pipeline.schemas import DEAD, QUEUE, RETRY
 
-_PARTITION_BYTES = 32 << 20
+_PARTITION_BYTES = 32 << 20  # a partition is collected to the driver as a whole
 _MEMBER = ("subject", "generation", "group", "group_generation")
 _ORIGIN = ("origin_queue", "origin_offset")
 

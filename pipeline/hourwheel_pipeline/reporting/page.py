@@ -18,7 +18,7 @@ from hourwheel_pipeline.words import counted
 
 # The charts have seven colours, and one is the subject's.
 _GROUPS = 6
-_KEYS = 10
+_KEYS = 10  # hot keys of a subject: enough to see whether one stands out
 
 _STYLE = Markup("""
 main { max-width: 60rem }

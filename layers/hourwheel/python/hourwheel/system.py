@@ -4,7 +4,7 @@ import os
 import threading
 import time
 
-_POOL_BYTES = 4_096
+_POOL_BYTES = 4_096  # a call of the system for each token would cost more than the token
 _JITTER_BITS = 53  # what a float holds exactly
 
 

@@ -14,6 +14,7 @@ from hourwheel.adapters.aws_errors import error_code, translating
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
 
+# Three tries end within the 30 s that API Gateway waits.
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 5.0
 ATTEMPTS = 3

@@ -2,7 +2,7 @@
 
 from hourwheel.ports import Clock
 
-_FIRST_SECONDS = 0.1
+_FIRST_SECONDS = 0.1  # a message that comes soon after the pull is delivered soon, for a few looks more
 # Each look reads the counters of all queues of the subject (docs/decisions/0021-looks.md).
 _LONGEST_SECONDS = 1.0
 

@@ -8,7 +8,7 @@ from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Refused, St
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_SECONDS = 0.02
+_FIRST_PAUSE_SECONDS = 0.02  # a few times what a call takes: enough to pass a short burst
 _LONGEST_PAUSE_SECONDS = 0.5  # leaves several tries within the budget of 5 s
 
 

@@ -16,6 +16,7 @@ from hourwheel.errors import Corrupt, NotFound
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+# Three tries end within the 30 s that API Gateway waits.
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 5.0
 ATTEMPTS = 3

@@ -39,7 +39,7 @@ MESSAGE_EVENT = "Hourwheel Message"
 AVAILABLE_EVENT = "Hourwheel Messages Available"
 
 CONNECT_SECONDS = 2.0
-_READ_SECONDS = 10
+_READ_SECONDS = 10  # for SQS and EventBridge; a function has the ``timeout_seconds`` of its target
 _CONNECTIONS = 20
 """A group may have at most this many deliveries under way."""
 

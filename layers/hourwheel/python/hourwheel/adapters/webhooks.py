@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Iterable[str]]
 
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 5.0  # leaves time for the other addresses of the name within a delivery's time
 ANSWER_BYTES = 1 << 20  # bounds the memory that a receiver can make a pusher take
-URL_CHARACTERS = 2_000
+URL_CHARACTERS = 2_000  # the URL is stored in the group's record
 _ADDRESSES = 4  # bounds the tries for a name that lists many addresses
 _PORTS = {"https": 443, "http": 80}
 _BUSY = frozenset({429, 503})

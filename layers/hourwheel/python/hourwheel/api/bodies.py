@@ -335,7 +335,7 @@ _SUBJECT_PATTERN = r"[A-Za-z0-9._-]{0,100}\*?"
 _GRANT_DAYS = 7
 """A token is valid for this long at most without being renewed, which bounds the harm of a stolen one."""
 
-_RENEWED_DAYS = 400
+_RENEWED_DAYS = 400  # more than a year, so that an operator may create tokens once a year
 
 
 class GrantBody(_Body):

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 SCHEMAS = {MESSAGES: 6, PULLS: 3, DISPATCHES: 4, REGISTRY: 5}
 
-_LEVEL = 3
+_LEVEL = 3  # zstandard's default
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -186,7 +186,7 @@ _MOST_LOGS = 2 * MOST_ROWS
 _MOST_FIELDS = 100
 """The largest number of fields of messages: room for those that later versions add."""
 
-_LENGTH_BYTES = 4
+_LENGTH_BYTES = 4  # an int32 for each text
 
 _encoder = msgspec.msgpack.Encoder()
 _parts = msgspec.msgpack.Decoder(list[msgspec.Raw])

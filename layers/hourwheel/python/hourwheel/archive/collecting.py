@@ -18,7 +18,7 @@ from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import MissingRows, Segment, SegmentPart, Span, UnreadableRow
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20  # a block is compressed and read as one piece: large enough to compress well
 _BLOCK_ROWS = 4_096  # half of what readers accept (``MOST_ROWS``)
 _SEGMENT_BYTES = 16 << 20
 _OPEN_BYTES = 32 << 20  # of all open segments: there is one for each kind and hour of a backlog

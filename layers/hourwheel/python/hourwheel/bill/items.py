@@ -19,6 +19,7 @@ from hourwheel.bill.counts import (
 REQUEST_BYTES = 1 << 20
 """The producer of the client begins another batch at this size."""
 
+# API Gateway and DynamoDB bill a request by units of these sizes.
 _HTTP_UNIT_BYTES = 512 * 1024
 _WRITE_UNIT_BYTES, _READ_UNIT_BYTES = 1_024, 4_096
 _READ_SHARE = 0.5

@@ -7,13 +7,13 @@ import msgspec
 from hourwheel.bill.counts import MONTH_DAYS, MONTH_SECONDS, Counts, OtherPrice, added
 from hourwheel.bill.items import Workload
 
-_SQS_BATCH = 10
-_SQS_UNIT_BYTES = 64 * 1024
-_LONGEST_POLL_SECONDS = 20
+_SQS_BATCH = 10  # the most messages of one request
+_SQS_UNIT_BYTES = 64 * 1024  # SQS, SNS and EventBridge bill a request for each 64 KB
+_LONGEST_POLL_SECONDS = 20  # an idle consumer makes one request in this time
 _KAFKA_STORED_DAYS = 3
 """As long as Hourwheel keeps messages unless the subject says otherwise."""
 
-_ROCKETMQ_UNIT_BYTES = 4 * 1024
+_ROCKETMQ_UNIT_BYTES = 4 * 1024  # a larger message counts once for each 4 KB
 _ROCKETMQ_DELAYED = 5
 """A delayed message counts as five."""
 

@@ -33,7 +33,7 @@ _MINUTE_MS = 60_000
 _REMEMBERED = 40_000
 """A process remembers at most this many registered buckets: 732 days have 17,568 hours."""
 
-_PAGE = 500
+_PAGE = 500  # two years of hours in 36 queries, each well below DynamoDB's 1 MB
 _FIRST_BUCKETS = 40  # enough for the closed buckets of a day and the next ones, where a bucket has an hour
 _NAME = re.compile(r"(\d{13})-(\d{2})/(\d{3})")
 

@@ -20,7 +20,7 @@ from hourwheel.errors import Unavailable
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Key, Table, items_of
 
-LEASE_MS = 30_000
+LEASE_MS = 30_000  # a wheel renews its lease every 12 s
 START_MS = 2_000
 """Where timers are precise, a wheel starts this long before its next message is due: the start of a function takes most
 of a second, and the wheel reads the bucket."""

@@ -5,7 +5,7 @@ import re
 
 _OTHER = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST = 80  # leaves room for a level, and for what marks an exchange
-_DIGEST = 10
+_DIGEST = 10  # 40 bits: names of one program that differ only in replaced characters do not collide
 
 
 def name_of(text: str) -> str:

@@ -12,8 +12,8 @@ from hourwheel.client.errors import NotFound
 from hourwheel.model.pulls import Settlement
 
 _BROADCAST_GROUP = "queues"
-_CONSUMER_EXPIRES_SECONDS = 120
-_TRANSIENT_RETENTION_SECONDS = 3_600
+_CONSUMER_EXPIRES_SECONDS = 120  # a broadcast queue belongs to one worker, and is gone soon after its worker
+_TRANSIENT_RETENTION_SECONDS = 3_600  # replies and events: nobody asks for older ones
 
 
 @dataclass(frozen=True)

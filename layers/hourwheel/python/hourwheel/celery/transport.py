@@ -19,8 +19,8 @@ from hourwheel.client.errors import ClientError, Closed, ServerUnavailable
 from hourwheel.client.producer import Producer
 from hourwheel.system import SystemClock, SystemIds
 
-_CONNECT_SECONDS = 5.0
-_MOST_AT_ONCE = 100
+_CONNECT_SECONDS = 5.0  # a worker that starts without a server should say so soon
+_MOST_AT_ONCE = 100  # then the event loop of the worker has its turn, for timers and heartbeats
 _TURN_SECONDS = 0.005  # a pool without processes runs a task while it is handed out
 
 

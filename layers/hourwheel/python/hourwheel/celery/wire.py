@@ -22,7 +22,7 @@ from hourwheel.client.records.messages import Message
 
 KombuMessage: TypeAlias = dict[str, Any]
 
-_MAX_ID = 100
+_MAX_ID = 100  # the longest id of a message
 
 
 class NotKombu(Exception):

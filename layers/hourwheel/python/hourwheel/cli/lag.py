@@ -58,7 +58,7 @@ def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: flo
             pause.wait(interval)
 
 
-_NAMED = 10
+_NAMED = 10  # held keys: a screen shows them beside the table of queues
 
 _COLUMNS = ["queue", "waiting", "in flight", "offset", "end"]
 

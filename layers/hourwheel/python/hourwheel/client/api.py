@@ -27,8 +27,8 @@ from hourwheel.system import SystemClock, SystemIds
 DEFAULT_URL = "http://127.0.0.1:7420"
 """The URL of a server that ``hourwheel serve`` started on this machine."""
 
-DEFAULT_TIMEOUT_SECONDS = 30.0
-DEFAULT_RETRY_SECONDS = 30.0
+DEFAULT_TIMEOUT_SECONDS = 30.0  # as long as API Gateway waits for a function
+DEFAULT_RETRY_SECONDS = 30.0  # outlasts a restart of a server
 
 
 class Api(

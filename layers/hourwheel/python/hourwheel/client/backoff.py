@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hourwheel.client.errors import AnswerError, ServerUnavailable
 from hourwheel.ports import Ids
 
-FIRST_SECONDS = 0.05
+FIRST_SECONDS = 0.05  # a lost connection is opened again soon: most outages are that short
 LONGEST_SECONDS = 5.0  # a server that is back gets the first retries within this time
 THROTTLED_SECONDS = 20.0  # longer: where the gateway throttles, many consumers share few executions
 LOG_EVERY_SECONDS = 30.0  # an outage that lasts
@@ -15,7 +15,7 @@ _DOUBLINGS = 9  # enough to reach the longest pause; keeps the power small
 # be a busy loop.
 _AT_ONCE_SECONDS = 0.1
 _EARLY_SECONDS = 1.0
-_SHORTEST_BOUND_SECONDS = 0.4
+_SHORTEST_BOUND_SECONDS = 0.4  # a pull that may wait only shortly still pauses this long: 5 pulls a second on average
 
 
 def pause_seconds(

@@ -36,7 +36,7 @@ LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that
 # the pull still waits, and the pull would lease them again for nobody. With messages in hand the pull is therefore
 # short, and the stop lets it end first. The stop cuts a pull that began without a message at once.
 BUSY_WAIT_SECONDS = 1.0
-BUSY_END_SECONDS = 3.0
+BUSY_END_SECONDS = 3.0  # the wait of a busy pull, and two seconds for its answer
 
 
 class PrefetchOptions(NamedTuple):

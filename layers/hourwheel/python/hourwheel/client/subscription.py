@@ -15,7 +15,7 @@ from hourwheel.client.records.messages import Pulled
 from hourwheel.model.fields import BATCH_MESSAGES, Delay
 from hourwheel.model.pulls import Settlement
 
-PACE_SECONDS = 0.1
+PACE_SECONDS = 0.1  # longer than a pull takes: the messages last until the next pull has brought others
 
 
 class Pace:

@@ -50,7 +50,7 @@ from hourwheel.logs.rows import filler
 State: TypeAlias = Literal["waiting", "cancelled", "dispatched", "moved"]
 
 _PATIENCE_MS = 10_000  # a wheel that turns answers within a tick; beyond this the caller asks again
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.05  # a tenth of a tick of a wheel on Lambda
 _ABANDONED_MS = 3_600_000  # a listed change whose record is not stored by then never will be: its caller is dead
 
 

@@ -20,9 +20,9 @@ from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.proxy import ConsoleProxy, Upstream, UpstreamCall
 
 _HOST = "127.0.0.1"  # no other machine shall reach a port that acts with the user's rights
-_CONNECTIONS = 64
+_CONNECTIONS = 64  # one person's tabs: a browser opens six for each
 _TIMEOUT_SECONDS = 35.0  # longer than the gateway of AWS waits for a function
-_STOP_SECONDS = 2.0
+_STOP_SECONDS = 2.0  # a person who pressed Ctrl-C waits for answers that are under way
 
 
 @dataclass(frozen=True, kw_only=True)

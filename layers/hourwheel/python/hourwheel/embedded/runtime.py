@@ -51,11 +51,11 @@ _OTHERS_SECONDS = 1.0  # how soon the leases of a killed server are taken over
 _MARK_SECONDS = 1.0  # the oldest that the mark may be after a power failure (docs/decisions/0019)
 _LEASES_SECONDS = 1.0  # how late after its end a lease may be noticed
 _PUSHES_SECONDS = 1.0  # how soon an overdue pusher starts after a pause is over
-_CHANGES_SECONDS = 1.0
+_CHANGES_SECONDS = 1.0  # how soon a cancel or a move that was cut off is looked for
 _CUT_OFF_MS = 2_000
 """A cancel or a move that is not decided after this long was most likely cut off."""
 
-_SWEEP_SECONDS = 60.0
+_SWEEP_SECONDS = 60.0  # as on AWS, where the schedule of the sweeper has no shorter period
 _ARCHIVE_MS = 3_000
 """The longest run of the archiver, for which a stop of the server waits."""
 

@@ -31,7 +31,7 @@ _FILLED_AT_ONCE = 100
 sweep."""
 
 _FIRST_PAGE = 16  # rows; later pages follow from the size of the rows
-_LARGEST_PAGE = 1_000
+_LARGEST_PAGE = 1_000  # 100 KB of row headers, where the rows are small
 _PAGE_BYTES = 2 << 20  # bounds the memory of a reader, whatever the size of the rows
 _ROW_BYTES = 100  # about the size of a row without its block and meta
 

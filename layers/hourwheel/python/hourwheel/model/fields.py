@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from hourwheel.errors import Rejected
 
+# As large as a message of SQS, to which groups may push.
 MESSAGE_BYTES = 1 << 20
 # With base64 (a third more) and the names of the fields a full batch still fits into a request.
 BATCH_BYTES = 4 << 20
@@ -16,24 +17,24 @@ BATCH_MESSAGES = 1_000
 REQUEST_BYTES = 6_000_000
 # A waiting pull reads the counters of all queues and of the retry log in one request of ``GET_MANY``.
 MAX_QUEUES = 64
-MIN_RETENTION_SECONDS = 60
-MAX_RETENTION_SECONDS = 30 * 86_400
+MIN_RETENTION_SECONDS = 60  # the sweeper, which removes expired rows, comes each minute
+MAX_RETENTION_SECONDS = 30 * 86_400  # longer histories are in the archive
 DEFAULT_RETENTION_SECONDS = 3 * 86_400
 DEFAULT_MAX_ATTEMPTS = 16  # with the default pauses, from 5 s doubling to 2 h, about 11 hours
 # Each consumer of a broadcast group costs what a group costs.
 MAX_BROADCAST_CONSUMERS = 1_000
-DEFAULT_CONSUMER_EXPIRES_SECONDS = 3 * 86_400
+DEFAULT_CONSUMER_EXPIRES_SECONDS = 3 * 86_400  # as long as messages are kept by default
 MIN_CONSUMER_EXPIRES_SECONDS = 60
 MAX_CONSUMER_EXPIRES_SECONDS = 30 * 86_400
-DEFAULT_LEASE_SECONDS = 30
+DEFAULT_LEASE_SECONDS = 30  # the messages of a crashed consumer wait this long; a busy one extends its leases
 # Settled rows, which say where the next claim goes, are kept for three days (docs/decisions/0005-leases.md).
 MAX_LEASE_SECONDS = 12 * 3_600
 # API Gateway gives up on an invocation after 30 s.
 MAX_WAIT_SECONDS = 20
-MAX_RETRY_SECONDS = 30 * 86_400
+MAX_RETRY_SECONDS = 30 * 86_400  # as long as the longest retention
 # Two years, whether or not one of them is a leap year.
 MAX_DELAY_MS = 2 * 366 * 86_400_000
-DEAD_RETENTION_MS = 30 * 86_400_000
+DEAD_RETENTION_MS = 30 * 86_400_000  # a person has to find the cause before the dead letters are sent again
 # A record of every store (350 KB), which lets a new process begin, holds this many parked messages.
 MAX_HELD = 10_000
 # Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).

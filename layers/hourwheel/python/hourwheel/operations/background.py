@@ -25,7 +25,7 @@ DueStepSize: TypeAlias = Literal["hour", "minute"]
 _HOUR_MS = 3_600_000
 _LONGEST_MS = MAX_DELAY_MS + 2 * _HOUR_MS
 _DEFAULT_MS = 72 * _HOUR_MS
-_WHEELS = 100
+_WHEELS = 100  # hour buckets: the next four days, and one batch of counters
 _ROWS, _FAR_ROWS = 20_000, 2_000
 """Rows of schedule logs that one call reads: on one machine, and where each read costs money. Later calls go on."""
 

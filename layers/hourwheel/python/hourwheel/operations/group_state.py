@@ -35,8 +35,8 @@ _LEASES = 100  # leases that an answer names
 _LOGS = 200  # pull logs that a call looks at: those of the consumers of a broadcast group may be many more
 _PAGES = 5  # of 200 pull rows of each log
 _RETRY_ROWS = 500  # rows of retries that a call decodes, in the retry log and in buckets each
-_DEAD_LETTERS = 5_000
-_REASONS = 100
+_DEAD_LETTERS = 5_000  # each of them is decoded
+_REASONS = 100  # texts that hold an id or a time are as many as dead letters
 _FAR_MS = 31 * 86_400_000
 """A retry waits for 30 days at most."""
 

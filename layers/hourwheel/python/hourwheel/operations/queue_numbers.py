@@ -11,7 +11,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.queueing.progress import row_at_time
 
-_RATE_MS = 60_000
+_RATE_MS = 60_000  # long enough that single batches do not show as peaks
 _NEWEST_ROWS = 20  # tell the size of a message; in a quiet queue also the rate
 _MOST_QUEUES = 16  # a search for the row of a minute ago takes about 20 reads
 

@@ -21,11 +21,11 @@ from hourwheel.system import SystemClock, SystemIds
 
 logger = logging.getLogger("hourwheel.outbox")
 
-_FIRST_POLL_SECONDS = 0.01
+_FIRST_POLL_SECONDS = 0.01  # while rows come, the next ones are sent this soon
 _POLL_SECONDS = 0.25  # where nobody announces rows, this is how late they may be
 _LISTENING_POLL_SECONDS = 1.0  # a sweep for what was left: rows whose announcement was missed, leases that ended
 _LISTEN_SECONDS = 0.5  # so that a listener stops soon
-_HOUSEKEEPING_MS = 60_000
+_HOUSEKEEPING_MS = 60_000  # the pause between two deletions of sent rows that are kept for ``keep_days``
 _DAY_MS = 86_400_000
 _TRIES_ONCE = 8  # about six seconds: cron comes again
 

@@ -30,8 +30,8 @@ from hourwheel.ports import Clock, Ids
 
 logger = logging.getLogger("hourwheel.outbox")
 
-MOST_ROWS = 500
-_BATCHES = 8  # of one shard in a row: then the shard that was left alone for longest has its turn
+MOST_ROWS = 500  # half of the messages that a request may have; more would only keep a shard for longer
+_BATCHES = 8  # of one shard in a row: then the shard that has waited longest has its turn
 _REST_MS = 5_000  # for a subject that takes no messages, such as a read-only one
 _IN_FLIGHT_MS = 60_000  # a request without an answer takes effect within this time: API Gateway gives it 30 s
 _CULPRIT = re.compile(r"messages\[(\d+)\]")

@@ -54,7 +54,7 @@ _MOST_PASSED = 10_000  # groups that a process remembers: one or two megabytes
 _SKEW_MS = 500
 """The clocks of two processes may differ by this much: one writes ``since_ms``, another compares it."""
 
-_LONGEST_SECONDS = 20.0
+_LONGEST_SECONDS = 20.0  # as late as a pull each 20 s, for $0.3 a month (docs/decisions/0040)
 _IDLE_SHARE = 4
 """A consumer that waits at no queue is late by a quarter of the time that it was idle, and by 20 s at most."""
 

@@ -32,11 +32,12 @@ _NEAR = 4
 and a single row as 4 KB."""
 
 _SNAPSHOT_ROWS = 500  # a process that starts follows at most about this many rows
-_SNAPSHOT_MS = 3_600_000
-_SWEPT_MS = 60_000
+_SNAPSHOT_MS = 3_600_000  # of a quiet group: one write an hour
+_SWEPT_MS = 60_000  # as often as the sweeper comes, which needs a snapshot before it moves the checkpoint
 
-_CLAIMED_ROWS = 256
+_CLAIMED_ROWS = 256  # rows that this process claimed lately, and settles without reading them again
 
+# Decoded rows; the bytes bound their memory where batches are large.
 _CACHED_ROWS = 256
 _CACHED_BYTES = 32 << 20
 

@@ -21,12 +21,12 @@ from hourwheel.queueing.settle import Settler
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
 
-_PAGE = 200
+_PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _THROTTLE_MS = 1_000  # many consumers of a group pull in one process: one of them looks for ended leases
 _THROTTLED_ROWS = 100  # a consumer waits while its pull ends other leases
 _ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
 _CHECKPOINT_ROWS = 1_000  # saved after this many rows or a minute: a process that starts scans the rows behind it
-_CHECKPOINT_MS = 60_000
+_CHECKPOINT_MS = 60_000  # as above
 _TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
 
 

@@ -28,7 +28,7 @@ AHEAD = 100
 """A claim looks at least at this many messages, and at three times as many as it may take, for one whose key is not in
 flight: the digests of all of them stand in its row, at 6 bytes each."""
 
-_MOST_AHEAD = 1_000
+_MOST_AHEAD = 1_000  # 6 KB of digests in a pull row
 _ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no more of them
 
 

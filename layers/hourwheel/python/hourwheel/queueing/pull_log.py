@@ -40,7 +40,7 @@ EMPTY_ROWS = 500
 of the pull log passes over them."""
 
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
-_PAGE = 64
+_PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
 _RACES = 100  # a claim that lost this often gives up, and its pull looks again
 
 

@@ -23,7 +23,7 @@ PASSED_MS = 10_000
 """A claim passes over rows without a match at the latest when one of them is this old, so that the group's lag does not
 count them for longer."""
 
-_PASSED_ROWS = 64
+_PASSED_ROWS = 64  # as many as one look reads
 _PASSED_BYTES = 64 << 10
 """Passing over rows costs one write of DynamoDB. Reading this many bytes again at the next look costs nearly as
 much."""

@@ -21,7 +21,7 @@ from hourwheel.registry.cells import check_takes_queues, shown
 from hourwheel.registry.registry import Registry, subject_record, unknown_subject
 from hourwheel.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, continued
 
-_TRIES = 10
+_TRIES = 10  # each needs another change of the subject between the read and the write
 
 
 def request_change(

@@ -27,7 +27,7 @@ from hourwheel.registry.quotas import Room, check_groups, check_subjects
 
 T = TypeVar("T", Subject, Group)
 
-_PAGE = 100
+_PAGE = 100  # the largest page of a list
 
 
 def unknown_subject(name: str, *, auto_create: bool = True) -> NotFound:

@@ -54,7 +54,7 @@ from hourwheel.sweep.decisions import (
 from hourwheel.sweep.parts import expire_parts
 from hourwheel.times import within
 
-_PAGE = 64
+_PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
 _NO_END = sys.maxsize
 _SEEK_MS = 60_000  # longer than a request for a seek may take
 

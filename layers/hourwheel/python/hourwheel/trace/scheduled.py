@@ -18,7 +18,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.progress import row_at_time
 
-_PAGE = 32
+_PAGE = 32  # rows of a read; a search also begins this many rows before its time, as clocks of writers differ
 _PARTS = re.compile(r"(.+):(\d{1,16}):(\d{1,4})", re.ASCII)
 _BUCKETS = 100  # a call looks into at most this many buckets: each costs a few reads
 

@@ -11,7 +11,7 @@ import ssl
 from contextlib import suppress
 from typing import Any, cast
 
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 256 * 1024  # as the event loop reads from a plain socket
 
 
 class Secure(asyncio.Protocol, asyncio.Transport):
