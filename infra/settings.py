@@ -128,7 +128,7 @@ class Settings(BaseModel):
     bucket_minutes: int = _setting(60, "a whole number of minutes from 5 to 60", ge=5, le=60)
     inline_bytes: int = _setting(12_288, "a whole number of bytes from 1024 to 307200", ge=1_024, le=307_200)
     shards: int = _setting(1, "a whole number from 1 to 100", ge=1, le=100)
-    precise_timers: bool = _setting(False, "true or false")
+    precise_timers: bool = _setting(True, "true or false")
     warm_write_units: int | None = _setting(None, _WARM.format(4_000), ge=4_000, le=1_000_000)
     warm_read_units: int | None = _setting(None, _WARM.format(12_000), ge=12_000, le=1_000_000)
     customer_key: bool = _setting(False, "true or false")

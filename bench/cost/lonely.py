@@ -1,4 +1,5 @@
-"""Measures messages that are alone in their hour, where their wheels are started by precise timers."""
+"""Measures messages that are alone in their hour, where their wheels are started by precise timers, or by coarse ones
+if they may come a minute late."""
 
 import random
 from collections import Counter
@@ -15,13 +16,17 @@ from hourwheel.times import rfc3339
 _HOUR_MS = 3_600_000
 _YEAR_HOURS = 8_760
 _MONTHS_WAITED = 6
+_SCHEDULER_SECONDS = 59
+"""EventBridge Scheduler starts a function within the minute that begins at the time of the schedule."""
 
 
-def lonely_precisely(deployment: Deployment, count: int) -> Measured:
+def lonely_precisely(deployment: Deployment, count: int, *, minute: bool = False) -> Measured:
     """Measures what ``cases.scattered_over_a_year`` measures, on a deployment with precise timers. Each start is a new
-    process. The sweeper closes the buckets; what it costs without one to close is not counted. Raises
-    ``AssertionError`` if a message was more than a second late."""
+    process. The sweeper closes the buckets; what it costs without one to close is not counted. With ``minute`` each
+    message may come a minute late, and Scheduler starts its wheel at a random second of that minute. Raises
+    ``AssertionError`` if a message was more than a second late, or later than the minute."""
     chance = random.Random(count)
+    precision = {"precision": "minute"} if minute else {}
     (text,) = bodies(1)
     hours = sorted(chance.sample(range(2, _YEAR_HOURS), count))
     # Not in the first minutes of an hour, in which this driver sweeps the hour before.
@@ -30,12 +35,13 @@ def lonely_precisely(deployment: Deployment, count: int) -> Measured:
     _taken(deployment)
     spent(deployment)
     for due_ms in dues:
-        deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": rfc3339(due_ms)}]})
+        deployment.call("POST", MESSAGES, {"messages": [{"body": text, "deliver_at": rfc3339(due_ms), **precision}]})
     usage: Usage = spent(deployment)
     for due_ms in dues:
-        usage += _delivered(deployment, due_ms)
+        late_seconds = chance.uniform(0, _SCHEDULER_SECONDS) if minute else 0
+        usage += _delivered(deployment, due_ms, late_seconds)
     late_ms = lateness_ms(deployment)
-    assert late_ms <= 1_000, f"a message came {late_ms} ms late"
+    assert late_ms <= (0 if minute else 1_000), f"a message came {late_ms} ms late"
     waiting = (len(text) + 2 * ITEM_OVERHEAD_BYTES) * MILLION / 1e9 * _MONTHS_WAITED
     kept: Usage = Counter({"dynamodb-storage": waiting, "dynamodb-backup": waiting})
     return Measured(scaled(usage, MILLION / count) + kept, f"{count} messages, at most {late_ms:.0f} ms late")
@@ -46,14 +52,14 @@ def _taken(deployment: Deployment) -> None:
     deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
 
 
-def _delivered(deployment: Deployment, due_ms: int) -> Usage:
+def _delivered(deployment: Deployment, due_ms: int, late_seconds: float) -> Usage:
     """Runs the starts of one message, takes and settles it, and lets the sweeper close its bucket."""
-    while _start(deployment) != "asleep":
+    while _start(deployment, late_seconds) != "asleep":
         pass
     _taken(deployment)
     usage = spent(deployment)
     deployment.clock.go_to((due_ms // _HOUR_MS + 1) * _HOUR_MS + 60_000)
-    sweeps = []
+    sweeps, ordered = [], list(deployment.timers.ordered)
     for _ in range(3):
         deployment.invoke("sweep", {})
         sweeps.append(spent(deployment))
@@ -61,12 +67,12 @@ def _delivered(deployment: Deployment, due_ms: int) -> Usage:
     # The first one closes the bucket.
     usage += sweeps[0]
     usage.subtract(sweeps[2])
-    assert deployment.timers.ordered == [], "the sweeper has started a wheel"
+    assert deployment.timers.ordered == ordered, "the sweeper has started a wheel"
     return usage
 
 
-def _start(deployment: Deployment) -> str:
-    """Runs the earliest start in a new process; returns how it ended."""
+def _start(deployment: Deployment, late_seconds: float) -> str:
+    """Runs the earliest start in a new process; returns how it ended. A coarse start comes this much late."""
     assert deployment.precise is not None
     starts: list[tuple[int, dict[str, Any]]] = [
         *deployment.precise.ordered,
@@ -77,6 +83,7 @@ def _start(deployment: Deployment) -> str:
         deployment.precise.ordered.remove(start)
     else:
         deployment.timers.ordered.remove((when_ms, event["bucket"]))
+        when_ms += round(late_seconds * 1_000)
     deployment.clock.go_to(when_ms)
     deployment.clock.wait(INIT_SECONDS)
     return str(deployment.invoke("wheel", event).get("ended"))

@@ -11,6 +11,8 @@ from functools import cache
 from typing import Any
 
 from demo.flights import Flight, january, tail_number
+from hourwheel.buckets.lease import START_MS
+from hourwheel.buckets.starts import KEPT_MS, RELAY_MS
 from hourwheel.client.webhooks import verify
 from hourwheel.times import rfc3339
 from tests.support import HandClock
@@ -221,13 +223,23 @@ def delay(system: System) -> dict[str, Any]:
     early = received(system, "boarding", "gate", 2)
     waking = _schedules(system)
 
-    system.clock.pass_time(following - 89 - system.clock.now())
     bucket = f"{round(following) * 1_000}-60/000"
-    started = system.until(lambda: _started(system, first, bucket), "the wheel that its schedule starts")
+    wakes = following + 5 - START_MS / 1_000
+    system.clock.pass_time(wakes - RELAY_MS / 1_000 - system.clock.now())
+    started = system.until(lambda: _started(system, first, bucket), "the start that its schedule relays")
+    system.until(lambda: _told(system, first, bucket, "relayed"), "the precise timer that it orders")
+    system.swept(2)
+    read = [system.reads_timers()]
+    system.clock.pass_time(wakes - 1 - system.clock.now())
+    timed = system.until(lambda: _timed(system, first, bucket), "the wheel that the queue of timers starts")
     system.clock.pass_time(following + 8 - system.clock.now())
     late = received(system, "boarding", "gate", 3)
     told = {body: system.ok("GET", f"/v1/scheduled/{one}")["state"] for body, one in ids.items()}
-    return {"early": early, "late": late, "waking": waking, "started": started, "told": told, "following": following}
+    system.clock.pass_time(2 * KEPT_MS / 1_000)
+    system.swept(2)
+    read.append(system.reads_timers())
+    told_of_starts = {"waking": waking, "started": started, "timed": timed, "wakes": wakes, "read": read}
+    return {"early": early, "late": late, "told": told, "following": following, **told_of_starts}
 
 
 def _schedules(system: System) -> dict[str, Any]:
@@ -241,6 +253,21 @@ def _started(system: System, since: int, bucket: str) -> list[Any]:
     wheel = f"{CELL}-wheel"
     entries = system.entries()[since:]
     return [entry for entry in entries if entry.get("started") == wheel and entry["event"].get("bucket") == bucket]
+
+
+def _told(system: System, since: int, bucket: str, answer: str) -> bool:
+    """Returns whether a start of the bucket's wheel has ended with this answer."""
+    ended = (entry for entry in system.ended("wheel", since) if entry["event"].get("bucket") == bucket)
+    return any(entry["answer"] == {"ended": answer} for entry in ended)
+
+
+def _timed(system: System, since: int, bucket: str) -> list[tuple[float, dict[str, Any]]]:
+    """Returns the messages of the queue of timers that have started the function for the bucket, with the time by which
+    each was there."""
+    now = system.clock.now()
+    starts = (entry for entry in system.entries()[since:] if entry.get("started") == f"{CELL}-wheel")
+    bodies_of = [json.loads(each["body"]) for entry in starts for each in entry["event"].get("Records", ())]
+    return [(now, body) for body in bodies_of if body["bucket"] == bucket]
 
 
 def doze(system: System) -> list[str]:

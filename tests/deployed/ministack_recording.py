@@ -18,7 +18,7 @@ from typing import Any
 
 import ministack.app
 from ministack.core import lambda_runtime
-from ministack.services import scheduler
+from ministack.services import scheduler, sqs
 from world import shifted_time_ns  # it lies beside this script
 
 _APP = re.compile(r"\bapp/(\S+)")
@@ -104,6 +104,7 @@ def _end_with_parent() -> None:
 now_ns = shifted_time_ns(os.environ["DEPLOYED_CLOCK"])
 scheduler._SCHEDULE_TICK_INTERVAL = 0.25  # ten seconds of its own accord
 scheduler.time = SimpleNamespace(time=lambda: now_ns() / 1e9, sleep=time.sleep)
+sqs.time = SimpleNamespace(time=lambda: now_ns() / 1e9)
 lambda_runtime.Worker = Environments
 _Worker._drain_stderr_bounded = _Worker._drain_stderr  # else it waits 50 ms after each invocation
 ministack.app.app = _recording

@@ -1,6 +1,8 @@
 """Runs rare events, and checks the contents of the store at the end. No step leaves a message waiting."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -190,7 +192,7 @@ def fail(system: System) -> list[dict[str, Any]]:
         system.functions.invoke(FunctionName=f"{CELL}-{function}", InvocationType="Event", Payload=json.dumps(event))[
             "Payload"
         ].read()
-    (url,) = (made["Ref"] for made in system.template.made.values() if "QueueName" in made)
+    (url,) = (made["Ref"] for made in system.template.made.values() if "Failures" in made.get("QueueName", ""))
     found: list[dict[str, Any]] = []
 
     def both() -> bool:
@@ -237,6 +239,58 @@ def order(system: System) -> None:
     _soon_and_gone(system, "later-meta", "meta")
 
 
+def wait_minutes(system: System) -> None:
+    """Checks that each function that orders wheels orders one ten minutes ahead from the queue of timers. Each time in
+    an hour of its own, whose wheel has no earlier start."""
+    system.once(push)
+    soon, near = {"body": "soon", "delay": "1s"}, {"body": "near", "delay": "10m"}
+    with _times(system, "produce"):
+        send(system, "near-produce", [near])
+    with _times(system, "wheel"):  # it turns for the first message, and leaves until the second
+        send(system, "near-wheel", [soon, near])
+    with _times(system, "meta"):
+        (accepted,) = send(system, "near-meta", [{"body": "near", "delay": "30m"}])
+        system.ok("PATCH", f"/v1/scheduled/{accepted['scheduled_id']}", {"delay": "10m"})
+    for group in ("ack", "pull"):
+        with _times(system, group):
+            send(system, f"near-{group}", [{"body": "near"}])
+            (one,) = pull(system, f"near-{group}", group)
+            settlement = {"receipt": one["receipt"], "retry": [{"index": 0, "delay": "10m"}]}
+            if group == "ack":
+                settle(system, "near-ack", group, settlement)
+            else:
+                pull(system, "near-pull", group, settle=[settlement])
+    for group, target in (("sweep", None), ("push", {"kind": "lambda", "arn": SHIP})):
+        with _times(system, group):
+            settings = {"retry": {"delays_seconds": [600]}}
+            system.ok("PUT", path(f"near-{group}", group), {**settings, "push": target})
+            system.clock.pass_time(3)
+            send(system, f"near-{group}", [{"body": "fragile"}])
+            if target is None:
+                pull(system, "near-sweep", group, lease_seconds=1)
+                system.swept()
+
+
+@contextmanager
+def _times(system: System, function: str) -> Iterator[None]:
+    """Waits until the function has sent a message to the queue of timers in the block, and deletes the subject."""
+    _next_quiet_hour(system)
+    since = len(system.entries())
+    yield
+    system.until(lambda: _asked(system, since, function, "DelaySeconds"), f"a precise timer of {function}")
+    system.ok("DELETE", path(f"near-{function}"))
+
+
+def _next_quiet_hour(system: System) -> None:
+    """Lets time pass to a minute after the start of the next hour in which nothing is due: its wheel has no start."""
+    while True:
+        _next_hour(system)
+        hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
+        wheels = system.ok("GET", "/v1/wheels")["wheels"]
+        if not any(wheel["bucket"].startswith(f"{hour_ms}-") for wheel in wheels):
+            return
+
+
 def _next_hour(system: System) -> None:
     """Lets time pass to a minute after the start of the next hour, so that its wheel does not turn yet."""
     system.clock.pass_time(HOUR + 60 - system.clock.now() % HOUR)
@@ -259,10 +313,11 @@ def _soon_and_gone(system: System, subject: str, group: str) -> None:
 
 def relay(system: System) -> None:
     """Checks that a wheel calls its successor before its invocation ends."""
-    _next_hour(system)
-    since = len(system.entries())
     called = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-wheel"
     with system.unswept():  # else the sweeper would, for a wheel that slept through its lease
+        # No promise to read the queue of timers lasts for an hour: without one the wheel turns until the message.
+        _next_hour(system)
+        since = len(system.entries())
         send(system, "night", [{"body": "first", "delay": 120}, {"body": "last", "delay": 960}])
         system.until(lambda: _asked(system, since, "wheel", f"{CELL}-dispatch"), "a wheel that has begun")
         system.clock.pass_time(840)  # the time of an invocation less that which a successor has to begin
@@ -391,9 +446,9 @@ def close(system: System) -> dict[str, list[Any]]:
 
     def over() -> bool:
         system.swept()
-        return not _turning(system)
+        return not _turning(system) and not system.ok("GET", "/v1/wheels")["wheels"]
 
-    system.until(over, "the end of all wheels")
+    system.until(over, "the end of all buckets")
     system.clock.pass_time(DAY)
     system.archived()
     system.swept(2)
@@ -489,5 +544,5 @@ def operate(system: System) -> None:
 STEPS = (
     hear,
     *(hear, share, across, delay, doze, carry, archive, lease, renew, orphan, push, expire_twice, poison, fail),
-    *(operate, order, relay, mend, repeat, close, lose),
+    *(operate, order, wait_minutes, relay, mend, repeat, close, lose),
 )

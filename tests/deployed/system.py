@@ -166,8 +166,16 @@ class System:
 
     def listens(self) -> bool:
         """Returns whether the stream of the table is read."""
-        (mapping,) = self.functions.list_event_source_mappings()["EventSourceMappings"]
-        return bool(mapping["State"] == "Enabled")
+        return self._is_read("dynamodb")
+
+    def reads_timers(self) -> bool:
+        """Returns whether the queue of precise timers is read."""
+        return self._is_read("sqs")
+
+    def _is_read(self, service: str) -> bool:
+        mappings = self.functions.list_event_source_mappings()["EventSourceMappings"]
+        (state,) = (found["State"] for found in mappings if found["EventSourceArn"].split(":")[2] == service)
+        return bool(state == "Enabled")
 
     @contextmanager
     def unswept(self) -> Iterator[None]:
@@ -339,9 +347,13 @@ class _Deployment:
         self._system.client("s3").create_bucket(Bucket=name)
         return {"Ref": name, "Arn": f"arn:aws:s3:::{name}"}
 
-    def _queue(self, logical_id: str, _: Any) -> dict[str, str]:
+    def _queue(self, logical_id: str, properties: Any) -> dict[str, str]:
         name = f"{CELL}-{logical_id}"
-        url = self._system.sqs.create_queue(QueueName=name)["QueueUrl"]
+        given = ("MessageRetentionPeriod", "VisibilityTimeout")
+        attributes = {key: str(properties[key]) for key in given if key in properties}
+        if "RedrivePolicy" in properties:
+            attributes["RedrivePolicy"] = json.dumps(properties["RedrivePolicy"])
+        url = self._system.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
         return {"Ref": url, "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}", "QueueName": name}
 
     def _schedule_group(self, _: str, properties: Any) -> dict[str, str]:

@@ -4,6 +4,7 @@ expected."""
 import json
 
 from hourwheel.api.routes import ROUTES
+from hourwheel.buckets.starts import RELAY_MS, SOON_MS
 from hourwheel.times import rfc3339
 
 from . import job, rare
@@ -39,20 +40,32 @@ def test_an_hour_ends_and_what_was_due_has_arrived(system: System) -> None:
     assert done["told"] == states
 
 
-def test_scheduler_starts_the_wheel_of_an_hour(system: System) -> None:
+def test_scheduler_starts_what_orders_the_precise_start_of_a_wheel(system: System) -> None:
     """The wheel accepts the events that functions order, under the role that may start the wheel and do nothing
     else."""
     done = system.once(job.delay)
     bucket = f"{round(done['following']) * 1_000}-60/000"
+    ordered = {"bucket": bucket, "wakes_ms": round(done["wakes"] * 1_000)}
     schedule = next(one for one in done["waking"].values() if bucket in one["Target"].get("Input", ""))
-    at = rfc3339(round((done["following"] - 90) * 1_000)).removesuffix("Z")[:19]
+    at = rfc3339(round(done["wakes"] * 1_000) - RELAY_MS).removesuffix("Z")[:19]
     assert schedule["ScheduleExpression"] == f"at({at})"
     assert schedule["ActionAfterCompletion"] == "DELETE"
-    assert json.loads(schedule["Target"]["Input"]) == {"bucket": bucket} == done["started"][0]["event"]
+    assert json.loads(schedule["Target"]["Input"]) == ordered == done["started"][0]["event"]
     wheel = next(
         found for _, found in system.template.of_type("Lambda::Function") if found["FunctionName"].endswith("wheel")
     )
     assert schedule["Target"]["RoleArn"] == wheel["Environment"]["Variables"]["HOURWHEEL_TIMER_ROLE"]
+
+
+def test_the_queue_of_timers_starts_the_wheel_at_its_time(system: System) -> None:
+    done = system.once(job.delay)
+    for seen, body in done["timed"]:
+        assert body["wakes_ms"] == round(done["wakes"] * 1_000)
+        assert seen >= done["wakes"] - SOON_MS / 1_000, "a start that is further ahead waits in the queue"
+
+
+def test_the_queue_of_timers_is_read_only_while_a_start_is_near(system: System) -> None:
+    assert system.once(job.delay)["read"] == [True, False]
 
 
 def test_a_day_after_their_hour_delayed_messages_leave_nothing(system: System) -> None:

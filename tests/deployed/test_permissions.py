@@ -17,6 +17,9 @@ BY_LAMBDA = {
     "dynamodb:GetRecords": "Lambda reads the stream",
     "dynamodb:GetShardIterator": "Lambda reads the stream",
     "dynamodb:ListStreams": "Lambda reads the stream",
+    "sqs:DeleteMessage": "Lambda reads the queue of timers",
+    "sqs:GetQueueAttributes": "Lambda reads the queue of timers",
+    "sqs:ReceiveMessage": "Lambda reads the queue of timers",
 }
 """Calls that AWS makes under a function's role, not its code."""
 

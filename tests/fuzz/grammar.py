@@ -141,6 +141,7 @@ class Grammar:
             "id": rng.choice(("order-7", "x" * 100, "x" * 101)),
             "delay": rng.choice((0, 0.05, "50ms", "2h", "90d", "733d", -1, "1.5h")),
             "deliver_at": rng.choice(("2020-01-01T00:00:00Z", "2030-01-01T00:00:00Z", "2027-06-01T00:00:00.5+02:00")),
+            "precision": rng.choice(("minute", "minute", "second", "", 60)),
         }
         for name, value in extras.items():
             if rng.random() < 0.15:

@@ -58,6 +58,7 @@ EVERYTHING = {
 }
 NOT_MUCH = {
     "push": "false",
+    "precise_timers": "false",
     "retain": "false",
     "dashboard": "false",
     "log_days": "1",

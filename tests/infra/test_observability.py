@@ -24,6 +24,7 @@ ALARMS = {
     "PullThrottled",
     "ConcurrencyUsed",
     "PushBehind",
+    "TimersUnread",
 }
 OF_TABLES = {f"{kind}-{table}" for kind in ("WritesRefused", "WriteUnits") for table in ("counters", "consume", "pull")}
 OF_TABLES |= {f"{kind}-{table}" for kind in ("ReadsRefused", "ReadUnits") for table in ("consume", "pull")}
@@ -51,8 +52,8 @@ def looked_at(alarm: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_alarms(defaults: Synthesis, everything: Synthesis, not_much: Synthesis) -> None:
     assert set(alarms(defaults)) == ALARMS | OF_TABLES
-    assert set(alarms(everything)) == ALARMS | OF_TABLES | OF_PIPELINE | {"TimersUnread"}
-    assert set(alarms(not_much)) == ALARMS - {"PushBehind", "TooManyRequests"}
+    assert set(alarms(everything)) == ALARMS | OF_TABLES | OF_PIPELINE
+    assert set(alarms(not_much)) == ALARMS - {"PushBehind", "TooManyRequests", "TimersUnread"}
 
 
 def test_tables_are_near_their_quota_at_80_percent_of_its_units(defaults: Synthesis) -> None:

@@ -11,19 +11,19 @@ from tests.infra.synthesis import Synthesis, synthesised
 
 
 @pytest.fixture(scope="module")
-def chosen(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """Synthesises the templates with this setting alone."""
-    return synthesised({"precise_timers": "true"}, tmp_path_factory.mktemp("chosen"))
+def off(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """Synthesises the templates without precise timers, and with all other defaults."""
+    return synthesised({"precise_timers": "false"}, tmp_path_factory.mktemp("off"))
 
 
-def test_the_template_without_the_setting_is_the_one_before_it(defaults: Synthesis, tmp_path: Path) -> None:
-    off = synthesised({"precise_timers": "false"}, tmp_path)
-    assert off.template == defaults.template
-    assert "Timers" not in defaults.text
+def test_the_setting_is_on_unless_somebody_switches_it_off(defaults: Synthesis, tmp_path: Path) -> None:
+    chosen = synthesised({"precise_timers": "true"}, tmp_path)
+    assert chosen.template == defaults.template
+    assert "Timers" in defaults.text
 
 
-def test_the_setting_adds_a_queue_its_policy_its_reader_and_an_alarm(defaults: Synthesis, chosen: Synthesis) -> None:
-    before, after = defaults.template["Resources"], chosen.template["Resources"]
+def test_the_setting_adds_a_queue_its_policy_its_reader_and_an_alarm(defaults: Synthesis, off: Synthesis) -> None:
+    before, after = off.template["Resources"], defaults.template["Resources"]
     added = {key: after[key]["Type"].rpartition(":")[2] for key in after.keys() - before.keys()}
     assert sorted(added.values()) == ["Alarm", "EventSourceMapping", "Queue", "QueuePolicy"]
     assert all("Timers" in key for key in added)
@@ -33,7 +33,7 @@ def test_the_setting_adds_a_queue_its_policy_its_reader_and_an_alarm(defaults: S
         "AWS::IAM::Policy",
         "AWS::Lambda::Function",
     }
-    for key in defaults.resources("Lambda::Function"):
+    for key in off.resources("Lambda::Function"):
         assert untimed(after[key]["Properties"]) == before[key]["Properties"], key
 
 
@@ -45,10 +45,10 @@ def untimed(function: dict[str, Any]) -> dict[str, Any]:
     return {**function, "Environment": {"Variables": kept}}
 
 
-def test_without_the_setting_there_is_no_queue_and_nothing_reads_one(defaults: Synthesis) -> None:
-    assert [key for key in defaults.resources("SQS::Queue") if "Timers" in key] == []
-    assert [key for key in defaults.resources("Lambda::EventSourceMapping") if "Timers" in key] == []
-    for name, function in defaults.functions().items():
+def test_without_the_setting_there_is_no_queue_and_nothing_reads_one(off: Synthesis) -> None:
+    assert [key for key in off.resources("SQS::Queue") if "Timers" in key] == []
+    assert [key for key in off.resources("Lambda::EventSourceMapping") if "Timers" in key] == []
+    for name, function in off.functions().items():
         assert Environment.read(function["Environment"]["Variables"]).timer_queue is None, name
 
 

@@ -45,7 +45,7 @@ class Canceller(Actor):
         return self._asked(
             "reschedule",
             ticket,
-            lambda: self.cell.reschedule(ticket.scheduled_id, **requested.fields),
+            lambda: self.cell.reschedule(ticket.scheduled_id, **requested.time),
             requested=requested,
         )
 

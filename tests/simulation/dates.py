@@ -1,7 +1,8 @@
 """Dates: draws a few times at which most messages fall due, and lets the actors work around those times."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from hourwheel.times import parse_rfc3339, rfc3339
 from tests.simulation.plan import Delays
@@ -15,16 +16,23 @@ class RequestedDue:
 
     after_ms: int | None = None
     at_ms: int | None = None
+    minute: bool = False
+    """It may come a minute late."""
 
     @property
-    def fields(self) -> dict[str, str]:
+    def fields(self) -> dict[str, Any]:
+        """The fields of a message that say when it is due, and how precisely."""
+        return {**self.time, "precision": "minute"} if self.minute else dict(self.time)
+
+    @property
+    def time(self) -> dict[str, str]:
         if self.at_ms is not None:
             return {"deliver_at": rfc3339(self.at_ms)}
         return {"delay": f"{self.after_ms}ms"}
 
     @property
     def text(self) -> str:
-        return next(iter(self.fields.values()))
+        return next(iter(self.time.values()))
 
     def due_ms(self, now_ms: int) -> int:
         """Returns the due time of a message that is accepted now; a time in the past means now."""
@@ -37,6 +45,7 @@ class Dates:
     def __init__(self, rng: Random, delays: Delays, now_ms: int) -> None:
         self._rng = rng
         # A wheel sleeps when no message is due soon.
+        self._minute = delays.minute
         self._soon = 0.05 if delays.prompt else 0.25
         self._length_ms = delays.bucket_minutes * 60_000
         self._dates = [self._date(now_ms, delays.reach_ms) for _ in range(delays.dates)]
@@ -56,7 +65,8 @@ class Dates:
             wait = RequestedDue(at_ms=rng.choice(self._dates) + rng.randrange(3_000))
         due_ms = wait.due_ms(now_ms)
         self._marks |= {due_ms, self._end(due_ms)}
-        return wait
+        # Without such messages nothing is drawn: a plan of before takes the course that it took.
+        return replace(wait, minute=True) if self._minute and rng.random() < self._minute else wait
 
     def wait_ms(self, now_ms: int) -> int:
         """Returns the milliseconds until a time shortly before or after the next date."""

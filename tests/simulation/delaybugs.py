@@ -222,7 +222,7 @@ def a_wheel_goes_to_sleep_without_a_second_look() -> Iterator[None]:
 
 @planted(sharpen=_promptly)
 def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
-    with patch("hourwheel.queueing.produce.ensure_wheel_by", lambda *_: None):
+    with patch("hourwheel.queueing.produce.ensure_wheel_by", lambda *_, **__: None):
         yield
 
 

@@ -74,6 +74,8 @@ class Delays:
     """0: wheels sleep until their next message is due."""
     precise: bool = False
     """Wheels are started by precise timers, as on AWS."""
+    minute: float = 0.0
+    """The share of delayed messages that may come a minute late."""
     prompt: bool = False
     """The run has no faults, so messages must arrive in time."""
 
@@ -205,7 +207,14 @@ _DELETIONS = ("delete-group", "delete-subject")
 
 def draw(seed: int) -> Plan:
     plan = _drawn(seed)
-    return precisely(plan) if Random(seed ^ 0x71E5).random() < _PRECISE else plan
+    return by_the_minute(precisely(plan), seed) if Random(seed ^ 0x71E5).random() < _PRECISE else plan
+
+
+def by_the_minute(plan: Plan, seed: int) -> Plan:
+    """Returns the plan with messages that may come a minute late, in half of the plans that have delays."""
+    if plan.delays is None:
+        return plan
+    return replace(plan, delays=replace(plan.delays, minute=Random(seed ^ 0x317).choice((0.0, 0.0, 0.4, 1.0))))
 
 
 def precisely(plan: Plan) -> Plan:

@@ -6,6 +6,8 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from hourwheel.buckets import lease
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import Owner
@@ -13,6 +15,7 @@ from hourwheel.context import Context
 from hourwheel.delay import maintenance
 from hourwheel.delay import wheel as wheels
 from hourwheel.delay.ownership import Ownership
+from hourwheel.delay.timing import TimingWheel
 from hourwheel.delay.wheel_steps import NextStarts, next_starts
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Faults, Plan, delayed, precisely, prompt
@@ -27,6 +30,13 @@ def _in_time(plan: Plan) -> Plan:
     assert plan.delays is not None
     delays = replace(plan.delays, share=0.7, tick_ms=500, cancellers=plan.seed % 3)
     return precisely(replace(plan, faults=Faults(forget=0.2), consumers=1, calls=2_500, delays=delays))
+
+
+def _by_the_minute(plan: Plan) -> Plan:
+    """Returns a plan as ``_in_time`` does, with messages that may come a minute late."""
+    plan = _in_time(plan)
+    assert plan.delays is not None
+    return replace(plan, delays=replace(plan.delays, minute=0.8))
 
 
 def _at_the_end_of_a_bucket(plan: Plan) -> Plan:
@@ -118,4 +128,45 @@ def a_wheel_says_that_nothing_is_left_though_messages_wait() -> Iterator[None]:
 
     real = Ownership.leave
     with patch.object(Ownership, "leave", leave):
+        yield
+
+
+@planted(sharpen=_by_the_minute)
+def a_wheel_leaves_without_a_coarse_start_though_messages_wait() -> Iterator[None]:
+    def without(**what: Any) -> NextStarts:
+        return next_starts(**{**what, "minute_due_ms": None})
+
+    with patch.object(wheels, "next_starts", without):
+        yield
+
+
+@planted(sharpen=_by_the_minute)
+def a_coarse_start_that_did_not_come_is_not_missed() -> Iterator[None]:
+    def lacks_wheel(owner: Owner | None, *what: Any) -> bool:
+        return real(owner and msgspec.structs.replace(owner, minute_ms=0), *what)
+
+    real = maintenance.lacks_wheel
+    with patch.object(maintenance, "lacks_wheel", lacks_wheel):
+        yield
+
+
+@planted(sharpen=_by_the_minute)
+def a_wheel_takes_what_is_due_within_the_minute() -> Iterator[None]:
+    def take(self: TimingWheel, now_ms: int) -> list[int]:
+        return real(self, now_ms + 60_000)
+
+    real = TimingWheel.take
+    with patch.object(TimingWheel, "take", take):
+        yield
+
+
+@planted(sharpen=_by_the_minute)
+def a_precise_message_relies_on_a_coarse_start() -> Iterator[None]:
+    def planned_start(owner: Owner | None, bucket: Bucket, need_ms: int, *what: Any, **more: Any) -> Owner | None:
+        if owner is not None and 0 < owner.minute_ms <= need_ms:
+            return None
+        return real(owner, bucket, need_ms, *what, **more)
+
+    real = lease.planned_start
+    with patch.object(lease, "planned_start", planned_start):
         yield

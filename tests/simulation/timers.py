@@ -36,8 +36,9 @@ class Alarms:
     def order(self, when_ms: int, start: Start, asked_ms: int) -> None:
         """An ordered timer. ``asked_ms``: the time of the order by the clock of the actor."""
         delays = self.world.plan.delays
-        # Where messages must arrive in time, the sweeper's own starts come.
-        certain = delays is not None and delays.prompt and delays.precise and not start.wakes_ms
+        # Where messages must arrive in time, the sweeper's own starts come, which are ordered for now.
+        now = when_ms <= asked_ms and not start.wakes_ms
+        certain = delays is not None and delays.prompt and delays.precise and now
         late_ms = _LATE_MS if when_ms > asked_ms else _SOON_MS
         self._order(when_ms, late_ms, partial(self.fire, start), certain=certain)
 

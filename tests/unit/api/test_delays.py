@@ -13,7 +13,7 @@ from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api
 SCHEDULED = "/v1/subjects/orders/scheduled"
 ORPHANS = "/v1/subjects/orders/dead"
 FIRST = "messages[0]"
-DELAY, DELIVER_AT = f"{FIRST}.delay", f"{FIRST}.deliver_at"
+DELAY, DELIVER_AT, PRECISION = f"{FIRST}.delay", f"{FIRST}.deliver_at", f"{FIRST}.precision"
 
 # The fields behind the body of the message, as JSON; Python would not write all of them.
 REFUSED: dict[str, tuple[str, str, str | None]] = {
@@ -54,6 +54,10 @@ REFUSED: dict[str, tuple[str, str, str | None]] = {
     "false": ('"delay": false', "field-invalid", DELAY),
     "a list": ('"delay": [1]', "field-invalid", DELAY),
     "an object": ('"delay": {}', "field-invalid", DELAY),
+    "an unknown precision": ('"delay": 1, "precision": "second"', "field-invalid", PRECISION),
+    "an empty precision": ('"delay": 1, "precision": ""', "field-invalid", PRECISION),
+    "a number for a precision": ('"delay": 1, "precision": 60', "field-invalid", PRECISION),
+    "a precision without a time": ('"precision": "minute"', "field-invalid", PRECISION),
 }
 
 TOO_LONG = {

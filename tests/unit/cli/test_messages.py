@@ -56,6 +56,13 @@ def test_messages_may_be_delayed(shell: Shell, args: list[str], due: str) -> Non
     assert second["scheduled"] == due
 
 
+def test_messages_may_come_a_minute_late(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a", "--delay", "1h", "--precision", "minute")
+    shell.ok("produce", "orders", "--jsonl", '{"body": "b", "delay": "1h", "precision": "minute"}')
+    sent = [request.body["messages"][0] for request in shell.server.calls("produce")]
+    assert [message["precision"] for message in sent] == ["minute", "minute"]
+
+
 def test_a_delayed_message_is_told_with_its_time_and_id(shell: Shell) -> None:
     printed = shell.ok("produce", "orders", "a", "--deliver-at", "2027-01-01T09:00:00Z")
     assert printed == "m-2  scheduled 2027-01-01 09:00:00Z  s-1\n"
@@ -87,6 +94,9 @@ def test_each_message_object_has_its_own_delay(shell: Shell) -> None:
         (["a", "--delay", "1", "--deliver-at", "2027-01-01"], "", "not both"),
         (["a", "--deliver-at", "tomorrow"], "", "2026-11-20T09:00:00Z"),
         (["--jsonl", "--delay", "1"], "", "objects"),
+        (["--jsonl", "--precision", "minute"], "", "objects"),
+        (["a", "--precision", "minute"], "", "only a message with delay"),
+        (["a", "--delay", "1h", "--precision", "hour"], "", "minute"),
         (["--jsonl"], '{"body": "a", "delay": "soon"}', "message 1: delay"),
         (["--jsonl"], '{"body": "a", "deliver_at": "2027-01-01T09:00:00"}', "message 1: deliver_at"),
     ],

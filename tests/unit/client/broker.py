@@ -90,7 +90,17 @@ class Broker:
                 raise Refusal(400, "field-invalid", "some message is bad")
             if ("body" in message) == ("body_base64" in message):
                 raise Refusal(400, "field-invalid", "exactly one of body and body_base64", where=f"messages[{index}]")
-            if set(message) - {"body", "body_base64", "key", "tags", "headers", "id", "delay", "deliver_at"}:
+            if set(message) - {
+                "body",
+                "body_base64",
+                "key",
+                "tags",
+                "headers",
+                "id",
+                "delay",
+                "deliver_at",
+                "precision",
+            }:
                 raise Refusal(400, "field-invalid", "unknown field", where=f"messages[{index}]")
         if sum(len(message.get("body", "")) for message in messages) > self.max_batch_bytes:
             raise Refusal(413, "batch-too-large")

@@ -1,3 +1,4 @@
+import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -7,6 +8,7 @@ from msgspec import structs
 from hourwheel.client import (
     AddressedMessage,
     Api,
+    AsyncProducer,
     BadRequest,
     Message,
     NotFound,
@@ -38,6 +40,7 @@ WAITS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"deliver_at": NEW_YEAR + timedelta(microseconds=1)}, {"deliver_at": "2027-01-01T09:00:00.001Z"}),
     ({"deliver_at": "2027-01-01T10:00:00+01:00"}, {"deliver_at": "2027-01-01T09:00:00.000Z"}),
+    ({"delay": "90d", "precision": "minute"}, {"delay": "90d", "precision": "minute"}),
 ]
 
 BAD_WAITS: list[tuple[dict[str, Any], str]] = [
@@ -55,6 +58,12 @@ BAD_WAITS: list[tuple[dict[str, Any], str]] = [
     ({"deliver_at": "tomorrow"}, "RFC 3339"),
     ({"deliver_at": ""}, "RFC 3339"),
     ({"delay": 1, "deliver_at": NEW_YEAR}, "not both"),
+]
+
+BAD_PRECISIONS: list[tuple[dict[str, Any], str]] = [
+    ({"delay": "90d", "precision": "second"}, "'second'"),
+    ({"delay": "90d", "precision": ""}, '"minute" or left out'),
+    ({"precision": "minute"}, "only a message with delay or deliver_at"),
 ]
 
 CALLS = [
@@ -98,6 +107,28 @@ def test_a_message_is_not_moved_to_a_bad_time(api: Api, server: FakeServer, wait
     with pytest.raises(ValueError, match=says):
         api.reschedule("s-1", **wait)
     assert not server.requests
+
+
+@pytest.mark.parametrize(("fields", "says"), BAD_PRECISIONS)
+def test_a_bad_precision_is_told_where_it_is_said(server: FakeServer, fields: Any, says: str) -> None:
+    with Producer(server.url, subject="orders") as producer, pytest.raises(ValueError, match=says):
+        producer.send("a", **fields)
+    with pytest.raises(ValueError, match=says):
+        Message("a", **fields)
+    assert not server.requests
+
+
+def test_producers_send_the_precision(server: FakeServer) -> None:
+    with Producer(server.url, subject="orders") as producer:
+        producer.send("a", delay="1h", precision="minute").result(LONG_SECONDS)
+
+    async def send() -> None:
+        async with AsyncProducer(server.url, subject="orders") as producer:
+            await producer.send("a", delay="1h", precision="minute")
+
+    asyncio.run(send())
+    sent = [request.body["messages"][0] for request in server.calls("produce")]
+    assert sent == [{"body": "a", "delay": "1h", "precision": "minute"}] * 2
 
 
 def test_a_future_says_when_the_message_is_due(server: FakeServer) -> None:

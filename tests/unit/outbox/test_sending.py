@@ -75,6 +75,14 @@ def test_a_delay_begins_when_the_message_is_sent_not_when_it_is_relayed(applicat
     assert later.deliver_at == rfc3339(application.clock.now_ms() - 3_600_000 + 86_400_000)
 
 
+def test_a_message_that_may_come_a_minute_late_is_relayed_as_such(application: Application) -> None:
+    application.send("remind", delay=timedelta(days=1), precision="minute")
+    (stored,) = application.connection.execute("SELECT message FROM hourwheel_outbox").fetchone()
+    message = decode(stored)
+    assert message is not None
+    assert message.precision == "minute"
+
+
 def test_a_database_without_an_outbox_says_what_to_run() -> None:
     connection = sqlite3.connect(":memory:")
     with pytest.raises(OutboxMissing, match=r"no outbox: run `hourwheel outbox create"):

@@ -67,7 +67,7 @@ def dues_of(messages: Sequence[NewMessage]) -> dict[int, Due]:
     return {
         i: _due_of(message, i)
         for i, message in enumerate(messages)
-        if message.delay is not None or message.deliver_at is not None
+        if message.delay is not None or message.deliver_at is not None or message.precision is not None
     }
 
 
@@ -75,7 +75,13 @@ def _due_of(message: NewMessage, index: int) -> Due:
     if message.delay is None and message.deliver_at is not None:
         field = f"messages[{index}].deliver_at"
         return Due(field, at_ms=parse_rfc3339(message.deliver_at, field))
-    if message.deliver_at is not None or message.delay is None:
+    if message.delay is None:
+        raise Rejected(
+            "field-invalid",
+            "only a message with delay or deliver_at has a precision",
+            field=f"messages[{index}].precision",
+        )
+    if message.deliver_at is not None:
         raise Rejected("field-invalid", "a message has at most one of delay and deliver_at", field=f"messages[{index}]")
     field = f"messages[{index}].delay"
     return Due(field, after_ms=delay_ms(message.delay, field))

@@ -25,6 +25,10 @@ START_MS = 2_000
 """Where timers are precise, a wheel starts this long before its next message is due: the start of a function takes most
 of a second, and the wheel reads the bucket."""
 
+MINUTE_START_MS = 1_000
+"""A coarse start for messages that may be a minute late is ordered this long before the first of them is due: it comes
+up to 59 s later, and the process and the next tick take the rest of the minute."""
+
 _RECENT_MS = 5_000
 """A wheel that should have started within this time may still be starting."""
 
@@ -51,6 +55,11 @@ class Owner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     @property
     def left(self) -> bool:
         return self.until_ms == 0
+
+    @property
+    def first_start_ms(self) -> int:
+        """The first start of the wheel after the owner has left."""
+        return min(self.wakes_ms, self.minute_ms or self.wakes_ms)
 
     def alive(self, now_ms: int) -> bool:
         # A lease of hours comes from a clock that was set back since.
@@ -87,7 +96,7 @@ def _ensure_start(context: Context, bucket: Bucket, due_ms: int, *, minute: bool
     """Records the first start that the bucket needs, and orders it. Costs nothing where this process has recorded an
     earlier one that is still to come."""
     now_ms = context.clock.now_ms()
-    need_ms = max(due_ms if minute else due_ms - START_MS, now_ms)
+    need_ms = max(due_ms - (MINUTE_START_MS if minute else START_MS), now_ms)
     wakes_ms = context.hints.wakes_ms
     # A wheel that leaves keeps a recorded start that is still to come, so the wheel that starts then reads the message.
     if now_ms + _SKEW_MS < wakes_ms.get(bucket.name, 0) <= need_ms:

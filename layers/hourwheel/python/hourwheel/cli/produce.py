@@ -24,6 +24,7 @@ from hourwheel.cli.settings import (
 from hourwheel.client import Message, Producer, SendResult
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
+from hourwheel.model.fields import Precision
 from hourwheel.model.messages import NewMessage
 
 _DELIVERY_SECONDS = 10.0  # a user waits at the terminal
@@ -43,6 +44,10 @@ def produce(
     ] = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
+    precision: Annotated[
+        Precision | None,
+        typer.Option(help="minute: every message may come up to a minute late, and costs less on AWS."),
+    ] = None,
     queue: Annotated[
         int | None, typer.Option(min=0, help="The queue of every message (by default that of the key).")
     ] = None,
@@ -54,12 +59,12 @@ def produce(
 
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """
-    if jsonl and (key or tag or header or delay or deliver_at or queue is not None):
+    if jsonl and (key or tag or header or delay or deliver_at or precision or queue is not None):
         raise typer.BadParameter("with --jsonl, key, tags, headers, delays and queues stand in the objects")
     if bodies and file:
         raise typer.BadParameter("give bodies or --file, not both")
     settings = settings_of(ctx)
-    make = _parse_object if jsonl else _Maker(_like(key, tag, header, delay, deliver_at, queue))
+    make = _parse_object if jsonl else _Maker(_like(key, tag, header, delay, deliver_at, queue, precision))
     with contextlib.ExitStack() as stack:
         lines: Iterator[bytes] = (body.encode(errors="surrogateescape") for body in bodies or ())
         if not bodies:
@@ -99,6 +104,7 @@ def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], 
                     delay=message.delay,
                     deliver_at=message.deliver_at,
                     queue=message.queue,
+                    precision=message.precision,
                 )
             )
             while waiting and waiting[0].done():
@@ -121,10 +127,11 @@ def _like(
     delay: str | None,
     deliver_at: str | None,
     queue: int | None,
+    precision: Precision | None,
 ) -> Message:
     """Returns a message with the fields that all messages share. Raises ``typer.BadParameter``."""
     try:
-        return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at, queue)
+        return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at, queue, precision)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -157,7 +164,15 @@ def _parse_object(number: int, line: bytes) -> Message:
     assert body is not None
     try:
         return Message(
-            body, parsed.key, parsed.tags, parsed.headers, parsed.id, parsed.delay, parsed.deliver_at, parsed.queue
+            body,
+            parsed.key,
+            parsed.tags,
+            parsed.headers,
+            parsed.id,
+            parsed.delay,
+            parsed.deliver_at,
+            parsed.queue,
+            parsed.precision,
         )
     except ValueError as error:
         raise typer.BadParameter(f"message {number}: {error}") from error

@@ -58,6 +58,14 @@ def at_most_one(delay: Delay | None, deliver_at: Moment | None) -> None:
         raise ValueError("give delay or deliver_at, not both")
 
 
+def check_precision(precision: str, delay: Delay | None, deliver_at: Moment | None) -> None:
+    """Raises ``ValueError`` for a precision that is unknown, or of a message without a time."""
+    if precision != "minute":
+        raise ValueError(f'precision is "minute" or left out: {precision!r}')
+    if delay is None is deliver_at:
+        raise ValueError("only a message with delay or deliver_at has a precision")
+
+
 def due_at(delay: Delay | None, deliver_at: Moment | None, now_ms: int) -> str:
     """Returns the time of delivery that one of the two gives. Raises ``ValueError`` for both or none."""
     at_most_one(delay, deliver_at)

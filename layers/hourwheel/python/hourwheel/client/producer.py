@@ -26,6 +26,7 @@ from hourwheel.client.records.messages import Message, SendResult, as_messages
 from hourwheel.client.shared_sends import SharedSends
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes, message_bytes
+from hourwheel.model.fields import Precision
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
 
@@ -167,20 +168,22 @@ class Producer:
         delay: Delay | None = None,
         deliver_at: Moment | None = None,
         queue: int | None = None,
+        precision: Precision | None = None,
         on_done: Callable[[Future[SendResult]], None] | None = None,
     ) -> Future[SendResult]:
         """Sends a message in the background. Returns a future of its result at once. ``Message`` says what a body may
         be, and names the limits.
 
         A ``delay`` begins when the server accepts the message: about ``linger_seconds`` after ``send``, or after an
-        outage when the server is back. ``deliver_at`` is a fixed time; a time in the past delivers at once. The place
-        of a delayed message has the ``scheduled_id``.
+        outage when the server is back. ``deliver_at`` is a fixed time; a time in the past delivers at once. With the
+        ``precision`` "minute" the message may come a minute later, and costs less on AWS. The place of a delayed
+        message has the ``scheduled_id``.
 
         Calls ``on_done`` with the future on a thread of the producer, so ``on_done`` must not block. The future fails
         with ``DeliveryTimeout``, ``Closed``, or the ``AnswerError`` with which the server refused this message.
 
         Raises:
-            ValueError: no subject is named, or ``delay`` or ``deliver_at`` is not valid.
+            ValueError: no subject is named, or ``delay``, ``deliver_at`` or ``precision`` is not valid.
             TypeError: the body is of another type, or contains a value that JSON has no form for.
             DeliveryTimeout: the producer was at its bound for ``delivery_timeout_seconds``.
             Closed: the producer was closed.
@@ -191,7 +194,7 @@ class Producer:
             >>> future.result().scheduled > datetime.now(UTC)
             True
         """
-        message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue)
+        message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue, precision)
         chosen = self._subject_of(subject)
         future = SendFuture(functools.partial(self._hurry, chosen), on_done)
         now = time.monotonic()

@@ -242,7 +242,13 @@ class ScheduledMessages:
             log=bucket.log,
             picks=((position.row_no, position.index),),
             expires_ms=0,
-            due_times=DueTimes.of(due_times.subject, due_times.generation, due_times.member, [current.value.due_ms]),
+            due_times=DueTimes.of(
+                due_times.subject,
+                due_times.generation,
+                due_times.member,
+                [current.value.due_ms],
+                minute=due_times.minute,
+            ),
         )
         value = msgspec.structs.replace(current.value, transfers=(transfer,), moved=position_in(transfer))
         swapped = self._changes.store(position, current, value)

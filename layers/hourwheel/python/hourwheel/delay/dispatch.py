@@ -295,7 +295,7 @@ class Dispatcher:
                 self.context.wakeups.announce(target.subject, group)
                 meter.record("Dispatched", len(batch.picks))
                 if batch.earliest_ms:
-                    late_ms = self.context.clock.now_ms() - batch.earliest_ms
+                    late_ms = max(0, self.context.clock.now_ms() - batch.earliest_ms)
                     meter.record("DispatchLateness", late_ms, unit="Milliseconds")
             elif target.kind == ORPHANED:
                 meter.record("OrphanedMessages", len(batch.picks))

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from hourwheel.buckets.starts import COARSE_MS
 from hourwheel.delay.schedule_rows import ScheduleRow, ScheduleRowCache
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.handover.handover import Transfer
@@ -51,7 +52,7 @@ class OutgoingBatch:
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     earliest_ms: int = 0
-    """When the first of the messages was due."""
+    """When the first of the messages was due, or a minute later if it may be a minute late."""
     named: Transfer | None = None
     """The transfer in a dispatch row that names these messages already, and whose row was filled."""
 
@@ -146,7 +147,7 @@ class OutgoingBatches:
                 batch = open_batches[target_key] = OutgoingBatch(target, source.destination)
                 batches.append(batch)
                 abroad += away
-            batch.add(pick, message, len(encoded), due_ms)
+            batch.add(pick, message, len(encoded), due_ms + COARSE_MS if source.destination.minute else due_ms)
         return batches, rest
 
     def prepare(self, picks: Sequence[Pick]) -> None:

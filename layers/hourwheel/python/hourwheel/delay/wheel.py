@@ -107,6 +107,8 @@ class Wheel:
     def __post_init__(self) -> None:
         self._log = self.context.log(self.bucket.log)
         self._wheel = TimingWheel(self.context.settings.tick_ms)
+        self._minute_wheel = TimingWheel(self.context.settings.tick_ms)
+        """The messages that may be a minute late, where that saves starts: they alone need no precise one."""
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
         self._dispatched = DispatchLog(self.context, self.bucket)
         self._cells = UnavailableCells(self.context)
@@ -116,7 +118,7 @@ class Wheel:
     @property
     def waiting(self) -> int:
         """The number of messages in the wheel; cancelled ones count until they are due."""
-        return self._wheel.waiting
+        return self._wheel.waiting + self._minute_wheel.waiting
 
     def run(self, pause: Pause) -> WheelEnd:
         """Turns until there is nothing to do or ``pause`` returns False, and returns why the wheel ended. Raises the
@@ -188,7 +190,7 @@ class Wheel:
         # Hand-overs that a cell interrupted come first: the rows of the messages below are reserved behind theirs.
         if self._cells.open:
             self._dispatcher.put_open()
-        due = self._cells.in_order(self._wheel.take(now_ms))
+        due = self._cells.in_order(self._wheel.take(now_ms) + self._minute_wheel.take(now_ms))
         self._taken, self._taken_ms = len(due), now_ms
         self._note_work(bool(due) or self._next_row > known_row, now_ms)
         for _ in self._dispatcher.dispatch(due):
@@ -281,7 +283,7 @@ class Wheel:
                     fresh.extend(pack(row_no, index) for row_no, index in transfer.picks)
         if self._state is not WheelState.NEW:
             for packed in fresh:
-                self._wheel.discard(packed)
+                self._discard(packed)
         elif fresh:
             self._handed_over = array("q", sorted([*self._handed_over, *fresh]))
 
@@ -313,12 +315,19 @@ class Wheel:
             return False
         # A marker for a message that was handed over already changes nothing: the dispatch log decides.
         if isinstance(entry, CancelMarker):
-            self._wheel.discard(pack(entry.row_no, entry.index))
+            self._discard(pack(entry.row_no, entry.index))
             return True
         self._add(row_no, row.count, entry)
         return False
 
+    def _discard(self, packed: int) -> None:
+        self._wheel.discard(packed)
+        if self._minute_wheel.waiting:
+            self._minute_wheel.discard(packed)
+
     def _add(self, row_no: int, count: int, due_times: DueTimes) -> None:
+        precise = self.context.precise_timers is None or not due_times.minute
+        wheel = self._wheel if precise else self._minute_wheel
         first = pack(row_no, 0)
         positions: Iterable[int] = range(first, first + count)
         i = bisect_left(self._handed_over, first)
@@ -327,10 +336,10 @@ class Wheel:
             positions = [packed for packed in positions if packed not in done]
         # Most batches are due at one time: one slot takes them without a look at each message.
         if not due_times.after_ms:
-            self._wheel.add_all(positions, due_times.first_ms)
+            wheel.add_all(positions, due_times.first_ms)
             return
         for packed in positions:
-            self._wheel.add(packed, due_times.due_ms(packed - first))
+            wheel.add(packed, due_times.due_ms(packed - first))
 
     def _rest(self, now_ms: int) -> WheelEnd | None:
         """Leaves the bucket when nothing is due soon; returns None otherwise.
@@ -358,14 +367,14 @@ class Wheel:
             return None
         starts = next_starts(
             due_ms=self._wheel.next_ms(),
-            minute_due_ms=None,
+            minute_due_ms=self._minute_wheel.next_ms(),
             end_ms=self.bucket.end_ms,
             announced_ms=self._ownership.announced_ms,
             now_ms=now_ms,
         )
         # Nothing is started at the end of the bucket: the sweeper comes.
         over = starts.first_ms == self.bucket.end_ms
-        drained = not self._wheel.waiting and not self._unreadable
+        drained = not self.waiting and not self._unreadable
         wait_ms = starts.first_ms - now_ms
         if not starts.minute_ms and not over:
             rest_ms = shortest_rest_ms(self.context, wait_ms, rest_ms)
@@ -429,7 +438,7 @@ class Wheel:
             read_below=self._next_row,
             end=self._end,
             sealed_ms=self._sealed_ms,
-            waiting=self._wheel.waiting + len(self._cells.open),
+            waiting=self.waiting + len(self._cells.open),
             now_ms=now_ms,
         )
 

@@ -121,7 +121,8 @@ def put_row(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]
         return transfer.moved_to(reserve_in(context, transfer.log, len(transfer.picks)))
     # Only now: before its row is stored, a wheel that is woken for the message would find nothing.
     if transfer.due_times is not None:
-        ensure_wheel_by(context, Bucket.of_log(transfer.log), transfer.due_times.first_ms)
+        due_times = transfer.due_times
+        ensure_wheel_by(context, Bucket.of_log(transfer.log), due_times.first_ms, minute=due_times.minute)
     return None
 
 

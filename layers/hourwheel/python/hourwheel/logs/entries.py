@@ -1,12 +1,14 @@
 """Encodes the entry that a row of a schedule log, or a marker in a dead log, has in its ``meta``.
 
-    due times      [1, subject, generation, member, first_ms, after_ms]   when each message is due, and where it goes
-    cancel marker  [2, row_no, index]                                     a message of the same log is not sent
-    drop marker    [3, row_no, indexes]                                   dead letters of the same log were dropped
+    due times      [1, subject, generation, member, first_ms, after_ms, minute]   when each message is due, and where
+                                                                                  it goes
+    cancel marker  [2, row_no, index]          a message of the same log is not sent
+    drop marker    [3, row_no, indexes]        dead letters of the same log were dropped
 
 ``member`` is ``{group}~{generation}`` if the messages go to the retry log of that group; without it they go to the
 queues of the subject. Message ``k`` is due at ``first_ms + after_ms[k]``; all messages are due at ``first_ms`` if the
-list is empty. A row with a cancel marker holds no messages.
+list is empty. With ``minute``, which rows of older versions lack, each of the messages may come up to a minute late.
+A row with a cancel marker holds no messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,13 +27,16 @@ class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
     member: str | None
     first_ms: int
     after_ms: tuple[int, ...] = ()
+    minute: bool = False
 
     @classmethod
-    def of(cls, subject: str, generation: int, member: str | None, dues: Sequence[int]) -> Self:
+    def of(
+        cls, subject: str, generation: int, member: str | None, dues: Sequence[int], *, minute: bool = False
+    ) -> Self:
         """Makes the entry of messages that are due at these times (Unix milliseconds)."""
         first = min(dues)
         after = tuple(due - first for due in dues)
-        return cls(subject, generation, member, first, after if any(after) else ())
+        return cls(subject, generation, member, first, after if any(after) else (), minute)
 
     def due_ms(self, index: int) -> int:
         """Returns when the message at this index is due."""
@@ -41,7 +46,8 @@ class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
         """Returns the entry for only the messages at these indexes."""
         if not self.after_ms:
             return self
-        return type(self).of(self.subject, self.generation, self.member, [self.due_ms(index) for index in indexes])
+        dues = [self.due_ms(index) for index in indexes]
+        return type(self).of(self.subject, self.generation, self.member, dues, minute=self.minute)
 
 
 class CancelMarker(msgspec.Struct, array_like=True, frozen=True, tag=2):

@@ -1,7 +1,7 @@
 """Defines the bounds of what clients send, and the types of fields with those bounds."""
 
 import re
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -70,4 +70,5 @@ def check_name(value: str, field: str) -> str:
 
 
 Delay: TypeAlias = int | float | Annotated[str, Meta(max_length=30)]
+Precision: TypeAlias = Literal["minute"]
 """A delay: seconds, or a number with ``ms``, ``s``, ``m``, ``h`` or ``d``: "500ms", "90d"."""

@@ -13,6 +13,7 @@ from hourwheel.model.fields import (
     Delay,
     Headers,
     Name,
+    Precision,
     Sequence,
     Text,
 )
@@ -20,7 +21,8 @@ from hourwheel.model.fields import (
 
 class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A message as a producer sends it. It has exactly one of ``body`` and ``body_base64``, at most one of ``delay``
-    and ``deliver_at`` (RFC 3339). ``queue`` names the queue; without it the key chooses."""
+    and ``deliver_at`` (RFC 3339). A delayed message with the ``precision`` minute may come up to a minute late.
+    ``queue`` names the queue; without it the key chooses."""
 
     body: str | None = None
     body_base64: bytes | None = None
@@ -31,6 +33,7 @@ class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
     delay: Delay | None = None
     deliver_at: Annotated[str, Meta(max_length=64)] | None = None
     queue: Annotated[int, Meta(ge=0, lt=MAX_QUEUES)] | None = None
+    precision: Precision | None = None
 
 
 class AddressedMessage(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, buckets
-from hourwheel.buckets.lease import Owner
+from hourwheel.buckets.lease import Owner, lacks_wheel
 from hourwheel.context import Context
 from hourwheel.delay.due_minutes import due_by_minute
 from hourwheel.delay.pending_counts import PendingCounts
@@ -96,16 +96,12 @@ class Background:
 def _state(bucket: Bucket, owner: Owner | None, messages: int, now_ms: int) -> BucketWheel:
     turning = owner is not None and owner.alive(now_ms)
     wakes_ms = bucket.start_ms - LEAD_MS
-    if owner is not None and owner.left:
-        wakes_ms = owner.wakes_ms
+    overdue = wakes_ms <= now_ms - _STARTING_MS
+    if owner is not None:
+        wakes_ms = owner.first_start_ms if owner.left else wakes_ms
+        overdue = lacks_wheel(owner, bucket, now_ms)
     state: Literal["turning", "asleep", "waiting", "overdue"] = (
-        "turning"
-        if turning
-        else "overdue"
-        if wakes_ms <= now_ms - _STARTING_MS or (owner is not None and not owner.left)
-        else "waiting"
-        if owner is None
-        else "asleep"
+        "turning" if turning else "overdue" if overdue else "waiting" if owner is None else "asleep"
     )
     return BucketWheel(
         bucket=bucket.name,

@@ -18,4 +18,13 @@ def decode(encoded: bytes) -> Message | None:
     body = stored.body if stored.body is not None else stored.body_base64
     if body is None:
         return None
-    return Message(body, stored.key, stored.tags, stored.headers, stored.id, None, stored.deliver_at, stored.queue)
+    return Message(
+        body,
+        stored.key,
+        stored.tags,
+        stored.headers,
+        stored.id,
+        deliver_at=stored.deliver_at,
+        queue=stored.queue,
+        precision=stored.precision,
+    )

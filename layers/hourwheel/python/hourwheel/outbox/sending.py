@@ -10,7 +10,7 @@ from hourwheel.client.due import Delay, Moment, due_at
 from hourwheel.client.records.messages import Message
 from hourwheel.due import check_limit
 from hourwheel.errors import Rejected
-from hourwheel.model.fields import MESSAGE_BYTES, check_name
+from hourwheel.model.fields import MESSAGE_BYTES, Precision, check_name
 from hourwheel.model.messages import NewMessage, message_bytes
 from hourwheel.outbox.encoding import encode
 from hourwheel.outbox.sessions import bound
@@ -40,6 +40,7 @@ def send(
     delay: Delay | None = None,
     deliver_at: Moment | None = None,
     queue: int | None = None,
+    precision: Precision | None = None,
     clock: Clock = _clock,
 ) -> None:
     """Sends a message when the transaction of ``session`` is committed, and never if it is rolled back.
@@ -61,8 +62,9 @@ def send(
         ...     send(connection, "orders", "paid", key="customer-42", delay="90d")
     """
     now_ms = clock.now_ms()
-    message = _checked(Message(body, key, tags, headers, message_id, delay, deliver_at, queue), subject, now_ms)
-    encoded = encode(message)
+    message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue, precision)
+    checked = _checked(message, subject, now_ms)
+    encoded = encode(checked)
     into = bound(session)
     into.execute(into.dialect.insert, shard_of(subject, key), subject, encoded, len(encoded), now_ms)
     into.after_commit()

@@ -169,7 +169,7 @@ def _announce(context: Context, parts: Sequence[BatchPart], reservations: Sequen
         context.wakeups.announce(name)
     for part, reservation in zip(parts, reservations, strict=True):
         if part.bucket is not None:
-            ensure_wheel_by(context, Bucket.of_log(reservation.log), min(part.dues))
+            ensure_wheel_by(context, Bucket.of_log(reservation.log), min(part.dues), minute=part.minute)
 
 
 def _announce_early(context: Context, parts: Sequence[BatchPart]) -> None:

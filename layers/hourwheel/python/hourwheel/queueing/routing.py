@@ -32,7 +32,7 @@ def queue_of(key: str | None, batch: str, queues: int) -> int:
 
 def delayed_batch(schedule_log: str, row_no: int) -> str:
     """Returns the name of a batch of delayed messages: one row of a schedule log, because a request stores one row in
-    each hour bucket."""
+    each hour bucket, or two if some of its messages may come a minute late."""
     return f"{schedule_log}/{row_no}"
 
 
@@ -59,6 +59,8 @@ class BatchPart:
     queues: int = 1
     bucket: Bucket | None = None
     dues: Sequence[int] = ()
+    minute: bool = False
+    """Whether the messages may come up to a minute late."""
     elsewhere: str = ""
     """The log in which the part was reserved, if it is not the one that takes the queue's messages now."""
 
@@ -84,7 +86,8 @@ class BatchPart:
     def meta(self) -> bytes:
         if self.bucket is None:
             return b""
-        return encode_entry(DueTimes.of(self.subject.name, self.subject.generation, None, self.dues))
+        subject = self.subject
+        return encode_entry(DueTimes.of(subject.name, subject.generation, None, self.dues, minute=self.minute))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +120,8 @@ class Batch:
         for name, subject in self.subjects.items():
             at_once, delayed = self._by_time(self.indexes[name], inputs)
             by_bucket = self._by_bucket(delayed, inputs)
-            _check_buckets(len(by_bucket), most_buckets, inputs.cut)
-            parts += [self._delayed_part(subject, bucket, by_bucket[bucket]) for bucket in sorted(by_bucket)]
+            _check_buckets(len({bucket for bucket, _ in by_bucket}), most_buckets, inputs.cut)
+            parts += [self._delayed_part(subject, *row, by_bucket[row]) for row in sorted(by_bucket)]
             parts += self._queue_parts(subject, at_once, inputs.batch, inputs.queues[name])
         return parts
 
@@ -156,13 +159,15 @@ class Batch:
 
     def _by_bucket(
         self, delayed: Sequence[tuple[int, int]], inputs: RoutingInputs
-    ) -> dict[Bucket, list[tuple[int, int]]]:
+    ) -> dict[tuple[Bucket, bool], list[tuple[int, int]]]:
+        """Returns the delayed messages by bucket and by whether they may come a minute late: each is a row."""
         # From the inputs, not the settings: a repeated batch must find its buckets after the settings have changed.
         minutes, shards = inputs.cut
         shard = shard_of(inputs.batch, shards)
-        by_bucket: dict[Bucket, list[tuple[int, int]]] = {}
+        by_bucket: dict[tuple[Bucket, bool], list[tuple[int, int]]] = {}
         for index, due_ms in delayed:
-            by_bucket.setdefault(Bucket.at(due_ms, minutes, shard), []).append((index, due_ms))
+            row = Bucket.at(due_ms, minutes, shard), self.messages[index].precision is not None
+            by_bucket.setdefault(row, []).append((index, due_ms))
         return by_bucket
 
     def _by_queue(self, indexes: Sequence[int], batch: str, queues: int) -> Mapping[int, Sequence[int]]:
@@ -183,16 +188,20 @@ class Batch:
             return BatchPart(subject, queue, messages, indexes, queues)
         return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes, queues)
 
-    def _delayed_part(self, subject: Subject, bucket: Bucket, delayed: Sequence[tuple[int, int]]) -> BatchPart:
+    def _delayed_part(
+        self, subject: Subject, bucket: Bucket, minute: bool, delayed: Sequence[tuple[int, int]]
+    ) -> BatchPart:
         indexes = [index for index, _ in delayed]
         messages = [self._stored(index) for index in indexes]
         dues = [due_ms for _, due_ms in delayed]
-        return BatchPart(subject, None, messages, indexes, bucket=bucket, dues=dues)
+        return BatchPart(subject, None, messages, indexes, bucket=bucket, dues=dues, minute=minute)
 
     def _stored(self, index: int) -> NewMessage:
         """Returns the message as it is stored: without its delay, because the row's meta holds the due time."""
         message = self.messages[index]
-        return msgspec.structs.replace(message, delay=None, deliver_at=None) if index in self.dues else message
+        if index not in self.dues:
+            return message
+        return msgspec.structs.replace(message, delay=None, deliver_at=None, precision=None)
 
 
 def _without_queue(message: NewMessage) -> NewMessage:

@@ -20,6 +20,7 @@ from hourwheel.client.outgoing import out_of_time
 from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes
+from hourwheel.model.fields import Precision
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
 
@@ -132,6 +133,7 @@ class AsyncProducer:
         delay: Delay | None = None,
         deliver_at: Moment | None = None,
         queue: int | None = None,
+        precision: Precision | None = None,
     ) -> SendResult:
         """Sends a message, and returns its result once the message is durable. ``Message`` says what a body may
         be, and names the limits.
@@ -142,7 +144,7 @@ class AsyncProducer:
             AnswerError: the server refused the message; it was not stored.
             DeliveryTimeout: the message was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
             Closed: the producer was closed.
-            ValueError: no subject is named, or ``delay`` or ``deliver_at`` is not valid.
+            ValueError: no subject is named, or ``delay``, ``deliver_at`` or ``precision`` is not valid.
             TypeError: the body is of another type, or contains a value that JSON has no form for.
 
         Example:
@@ -154,7 +156,7 @@ class AsyncProducer:
             >>> asyncio.run(main())
             [1, 2]
         """
-        message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue)
+        message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue, precision)
         return (await self._send([message], subject))[0]
 
     async def send_batch(

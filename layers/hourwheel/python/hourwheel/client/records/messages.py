@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from hourwheel.client.due import Delay, Moment, at_most_one, checked_delay, checked_moment
+from hourwheel.client.due import Delay, Moment, at_most_one, check_precision, checked_delay, checked_moment
 from hourwheel.client.encoding import encoded_body
+from hourwheel.model.fields import Precision
 from hourwheel.model.messages import AddressedMessage as AddressedWireMessage
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Settled, WakeupQueue
@@ -21,10 +22,12 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     Messages with one ``key`` (1 to 256 characters) share a queue and stay in order. ``tags`` are up to 10, ``headers``
     up to 32. The server gives the message an ``id`` where the caller gives none. The queue delivers the message
     after ``delay`` (seconds, text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone,
-    or RFC 3339 text). ``queue`` (from 0) names the queue, which otherwise follows from the key.
+    or RFC 3339 text). With the ``precision`` "minute" it may come up to a minute after its time, which costs less on
+    AWS. ``queue`` (from 0) names the queue, which otherwise follows from the key.
 
     Raises:
-        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid, or ``precision`` is not
+            "minute" or has no time to go with.
         TypeError: the body is of another type, or contains a value that JSON has no form for.
 
     Example:
@@ -44,6 +47,7 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     delay: Delay | None = None
     deliver_at: Moment | None = None
     queue: int | None = None
+    precision: Precision | None = None
 
     def __post_init__(self) -> None:
         kind = self.body.__class__
@@ -53,6 +57,8 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
                     "a body cannot be a Message: send takes its fields, and send_batch takes a list of them"
                 )
             msgspec.structs.force_setattr(self, "body", encoded_body(self.body))
+        if self.precision is not None:
+            check_precision(self.precision, self.delay, self.deliver_at)
         if self.delay is None is self.deliver_at:
             return
         at_most_one(self.delay, self.deliver_at)

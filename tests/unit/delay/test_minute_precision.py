@@ -1,0 +1,172 @@
+"""A delayed message with the precision minute comes within the minute after its time, for one coarse start."""
+
+import pytest
+
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.lease import MINUTE_START_MS, owner_record
+from hourwheel.errors import Rejected
+from hourwheel.logs.entries import DueTimes, decode_entry
+from hourwheel.model.messages import NewMessage
+from tests.support import Bench
+from tests.unit.delay.test_precise_wheels import NEXT_HOUR_MS, at_the_hour, seconds_turned, swept
+from tests.unit.delay.test_waiting import bodies
+
+HALF_MS = NEXT_HOUR_MS + 30 * 60_000
+BUCKET = Bucket.at(NEXT_HOUR_MS, 60)
+
+
+def send(bench: Bench, *bodies: str, delay: str = "30m") -> None:
+    messages = [NewMessage(body=body, delay=delay, precision="minute") for body in bodies]
+    bench.cell.produce("orders", messages)
+
+
+def orders(bench: Bench) -> list[int | str]:
+    assert bench.precise is not None
+    return bench.precise.orders
+
+
+def test_it_needs_no_precise_timer_and_its_wheel_turns_for_two_seconds() -> None:
+    bench = at_the_hour()
+    send(bench, "alone")
+    assert bench.timers.ordered == [(HALF_MS - MINUTE_START_MS, BUCKET.name)]
+    assert seconds_turned(bench, 40 * 60) <= 2
+    assert bodies(bench) == ["alone"]
+    assert orders(bench) == []
+
+
+def test_it_is_never_early() -> None:
+    bench = at_the_hour()
+    send(bench, "alone")
+    bench.turn(30 * 60 - 0.001)
+    assert bodies(bench) == []
+    bench.turn(0.501)
+    assert bodies(bench) == ["alone"]
+
+
+def test_a_start_that_comes_late_hands_over_all_that_is_due_by_then() -> None:
+    bench = at_the_hour()
+    for seconds in (0, 20, 40, 70):
+        send(bench, str(seconds), delay=f"{1_800 + seconds}s")
+    ((_, name),) = bench.timers.ordered
+    bench.timers.ordered.clear()
+    bench.clock.pass_time(30 * 60 + 58)  # the last second in which Scheduler may start it
+    bench.timers.at(bench.clock.ms, name)
+    bench.turn(1)
+    assert bodies(bench) == ["0", "20", "40"]
+    assert [when_ms for when_ms, _ in bench.timers.ordered] == [HALF_MS + 70_000 - MINUTE_START_MS]
+
+
+def test_what_a_wheel_meets_that_another_message_needs_comes_with_it() -> None:
+    bench = at_the_hour()
+    send(bench, "minute")
+    bench.send_later("precise", delay=30 * 60 + 5)
+    bench.timers.ordered[:] = [each for each in bench.timers.ordered if each[0] != HALF_MS - MINUTE_START_MS]
+    bench.turn(30 * 60 + 6)
+    assert sorted(bodies(bench)) == ["minute", "precise"]
+
+
+def test_a_precise_message_does_not_wait_for_the_coarse_start_of_another() -> None:
+    bench = at_the_hour()
+    send(bench, "minute")
+    assert orders(bench) == []
+    bench.send_later("precise", delay=30 * 60 + 30)
+    assert orders(bench) == ["relay"]
+
+
+def test_a_coarse_start_that_is_lost_costs_about_another_minute() -> None:
+    bench = at_the_hour()
+    send(bench, "alone")
+    bench.timers.ordered.clear()
+    swept(bench, 31)
+    assert bodies(bench) == [], "Scheduler may still come"
+    swept(bench, 2)
+    bench.turn(3)
+    assert bodies(bench) == ["alone"]
+
+
+def test_a_cancelled_one_is_not_sent() -> None:
+    bench = at_the_hour()
+    (sent,) = bench.cell.produce("orders", [NewMessage(body="no", delay="30m", precision="minute")])
+    send(bench, "yes")
+    bench.cell.cancel(sent.scheduled_id or "")
+    bench.turn(31 * 60)
+    assert bodies(bench) == ["yes"]
+
+
+def test_a_moved_one_keeps_its_precision() -> None:
+    bench = at_the_hour()
+    (sent,) = bench.cell.produce("orders", [NewMessage(body="moved", delay="50m", precision="minute")])
+    bench.cell.reschedule(sent.scheduled_id or "", delay="30m")
+    assert orders(bench) == []
+    bench.turn(31 * 60)
+    assert bodies(bench) == ["moved"]
+
+
+def test_a_batch_of_both_becomes_a_row_of_each() -> None:
+    bench = at_the_hour()
+    both = [
+        NewMessage(body="minute", delay="30m", precision="minute"),
+        NewMessage(body="precise", delay="31m"),
+        NewMessage(body="minute too", delay="32m", precision="minute"),
+    ]
+    bench.cell.produce("orders", both)
+    entries = [decode_entry(row.meta) for _, row in bench.cell.context.log(BUCKET.log).rows(0)]
+    assert [(entry.minute, len(entry.after_ms) or 1) for entry in entries if isinstance(entry, DueTimes)] == [
+        (False, 1),
+        (True, 2),
+    ]
+    bench.turn(33 * 60)
+    assert sorted(bodies(bench)) == ["minute", "minute too", "precise"]
+
+
+def test_its_lateness_counts_from_the_end_of_its_minute() -> None:
+    bench = at_the_hour()
+    send(bench, "alone")
+    ((_, name),) = bench.timers.ordered
+    bench.timers.ordered.clear()
+    bench.clock.pass_time(30 * 60 + 58)
+    bench.timers.at(bench.clock.ms, name)
+    bench.turn(1)
+    assert [value for metric, value in bench.meter.metrics if metric == "DispatchLateness"] == [0]
+
+
+def test_the_state_of_its_wheel_is_not_overdue_before_the_minute_is_over() -> None:
+    bench = at_the_hour()
+    send(bench, "alone")
+    bench.timers.ordered.clear()
+    for seconds, state in ((30 * 60 + 50, "asleep"), (30, "overdue")):
+        bench.clock.pass_time(seconds)
+        assert [wheel.state for wheel in bench.cell.background.wheels().wheels] == [state]
+
+
+def test_a_row_of_an_older_version_is_precise() -> None:
+    entry = decode_entry(b"\x96\x01\xa1s\x01\xc0\x05\x90")
+    assert entry == DueTimes("s", 1, None, 5)
+
+
+def test_on_one_machine_it_comes_at_its_time() -> None:
+    bench = Bench()
+    bench.clock.ms = NEXT_HOUR_MS
+    send(bench, "alone", delay="5s")
+    bench.turn(6)
+    assert bodies(bench) == ["alone"]
+
+
+def test_only_a_delayed_message_has_a_precision() -> None:
+    bench = Bench()
+    with pytest.raises(Rejected, match="only a message with delay or deliver_at has a precision") as refused:
+        bench.cell.produce("orders", [NewMessage(body="now"), NewMessage(body="now", precision="minute")])
+    assert refused.value.field == "messages[1].precision"
+
+
+def test_a_start_for_which_none_is_recorded_before_is_recorded_and_cleared() -> None:
+    bench = at_the_hour()
+    send(bench, "alone")
+    record = owner_record(bench.cell.context, BUCKET)
+    current = record.load()
+    assert current is not None
+    assert (current.value.wakes_ms, current.value.minute_ms) == (BUCKET.end_ms, HALF_MS - MINUTE_START_MS)
+    bench.turn(31 * 60)
+    current = record.load()
+    assert current is not None
+    assert (current.value.wakes_ms, current.value.minute_ms) == (BUCKET.end_ms, 0)
