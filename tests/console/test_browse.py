@@ -1,5 +1,7 @@
 """The page of messages: from the newest, an offset, a time, of a key, and by an id; each search is bounded."""
 
+from typing import Any
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -21,8 +23,8 @@ def filled(shop: Server) -> Server:
     return shop
 
 
-def browse(visits: Visits, server: Server, place: str, **how: object) -> Page:
-    page = visits.open(f"http://127.0.0.1:{server.port}/console/#/subjects/{place}", **how)  # type: ignore[arg-type]
+def browse(visits: Visits, server: Server, place: str, **how: Any) -> Page:
+    page = visits.open(f"http://127.0.0.1:{server.port}/console/#/subjects/{place}", **how)
     expect(page.get_by_role("heading", level=1)).to_contain_text("Messages of")
     return page
 

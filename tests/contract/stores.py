@@ -19,7 +19,7 @@ from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.s3 import S3Blobs
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.ports import Blobs, Key, Record, Store
-from tests.simulation.plan import Faults
+from tests.simulation.faults import Faults
 from tests.simulation.scenes import PLAN
 from tests.simulation.store import SimulatedStore, State, TransactionalStore
 from tests.simulation.world import Process, Verb, World

@@ -3,6 +3,7 @@
 import random
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ NOT_EXACT = {"lambda-gb-second", "log-gb", "dynamodb-storage", "dynamodb-backup"
 """Processor time differs between machines; the size of ids and metrics differs by some bytes."""
 
 
-def fresh(engine: str, **how: object) -> Deployment:
-    return Deployment(engine, f"bill-{next(_numbers)}", **how)  # type: ignore[arg-type]
+def fresh(engine: str, **how: Any) -> Deployment:
+    return Deployment(engine, f"bill-{next(_numbers)}", **how)
 
 
 def exact(usage: Usage) -> dict[str, float]:

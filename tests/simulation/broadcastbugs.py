@@ -15,7 +15,8 @@ from hourwheel.registry import broadcast
 from hourwheel.registry.registry import Registry, group_record
 from hourwheel.sweep import consumers
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan
 
 BROADCAST: list[Bug] = []
 planted = registrar(BROADCAST)

@@ -27,7 +27,8 @@ from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import EXPIRED, OPEN, Position, PullRow, Tail
 from hourwheel.queueing.settle import Settler
-from tests.simulation.plan import Faults, Plan
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from hourwheel.queueing import answers
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, PullLog
 from hourwheel.queueing.records import UNREADABLE
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import NONE, Plan, damaged, enlarged
+from tests.simulation.faults import NONE
+from tests.simulation.plan import Plan, damaged, enlarged
 
 SPOILT: list[Bug] = []
 planted = registrar(SPOILT)

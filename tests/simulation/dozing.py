@@ -15,7 +15,8 @@ from hourwheel.model.pulls import PullRequest, Settlement, WakeupQueue
 from hourwheel.queueing.dozing import SAFETY_SECONDS
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.checker import unfinished
-from tests.simulation.plan import NONE, Faults, Plan, unarchived
+from tests.simulation.faults import NONE, Faults
+from tests.simulation.plan import Plan, unarchived
 from tests.simulation.producers import Batch, Producer
 from tests.simulation.schedule import machine_of, prepare, scaled
 from tests.simulation.world import Crashed, Violation, World

@@ -36,7 +36,8 @@ from hourwheel.registry.registry import Registry, group_record, subject_record
 from hourwheel.sweep import erasure
 from hourwheel.sweep.erasure import LogErasure
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan, delayed
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan, delayed
 
 FOUND: list[Bug] = []
 planted = registrar(FOUND)

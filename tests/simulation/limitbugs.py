@@ -11,7 +11,8 @@ from hourwheel.queueing.pull_log import ClaimRequest, ClaimResult, PullLog
 from hourwheel.queueing.records import PullRow
 from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan
 
 LIMITED: list[Bug] = []
 planted = registrar(LIMITED)

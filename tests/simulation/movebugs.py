@@ -13,7 +13,8 @@ from hourwheel.ports import Counter
 from hourwheel.registry import moves
 from hourwheel.routes import MoveTarget, Route, RouteChange
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan, delayed, with_cells, with_outages
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan, delayed, with_cells, with_outages
 
 MOVED: list[Bug] = []
 planted = registrar(MOVED)

@@ -16,7 +16,8 @@ from hourwheel.queueing.ordered_selection import OrderedSelection
 from hourwheel.queueing.ordered_settle import OrderedOutcome, settle_in_order
 from hourwheel.routes import Mapping
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan, with_cells
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan, with_cells
 
 ORDERED: list[Bug] = []
 planted = registrar(ORDERED)

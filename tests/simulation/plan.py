@@ -8,40 +8,12 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from hourwheel.model.groups import RetryPolicy, TagFilter, WhenDead
+from tests.simulation.faults import NONE, Faults
 
 DAY_MS = 86_400_000
 
 AT_ONCE = RetryPolicy(first_seconds=0)
 """The retry policy without pauses."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Faults:
-    """The faults of a run, as rates per store call."""
-
-    crash: float = 0.0
-    throttle: float = 0.0
-    lose: float = 0.0
-    late: float = 0.0
-    pause: float = 0.0
-    stale: float = 0.0
-    forget: float = 0.0
-    """Timers that never fire."""
-    rerun: float = 0.0
-    """Transactions whose work runs twice."""
-    torn: float = 0.0
-    """Scans that are answered in two parts, between which others write."""
-    clock: float = 0.0
-    """Clocks that are set, forwards or back."""
-    expiry: float = 0.0
-    """Rate per call at which TTL removes some of what has expired."""
-    abort: float = 0.0
-    """Rate per call within a transaction at which the process ends there."""
-    damage: float = 0.0
-    """Rate per call at which the bytes of a stored batch become wrong, under a correct checksum."""
-
-
-NONE = Faults()
 
 
 @dataclass(frozen=True, kw_only=True)

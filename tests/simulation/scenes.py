@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from hourwheel.model.groups import RetryPolicy
 from tests.simulation.dates import RequestedDue
-from tests.simulation.plan import AT_ONCE, Delays, Faults, Plan
+from tests.simulation.faults import Faults
+from tests.simulation.plan import AT_ONCE, Delays, Plan
 from tests.simulation.sides import (
     ARCHIVING,
     ARCHIVING_MORE,

@@ -7,7 +7,8 @@ from unittest.mock import patch
 from hourwheel.queueing import records
 from hourwheel.queueing.records import CLOSED, PullRow
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan
 
 SLOW: list[Bug] = []
 planted = registrar(SLOW)

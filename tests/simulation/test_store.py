@@ -9,7 +9,7 @@ from hourwheel.errors import OutcomeUnknown, Throttled
 from hourwheel.logs.rows import sort_of
 from hourwheel.ports import Key, Record, Store, Table
 from tests.contract.stores import Nobody
-from tests.simulation.plan import Faults
+from tests.simulation.faults import Faults
 from tests.simulation.scenes import PLAN
 from tests.simulation.store import State, TransactionalStore, Wanted
 from tests.simulation.world import Verb, World

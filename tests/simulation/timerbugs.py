@@ -18,7 +18,8 @@ from hourwheel.delay.ownership import Ownership
 from hourwheel.delay.timing import TimingWheel
 from hourwheel.delay.wheel_steps import NextStarts, next_starts
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Faults, Plan, delayed, precisely, prompt
+from tests.simulation.faults import Faults
+from tests.simulation.plan import Plan, delayed, precisely, prompt
 
 TIMED: list[Bug] = []
 planted = registrar(TIMED)

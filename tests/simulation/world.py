@@ -13,7 +13,8 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from tests.simulation.plan import NONE, Plan
+from tests.simulation.faults import NONE
+from tests.simulation.plan import Plan
 
 START_MS = 1_800_000_000_000
 

@@ -16,7 +16,7 @@ from hourwheel.buckets.starts import (
     start_kind,
 )
 from hourwheel.ports import PRECISE_SECONDS
-from tests.support import NOON_MS, Bench, HandPreciseTimers
+from tests.support import NOON_MS, Bench, CallByCall, HandPreciseTimers
 
 BUCKET = Bucket.at(NOON_MS, 60)
 NEED_MS = NOON_MS + 600_000
@@ -26,6 +26,11 @@ LONGEST_MS = PRECISE_SECONDS * 1_000
 def precise(bench: Bench) -> HandPreciseTimers:
     assert bench.precise is not None
     return bench.precise
+
+
+def recording(bench: Bench) -> CallByCall:
+    assert isinstance(bench.store, CallByCall)
+    return bench.store
 
 
 @pytest.mark.parametrize(
@@ -101,10 +106,10 @@ def test_nothing_is_read_or_written_while_no_start_is_near() -> None:
     bench = Bench.precisely()
     context = bench.cell.context
     keep_listening(context, False)
-    store = bench.store
-    store.calls.clear()  # type: ignore[attr-defined]
+    store = recording(bench)
+    store.calls.clear()
     keep_listening(context, False)
-    assert store.calls == []  # type: ignore[attr-defined]
+    assert store.calls == []
 
 
 def left(wakes_ms: int, minute_ms: int = 0) -> Owner:
@@ -151,11 +156,11 @@ def test_the_sweeper_misses_a_start_that_did_not_come() -> None:
 
 def test_a_producer_records_the_start_once() -> None:
     bench = Bench.precisely()
-    store = bench.store
+    store = recording(bench)
     bench.send_later("a", delay="40m")
-    store.calls.clear()  # type: ignore[attr-defined]
+    store.calls.clear()
     bench.send_later("b", delay="41m")
-    assert [call for call in store.calls if call[1] == "meta"] == []  # type: ignore[attr-defined]
+    assert [call for call in store.calls if call[1] == "meta"] == []
     bench.send_later("c", delay="30m")
     bucket = Bucket.at(bench.clock.ms + 30 * 60_000, 60)
     current = owner_record(bench.cell.context, bucket).load()

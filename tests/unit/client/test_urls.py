@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -53,10 +54,10 @@ def url(deployment: UrlDeployment) -> Iterator[str]:
         yield urls["meta"]
 
 
-def granted(url: str, monkeypatch: pytest.MonkeyPatch, **body: object) -> str:
+def granted(url: str, monkeypatch: pytest.MonkeyPatch, **body: Any) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOPS")
     with Api(url, region=REGION) as operator:
-        token = operator.create_grant(**body).token  # type: ignore[arg-type]
+        token = operator.create_grant(**body).token
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIASHOP")
     return token
 

@@ -1,5 +1,7 @@
 """Delayed messages by hour and minute, the wheels of their buckets, and how far the archive is."""
 
+from typing import Any
+
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
@@ -128,12 +130,12 @@ def test_a_wheel_waits_is_overdue_turns_and_is_gone(bench: Bench) -> None:
     assert bench.cell.background.wheels().wheels == []
 
 
-def owned(bench: Bench, **fields: object) -> str:
+def owned(bench: Bench, **fields: Any) -> str:
     """Stores an owner of the wheel of a bucket that is open now, and returns the state of the wheel."""
     bench.send_later("a", delay="2h")
     bench.clock.pass_time(2 * 3_600)
     bucket = Bucket.at(bench.clock.ms, 60)
-    owner_record(bench.cell.context, bucket).swap(None, Owner(owner="o", **fields))  # type: ignore[arg-type]
+    owner_record(bench.cell.context, bucket).swap(None, Owner(owner="o", **fields))
     (wheel,) = bench.cell.background.wheels().wheels
     return wheel.state
 

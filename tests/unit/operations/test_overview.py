@@ -1,5 +1,7 @@
 """Subjects and groups with their numbers side by side."""
 
+from typing import Any
+
 import pytest
 
 from hourwheel.errors import Rejected
@@ -10,8 +12,8 @@ from hourwheel.operations.overview import OverviewRequest, RefreshShare
 from tests.support import Bench, CallByCall
 
 
-def shown(bench: Bench, **how: object) -> list[SubjectOverview]:
-    return bench.cell.overview.page(OverviewRequest(**how)).subjects  # type: ignore[arg-type] - names of its fields
+def shown(bench: Bench, **how: Any) -> list[SubjectOverview]:
+    return bench.cell.overview.page(OverviewRequest(**how)).subjects
 
 
 def names(bench: Bench, **how: object) -> list[str]:

@@ -1,6 +1,6 @@
 """A group whose consumers find nothing dozes: they wait at a queue, and each stored message wakes them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -9,7 +9,7 @@ from hourwheel.errors import Broken, NotFound, Throttled
 from hourwheel.model.groups import PushTarget, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, PullResult, RetryLater, Settlement
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.registry.dozing import MOST_DOZING
 from tests.support import Bench, CallByCall
 from tests.unit.queueing.dozing import GROUP, Scene
@@ -39,7 +39,9 @@ def test_no_group_dozes_before_every_copy_of_the_subject_has_expired(scene: Scen
     assert scene.bench.clock.ms - began > 2_000
 
 
-def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_dozes(scene: Scene) -> None:
+def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_dozes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     producer = scene.bench.another_process()
     producer.produce("orders", [NewMessage(body="a")])
     scene.settle(scene.pull())
@@ -47,9 +49,12 @@ def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_doze
     producer.produce("orders", [NewMessage(body="b")])  # its copy says that the group is awake
     assert scene.queues.received() == 0
     scene.bench.clock.pass_time(3)
-    scene.store._store.counters = lambda names: {  # type: ignore[attr-defined] # a read that is out of date
-        name: scene.store._store.counter(name)._replace(rows=1) for name in names
-    }
+    store = scene.store._store
+
+    def outdated(names: Sequence[str]) -> dict[str, Counter]:
+        return {name: store.counter(name)._replace(rows=1) for name in names}
+
+    monkeypatch.setattr(store, "counters", outdated)
     assert scene.pull() == PullResult([], next_pull_seconds=1.0)
 
 
@@ -76,12 +81,13 @@ def test_sending_costs_nothing_more_while_no_group_dozes_and_one_write_for_a_wak
         scene.bench.send("a")
         return scene.store.calls[:]
 
-    plain = Bench(CallByCall(MemoryStore()))
+    store = CallByCall(MemoryStore())
+    plain = Bench(store)
     plain.send("a")
-    del plain.store.calls[:]  # type: ignore[attr-defined]
+    del store.calls[:]
     plain.send("a")
     costs()
-    assert costs() == plain.store.calls  # type: ignore[attr-defined]
+    assert costs() == store.calls
     scene.settle(scene.pull())
     scene.doze()
     usual = costs()
@@ -268,7 +274,9 @@ def test_a_queue_that_cannot_be_used_loses_nothing_and_fails_no_request(scene: S
     assert scene.taken == ["a", "b"]
 
 
-def test_a_throttled_store_fails_no_request_whose_message_is_stored(scene: Scene) -> None:
+def test_a_throttled_store_fails_no_request_whose_message_is_stored(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.doze()
     put = scene.store.put
 
@@ -277,11 +285,11 @@ def test_a_throttled_store_fails_no_request_whose_message_is_stored(scene: Scene
             raise Throttled("meta")
         return put(key, record, expect=expect)
 
-    scene.store.put = throttled  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(scene.store, "put", throttled)
     scene.bench.send("a")
     assert scene.queues.received() == 1
     assert ("WakesMissed", 1) in scene.bench.meter.metrics
-    del scene.store.put
+    monkeypatch.undo()
     assert scene.pull(wakeup="woken").pulls
 
 

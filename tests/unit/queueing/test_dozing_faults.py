@@ -12,7 +12,7 @@ def scene() -> Scene:
     return Scene.opened()
 
 
-def away(scene: Scene, seconds: float) -> list[str]:
+def away(scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
     """Makes each call to SQS fail after this time, as a time-out does. Returns the names of the queues called."""
     calls: list[str] = []
 
@@ -21,27 +21,29 @@ def away(scene: Scene, seconds: float) -> list[str]:
         scene.bench.clock.pass_time(seconds)
         raise OutcomeUnknown("SQS")
 
-    scene.queues.ring = ring  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.queues, "ring", ring)
     return calls
 
 
-def test_a_sender_does_not_wait_for_an_sqs_that_does_not_answer(scene: Scene) -> None:
+def test_a_sender_does_not_wait_for_an_sqs_that_does_not_answer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.doze()
     for number in range(5):
         scene.doze(f"g{number}")
-    calls = away(scene, 0.8)
+    calls = away(scene, monkeypatch, 0.8)
     began_ms = scene.bench.clock.ms
     for _ in range(3):
         scene.bench.send("a")
     assert len(calls) == 1
     assert scene.bench.clock.ms - began_ms < 1_500
-    del scene.queues.ring
+    monkeypatch.undo()
     scene.bench.clock.pass_time(5)
     scene.bench.send("a")
     assert scene.queues.received() == 6
 
 
-def test_a_sender_wakes_groups_for_a_second_and_the_next_one_wakes_the_others(scene: Scene) -> None:
+def test_a_sender_wakes_groups_for_a_second_and_the_next_one_wakes_the_others(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     groups = [f"g{number}" for number in range(8)]
     for group in groups:
         scene.doze(group)
@@ -51,7 +53,7 @@ def test_a_sender_wakes_groups_for_a_second_and_the_next_one_wakes_the_others(sc
         scene.bench.clock.pass_time(0.3)
         return ring(name)
 
-    scene.queues.ring = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.queues, "ring", slow)
     scene.bench.send("a")
     assert scene.queues.received() == 4
     assert ("WakesMissed", 1) in scene.bench.meter.metrics
@@ -61,7 +63,9 @@ def test_a_sender_wakes_groups_for_a_second_and_the_next_one_wakes_the_others(sc
 
 
 @pytest.mark.parametrize("slow_puts", [1, 2, 3])
-def test_a_mark_that_lands_late_counts_from_then_on(scene: Scene, slow_puts: int) -> None:
+def test_a_mark_that_lands_late_counts_from_then_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, slow_puts: int
+) -> None:
     put, left = scene.store.put, slow_puts
 
     def late(key: Key, record: Record, *, expect: bytes | None) -> object:
@@ -71,7 +75,7 @@ def test_a_mark_that_lands_late_counts_from_then_on(scene: Scene, slow_puts: int
             scene.bench.clock.pass_time(3)
         return put(key, record, expect=expect)
 
-    scene.store.put = late  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(scene.store, "put", late)
     marked = scene.pull()
     assert left == 0
     dozing = scene.cell.subject("orders").dozing
@@ -82,7 +86,9 @@ def test_a_mark_that_lands_late_counts_from_then_on(scene: Scene, slow_puts: int
         assert (marked.next_pull_seconds, dozing) == (2.5, ())
 
 
-def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(scene: Scene) -> None:
+def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.doze()
     put = scene.store.put
 
@@ -91,9 +97,9 @@ def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(scene: 
             raise Throttled("meta")
         return put(key, record, expect=expect)
 
-    scene.store.put = throttled  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(scene.store, "put", throttled)
     scene.cell.delete_group("orders", GROUP)
     assert scene.queues.rung == {}
-    del scene.store.put
+    monkeypatch.undo()
     scene.bench.send("a")
     assert scene.cell.subject("orders").dozing == ()

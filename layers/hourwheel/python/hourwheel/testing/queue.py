@@ -1,8 +1,5 @@
 """A queue in memory for the tests of applications, with a clock that the test moves."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import TracebackType
@@ -24,12 +21,12 @@ from hourwheel.client.encoding import encoded_body
 from hourwheel.client.in_process import register, unregister
 from hourwheel.client.producer import open_producers
 from hourwheel.system import SystemClock
+from hourwheel.testing.handler_errors import HandlerErrors
 from hourwheel.testing.server import Accepted, MemoryServer, Steps
 from hourwheel.testing.steps import StepRunner, awaited
 
 _NUMBERS = count(1)
 _WAITING = {"waiting", "moved"}
-_log = logging.getLogger("hourwheel.consumer")
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +100,7 @@ class Queue:
         self._runner = StepRunner()
         register(self._url, self._server)
         self._api = Api(self._url, ids=self._server.cell.context.ids, clock=self._server.clock)
-        self._errors = _HandlerErrors()
+        self._errors = HandlerErrors()
 
     def __enter__(self) -> Self:
         return self
@@ -435,32 +432,6 @@ class Queue:
     def _flush(self) -> None:
         for each in open_producers(self._url):
             each.flush()
-
-
-class _HandlerErrors(logging.Handler):
-    """Collects the errors that consumers log, as handlers raised them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.raised: list[Exception] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, Exception):
-            self.raised.append(error)
-
-    @contextmanager
-    def collected(self) -> Iterator[None]:
-        """Collects the errors of a block, and raises the first ``AssertionError`` among them at its end."""
-        before = len(self.raised)
-        _log.addHandler(self)
-        try:
-            yield
-        finally:
-            _log.removeHandler(self)
-        failed = next((error for error in self.raised[before:] if isinstance(error, AssertionError)), None)
-        if failed is not None:
-            raise failed
 
 
 def _distance(delta: timedelta | None, duration: dict[str, float]) -> timedelta:
