@@ -6,20 +6,15 @@ import pytest
 
 from hourwheel.client import Api, Message
 from tests.integration.conftest import server, start
-from tests.integration.process import Server
+from tests.integration.process import three_cells
 
 __all__ = ["server", "start"]
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("examples")
-    server = Server(folder / "data", cells={"fast": folder / "fast", "old": folder / "old"})
-    yield f"http://127.0.0.1:{server.port}"
-    server.stop()
-    for pipe in (server.process.stdout, server.process.stderr):
-        assert pipe is not None
-        pipe.close()
+    with three_cells(tmp_path_factory.mktemp("examples")) as url:
+        yield url
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import json
 import re
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,6 +101,17 @@ class Server:
     def kill(self) -> None:
         self.process.kill()
         self.end()
+
+
+@contextmanager
+def three_cells(folder: Path) -> Iterator[str]:
+    """Serves a home cell and the cells ``fast`` and ``old``. Yields the URL of the server, and stops it at the end."""
+    server = Server(folder / "data", cells={"fast": folder / "fast", "old": folder / "old"})
+    yield f"http://127.0.0.1:{server.port}"
+    server.stop()
+    for pipe in (server.process.stdout, server.process.stderr):
+        assert pipe is not None
+        pipe.close()
 
 
 def send(connection: Connection | Server, *bodies: str, subject: str = "orders") -> list[Any]:

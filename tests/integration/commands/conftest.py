@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from hourwheel.cli.app import app
 from hourwheel.client import Api
-from tests.integration.process import Server
+from tests.integration.process import three_cells
 
 
 class Shell:
@@ -48,13 +48,8 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("commands")
-    server = Server(folder / "data", cells={"fast": folder / "fast", "old": folder / "old"})
-    yield f"http://127.0.0.1:{server.port}"
-    server.stop()
-    for pipe in (server.process.stdout, server.process.stderr):
-        assert pipe is not None
-        pipe.close()
+    with three_cells(tmp_path_factory.mktemp("commands")) as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,20 +1,10 @@
 """Provides ids without chance (no jitter, distinct keys), and a clock that stands still."""
 
-import itertools
+from hourwheel.testing.clock import CountedIds
 
 
-class StillIds:
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-
-    def token(self) -> bytes:
-        return next(self._numbers).to_bytes(16, "big")
-
-    def unique(self, now_ms: int) -> str:
-        return f"{now_ms:012x}{next(self._numbers):016x}"
-
-    def jitter(self) -> float:
-        return 0.0
+class StillIds(CountedIds):
+    """Counts instead of drawing random numbers, so that pauses have no jitter and keys are distinct."""
 
 
 class StillClock:

@@ -8,7 +8,7 @@ import typer
 
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.queues import DryRunOption, write_step
-from hourwheel.cli.settings import YesOption, confirm, connect, settings_of
+from hourwheel.cli.settings import YesOption, confirm, connect, settings_of, write_list
 from hourwheel.client import Api, CellDescription, DrainResult
 
 app = typer.Typer(no_args_is_help=True, help="Add, show, drain and remove cells.")
@@ -32,13 +32,8 @@ def list_(ctx: typer.Context) -> None:
     """
     with connect(ctx) as api:
         cells = api.list_cells()
-    if settings_of(ctx).json:
-        for cell in cells:
-            write_json(cell)
-    else:
-        head = ["cell", "kinds", "state", "queues", "closed parts", "reachable", "location"]
-        rows = [(c.cell, c.kinds, c.state, c.queues, c.parts, c.reachable, c.location) for c in cells]
-        write_table(head, rows)
+    head = ["cell", "kinds", "state", "queues", "closed parts", "reachable", "location"]
+    write_list(ctx, cells, head, lambda c: (c.cell, c.kinds, c.state, c.queues, c.parts, c.reachable, c.location))
 
 
 @app.command()

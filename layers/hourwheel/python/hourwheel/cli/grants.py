@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import write_fields, write_json, write_line
-from hourwheel.cli.settings import connect, settings_of
+from hourwheel.cli.settings import UNIT_SECONDS, connect, write_answer, write_record
 
 app = typer.Typer(no_args_is_help=True, help="Create and revoke the tokens of function URLs on AWS.")
-
-_UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 @app.command()
@@ -41,7 +38,7 @@ def create(
         grant = api.create_grant(
             produce=produce or (), pull=pull or (), delayed=delayed, seconds=seconds, renew_seconds=renew_seconds
         )
-    (write_json if settings_of(ctx).json else write_fields)(grant)
+    write_record(ctx, grant)
 
 
 @app.command()
@@ -57,14 +54,11 @@ def rotate(
     """
     with connect(ctx) as api:
         version = api.rotate_grants(revoke=revoke)
-    if settings_of(ctx).json:
-        write_json({"version": version})
-    else:
-        write_line(f"tokens are now signed with key {version}")
+    write_answer(ctx, {"version": version}, f"tokens are now signed with key {version}")
 
 
 def _seconds(text: str, option: str) -> int:
     match = re.fullmatch(r"(\d{1,9})([dhms])", text)
     if match is None:
         raise typer.BadParameter(f"give a number and a unit, such as 12h, got {text!r}", param_hint=option)
-    return int(match[1]) * _UNIT_SECONDS[match[2]]
+    return int(match[1]) * UNIT_SECONDS[match[2]]

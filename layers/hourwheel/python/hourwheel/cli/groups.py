@@ -23,7 +23,7 @@ from hourwheel.cli.group_options import (
     WhenDeadOption,
     retry_of,
 )
-from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.output import write_json, write_line, write_table
 from hourwheel.cli.push import (
     PushBatchOption,
     PushConcurrencyOption,
@@ -40,8 +40,11 @@ from hourwheel.cli.settings import (
     connect,
     moment,
     settings_of,
+    write_answer,
+    write_list,
+    write_record,
 )
-from hourwheel.client import Api, PushStatus, QueueOffset
+from hourwheel.client import Api, QueueOffset
 from hourwheel.client.records.groups import Group
 from hourwheel.words import counted
 
@@ -106,7 +109,7 @@ def create(
             when_dead=when_dead,
             max_held=max_held,
         )
-    _show(ctx, record)
+    write_record(ctx, record)
 
 
 @app.command()
@@ -116,7 +119,7 @@ def show(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -> 
     Example: hourwheel group show orders billing
     """
     with connect(ctx) as api:
-        _show(ctx, api.get_group(subject, group))
+        write_record(ctx, api.get_group(subject, group))
 
 
 @app.command()
@@ -136,10 +139,7 @@ def decide(
         raise typer.BadParameter("say which: --key, or --all")
     with connect(ctx) as api:
         decided = api.decide_held(subject, group, then, keys=keys or None)
-    if settings_of(ctx).json:
-        write_json({"decided": decided})
-    else:
-        write_line(f"decided {counted(decided, 'key')}")
+    write_answer(ctx, {"decided": decided}, f"decided {counted(decided, 'key')}")
 
 
 @app.command("push")
@@ -149,7 +149,7 @@ def push_(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) ->
     Example: hourwheel group push invoices mail
     """
     with connect(ctx) as api:
-        _show(ctx, api.push(subject, group))
+        write_record(ctx, api.push(subject, group))
 
 
 @app.command("list")
@@ -160,14 +160,13 @@ def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
     """
     with connect(ctx) as api:
         groups = list(_all(api, subject))
-    if settings_of(ctx).json:
-        for group in groups:
-            write_json(group)
-    else:
-        rows = [
-            (each.group, each.start, each.max_attempts, each.push and each.push.kind, each.paused) for each in groups
-        ]
-        write_table(["group", "start", "max attempts", "push", "paused"], rows)
+    columns = ["group", "start", "max attempts", "push", "paused"]
+    write_list(
+        ctx,
+        groups,
+        columns,
+        lambda each: (each.group, each.start, each.max_attempts, each.push and each.push.kind, each.paused),
+    )
 
 
 @app.command()
@@ -177,7 +176,7 @@ def pause(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) ->
     Example: hourwheel group pause orders billing
     """
     with connect(ctx) as api:
-        _show(ctx, api.pause_group(subject, group))
+        write_record(ctx, api.pause_group(subject, group))
 
 
 @app.command()
@@ -187,7 +186,7 @@ def resume(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -
     Example: hourwheel group resume orders billing
     """
     with connect(ctx) as api:
-        _show(ctx, api.resume_group(subject, group))
+        write_record(ctx, api.resume_group(subject, group))
 
 
 @app.command()
@@ -211,15 +210,13 @@ def consumers(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument
     """
     with connect(ctx) as api:
         states = api.list_consumers(subject, group)
-    if settings_of(ctx).json:
-        for state in states:
-            write_json(state)
-    else:
-        rows = [
-            (each.consumer, each.since, each.pulled_at, each.in_flight, each.leases, each.lease_until)
-            for each in states
-        ]
-        write_table(["consumer", "since", "pulled at", "in flight", "leases", "first lease until"], rows)
+    columns = ["consumer", "since", "pulled at", "in flight", "leases", "first lease until"]
+    write_list(
+        ctx,
+        states,
+        columns,
+        lambda each: (each.consumer, each.since, each.pulled_at, each.in_flight, each.leases, each.lease_until),
+    )
 
 
 @app.command()
@@ -269,10 +266,7 @@ def leave(
     """
     with connect(ctx) as api:
         released = api.leave(subject, group, consumer)
-    if settings_of(ctx).json:
-        write_json({"released": released})
-    else:
-        write_line(f"released {counted(released, 'message')} of {consumer}")
+    write_answer(ctx, {"released": released}, f"released {counted(released, 'message')} of {consumer}")
 
 
 @app.command()
@@ -326,7 +320,3 @@ def _target(
     if len(targets) != 1:
         raise typer.BadParameter("give one of --to, --time, and --queue with --offset")
     return targets[0]
-
-
-def _show(ctx: typer.Context, record: Group | PushStatus) -> None:
-    (write_json if settings_of(ctx).json else write_fields)(record)

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from hourwheel.cli.output import write_error, write_fields, write_json, write_line, write_table
-from hourwheel.cli.settings import YesOption, confirm, settings_of, to_server
+from hourwheel.cli.settings import YesOption, confirm, settings_of, to_server, write_answer, write_list
 
 
 class _Counts(msgspec.Struct):
@@ -71,10 +71,7 @@ def relay(
         runner.run()
         return
     count = runner.run_once()
-    if settings_of(ctx).json:
-        write_json({"sent": count})
-    else:
-        write_line(f"sent {count}")
+    write_answer(ctx, {"sent": count}, f"sent {count}")
 
 
 @app.command()
@@ -125,13 +122,12 @@ def list_(
 
     with _session(database) as session:
         rows = outbox.refused(session, limit=limit)
-    if settings_of(ctx).json:
-        for row in rows:
-            write_json(row)
-        return
     columns = ["row", "refused at", "subject", "key", "reason", "body"]
-    write_table(
-        columns, [[row.id, _time(row.refused_ms), row.subject, row.key or "", row.reason, row.body] for row in rows]
+    write_list(
+        ctx,
+        rows,
+        columns,
+        lambda row: (row.id, _time(row.refused_ms), row.subject, row.key or "", row.reason, row.body),
     )
 
 
@@ -193,10 +189,7 @@ def _chosen(rows: list[int] | None, every: bool) -> list[int] | None:
 
 
 def _report(ctx: typer.Context, verb: str, count: int, chosen: list[int] | None) -> None:
-    if settings_of(ctx).json:
-        write_json({verb: count})
-    else:
-        write_line(f"{verb} {count}")
+    write_answer(ctx, {verb: count}, f"{verb} {count}")
     lacking = len(set(chosen or ())) - count
     if chosen and lacking:
         write_error(f"{lacking} of the rows {'is' if lacking == 1 else 'are'} not refused, or not there")

@@ -4,8 +4,16 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import text_of, write_error, write_fields, write_json, write_line, write_table
-from hourwheel.cli.settings import DelayOption, DeliverAtOption, SubjectArgument, connect, seconds, settings_of
+from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
+from hourwheel.cli.settings import (
+    DelayOption,
+    DeliverAtOption,
+    SubjectArgument,
+    connect,
+    seconds,
+    settings_of,
+    write_record,
+)
 from hourwheel.client import ScheduledMessage
 
 app = typer.Typer(no_args_is_help=True, help="Show, count, move or cancel delayed messages.")
@@ -21,7 +29,7 @@ def show(ctx: typer.Context, scheduled_id: IdArgument) -> None:
     """
     with connect(ctx) as api:
         message = api.get_scheduled(scheduled_id)
-    (write_json if settings_of(ctx).json else write_fields)(message)
+    write_record(ctx, message)
 
 
 @app.command()

@@ -2,14 +2,15 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
 import typer
 
-from hourwheel.cli.output import shown
+from hourwheel.cli.output import shown, write_fields, write_json, write_line, write_table
 from hourwheel.client import Api, Unauthorized
 from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens
@@ -28,7 +29,7 @@ _TOKEN_ADVICE = {
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _RETRY_SECONDS = 2.0  # a user waits at the terminal
-_UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 class CommandSettings(NamedTuple):
@@ -57,6 +58,30 @@ def settings_of(ctx: typer.Context) -> CommandSettings:
 def advice_of(error: HourwheelError) -> str:
     """Returns the sentence of an error, in words of the command line where a token is missing or wrong."""
     return _TOKEN_ADVICE.get(error.slug, str(error)) if isinstance(error, Unauthorized) else str(error)
+
+
+def write_answer(ctx: typer.Context, value: Any, line: str) -> None:
+    """Writes the value with ``--json``, and the line without."""
+    if settings_of(ctx).json:
+        write_json(value)
+    else:
+        write_line(line)
+
+
+def write_record(ctx: typer.Context, record: msgspec.Struct) -> None:
+    """Writes the record as JSON with ``--json``, and one field on each line without."""
+    (write_json if settings_of(ctx).json else write_fields)(record)
+
+
+def write_list(
+    ctx: typer.Context, items: Iterable[T], columns: Sequence[str], row: Callable[[T], Sequence[Any]]
+) -> None:
+    """Writes each item as a line of JSON with ``--json``, and a table with a row for each item without."""
+    if settings_of(ctx).json:
+        for item in items:
+            write_json(item)
+    else:
+        write_table(columns, map(row, items))
 
 
 def connect(ctx: typer.Context) -> Api:
@@ -119,6 +144,6 @@ def seconds(text: str | None) -> float | str | None:
     parts = re.findall(r"(\d+)([dhms])", text)
     if len(parts) > 1 and "".join(amount + unit for amount, unit in parts) == text:
         unit = parts[-1][1]
-        amount = sum(int(amount) * _UNIT_SECONDS[unit] for amount, unit in parts) // _UNIT_SECONDS[unit]
+        amount = sum(int(amount) * UNIT_SECONDS[unit] for amount, unit in parts) // UNIT_SECONDS[unit]
         raise typer.BadParameter(f"a delay has one unit: {amount}{unit} instead of {text}")
     return text

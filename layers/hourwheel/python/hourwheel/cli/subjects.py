@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import write_fields, write_json, write_line, write_table
+from hourwheel.cli.output import write_line
 from hourwheel.cli.peek import peek
-from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of
+from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of, write_list, write_record
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
 
@@ -43,7 +43,7 @@ def create(
         record = api.put_subject(
             subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays, read_only=read_only
         )
-    _show(ctx, record)
+    write_record(ctx, record)
 
 
 @app.command()
@@ -53,7 +53,7 @@ def show(ctx: typer.Context, subject: SubjectArgument) -> None:
     Example: hourwheel subject show orders
     """
     with connect(ctx) as api:
-        _show(ctx, api.get_subject(subject))
+        write_record(ctx, api.get_subject(subject))
 
 
 @app.command("list")
@@ -63,12 +63,10 @@ def list_(ctx: typer.Context) -> None:
     Example: hourwheel subject list --json
     """
     with connect(ctx) as api:
-        if settings_of(ctx).json:
-            for subject in _all(api):
-                write_json(subject)
-        else:
-            rows = [(each.subject, each.queues, each.retention_seconds, each.groups) for each in _all(api)]
-            write_table(["subject", "queues", "retention seconds", "groups"], rows)
+        columns = ["subject", "queues", "retention seconds", "groups"]
+        write_list(
+            ctx, _all(api), columns, lambda each: (each.subject, each.queues, each.retention_seconds, each.groups)
+        )
 
 
 @app.command()
@@ -78,7 +76,7 @@ def pause(ctx: typer.Context, subject: SubjectArgument) -> None:
     Example: hourwheel subject pause orders
     """
     with connect(ctx) as api:
-        _show(ctx, api.pause_subject(subject))
+        write_record(ctx, api.pause_subject(subject))
 
 
 @app.command()
@@ -88,7 +86,7 @@ def resume(ctx: typer.Context, subject: SubjectArgument) -> None:
     Example: hourwheel subject resume orders
     """
     with connect(ctx) as api:
-        _show(ctx, api.resume_subject(subject))
+        write_record(ctx, api.resume_subject(subject))
 
 
 @app.command()
@@ -102,10 +100,6 @@ def delete(ctx: typer.Context, subject: SubjectArgument, yes: YesOption = False)
         api.delete_subject(subject)
     if not settings_of(ctx).json:
         write_line(f"deleted {subject}")
-
-
-def _show(ctx: typer.Context, subject: Subject) -> None:
-    (write_json if settings_of(ctx).json else write_fields)(subject)
 
 
 def _all(api: Api) -> Iterator[Subject]:
