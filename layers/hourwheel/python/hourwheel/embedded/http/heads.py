@@ -15,8 +15,9 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 # Control characters other than a tab, and a CR or LF that is not half of a CRLF.
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 
-SHORT_BYTES = 2_048
-"""The longest head that a server keeps: see ``ConnectionRegistry.parse_short_head``."""
+SHORT_BYTES = 512
+"""The longest head that a server keeps: see ``ConnectionRegistry.parse_short_head``. Clients send about 200 bytes.
+A parsed head of many tiny headers takes up to 25 times its length."""
 
 
 class Malformed(Exception):
