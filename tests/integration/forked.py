@@ -64,7 +64,7 @@ class ForkedProcess:
 
 
 def read_all(files: Sequence[FileIO], timeout: float) -> list[bytes]:
-    """What comes from each of these until its end. Raises ``subprocess.TimeoutExpired``."""
+    """Returns the output of each of these until its end. Raises ``subprocess.TimeoutExpired``."""
     deadline = monotonic() + timeout
     found = dict.fromkeys(files, b"")
     with selectors.DefaultSelector() as selector:

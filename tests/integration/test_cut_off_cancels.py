@@ -47,7 +47,7 @@ def send_far_ahead(server: Server, body: str) -> str:
 
 
 def cut_off_after(writes: int, data: Path, scheduled_id: str) -> bool:
-    """Cancels in a process that is killed after so many writes; whether it was."""
+    """Cancels in a process that is killed after this many writes. Returns whether it was killed."""
     command = [sys.executable, "-c", CANCEL, str(data), scheduled_id, str(writes)]
     status = subprocess.run(command, timeout=SECONDS, check=False).returncode
     assert status in (0, -signal.SIGKILL)

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store", choices=("sqlite", "dynamodb"), default="", help="run on this adapter too (slower)")
     parser.add_argument("--trace", action="store_true", help="print every call of every run")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--failures", type=int, default=1, help="stop after so many")
+    parser.add_argument("--failures", type=int, default=1, help="stop after this many")
     options = parser.parse_args(arguments)
     # The errors that the library reports in a run are planned; any other error is a violation.
     logging.getLogger("hourwheel").setLevel(logging.CRITICAL)

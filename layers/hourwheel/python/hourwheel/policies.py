@@ -22,10 +22,10 @@ _ID = re.compile(r"\{(id|dead_id)\}")
 
 
 def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dict[str, Any]:
-    """Returns a policy that allows to send to the subject, at once or delayed. ``api_arn`` is
+    """Returns a policy that allows sending to the subject, at once or delayed. ``api_arn`` is
     ``arn:…:execute-api:{region}:{account}:{api}/{stage}``.
 
-    ``delayed`` allows to look up, move and cancel delayed messages as well. The path of these requests names no
+    ``delayed`` also allows looking up, moving and cancelling delayed messages. The path of these requests names no
     subject, so the permission covers the delayed messages **of all subjects**, for callers that know their ids.
 
     Raises ``ValueError`` for another ARN, ``Rejected`` for an invalid name.
@@ -43,9 +43,9 @@ def consumer_policy(
     seek: bool = False,
     pause: bool = False,
 ) -> dict[str, Any]:
-    """Returns a policy that allows to pull and settle the messages of the group, to read its lag, and to wait at its
-    wake-up queue in the deployment of this ``cell``. ``dead_letters`` allows to list, redrive and drop its dead
-    letters, and to decide about stopped keys; ``seek`` allows to move the group, ``pause`` to pause and resume it.
+    """Returns a policy that allows pulling and settling the messages of the group, reading its lag, and waiting at its
+    wake-up queue in the deployment of this ``cell``. ``dead_letters`` allows listing, redriving and dropping its dead
+    letters, and deciding about stopped keys; ``seek`` allows moving the group, ``pause`` pausing and resuming it.
     Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
     chosen = ((dead_letters, DEAD_LETTERS), (seek, SEEK), (pause, PAUSE))
     keys = CONSUME.union(*(keys for enabled, keys in chosen if enabled))
@@ -57,11 +57,11 @@ def consumer_policy(
 def url_policy(
     function_arns: Sequence[str], groups: Sequence[tuple[str, str]] = (), *, cell: str = "hourwheel"
 ) -> dict[str, Any]:
-    """Returns a policy that allows to call these functions through their URLs and in no other way: somebody who may
-    invoke a function itself can forge the caller of a request. The token of a caller says which subjects and groups it
-    may use. ``groups``, each a subject and a name, are those at whose wake-up queues the caller may wait in the
-    deployment of this ``cell``; a name stands for itself alone. Raises ``ValueError`` without an ARN of a function, for
-    another ARN and for an invalid ``cell``, ``Rejected`` for an invalid name."""
+    """Returns a policy that allows calling these functions through their URLs and in no other way, because an identity
+    that may invoke a function directly can claim to be any caller. The token of a caller says which subjects and groups
+    it may use. ``groups``, each a subject and a name without wildcards, are those at whose wake-up queues the caller
+    may wait in the deployment of this ``cell``. Raises ``ValueError`` if ``function_arns`` is empty or names anything
+    but functions, and for an invalid ``cell``; raises ``Rejected`` for an invalid name."""
     if not function_arns:
         raise ValueError("name at least one function")
     for arn in function_arns:
@@ -79,7 +79,7 @@ def url_policy(
 
 
 def _waiting(arn: str, groups: Sequence[tuple[str, str]], cell: str) -> dict[str, Any]:
-    """Returns the statement that allows to wait at the wake-up queues of the groups, in the account and region of the
+    """Returns the statement that allows waiting at the wake-up queues of the groups, in the account and region of the
     ARN."""
     if not _CELL.fullmatch(cell):
         raise ValueError(f"the name of a deployment is hourwheel:cell of its settings, got {cell[:200]!r}")

@@ -23,20 +23,21 @@ _RETENTION_SECONDS = "60"
 _VISIBILITY_SECONDS = "120"
 
 _OPENED_MS = 3_600_000
-"""A queue that this process has opened is taken to be there for this long. A consumer that misses it says so."""
+"""A process does not create a queue again for this long after it has opened it. If the queue was deleted meanwhile, its
+consumers report it."""
 
-_MOST_OPENED = 10_000  # deleted groups are never opened again, and would be kept for as long as the process lives
+_MOST_OPENED = 10_000  # queues of deleted groups are never opened again, and would fill the memory of the process
 
 _CONNECT_SECONDS, _READ_SECONDS = 0.3, 0.5
-"""SQS answers within 20 ms as a rule. Senders whose message is stored wait for the call, and a wake-up is only a
-hint: none is worth a second try."""
+"""SQS usually answers within 20 ms. Senders whose message is stored wait for the call, and a wake-up is only a hint: no
+call is worth a second try."""
 
 _MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 _OTHERWISE = frozenset({"QueueAlreadyExists", "QueueNameExists"})
 
 
 def impatient_config() -> Config:
-    """Returns the configuration for calls that a request must not wait for."""
+    """Returns the configuration for calls that must not hold up a request: short time-outs, and a single try."""
     return Config(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,

@@ -113,7 +113,7 @@ def _caller(event: Event) -> str:
 
 
 def _following(cell: Cell, grant: AccessGrant, front: UrlFront) -> str | None:
-    """Returns the token that takes the place of one of which half the time is over."""
+    """Returns the token that replaces one in the second half of its lifetime; None if there is none yet."""
     following = renewed(grant, front.keys.current(cell.context), cell.context.clock.now_ms())
     return None if following is None else sign_grant(cell, following)
 

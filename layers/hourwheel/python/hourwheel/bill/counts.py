@@ -53,8 +53,8 @@ class FrontCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class DelayCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a delay adds to a message. ``alone``: no other message is due within its hour. ``shared``: a wheel turns
-    anyway. ``wheel_hour``: a wheel that turns for an hour."""
+    """The usage that a delay adds to a message. ``alone``: no other message is due within its hour. ``shared``: a wheel
+    turns anyway. ``wheel_hour``: a wheel that turns for an hour."""
 
     alone: Usage
     shared: Usage

@@ -1,4 +1,4 @@
-"""What an open page costs on AWS, as far as it can be said before its calls are made."""
+"""Estimates the cost of a page's calls on AWS, before the calls are made."""
 
 # List prices of us-east-1 in USD, without free tiers; a test compares them with those of the cost model.
 HTTP_REQUEST_USD = 1.0e-6

@@ -7,13 +7,13 @@ from hourwheel import __version__
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     title: str = "Hourwheel"
-    """What the pages are titled with: the deployment."""
+    """The title of the pages: the name of the deployment."""
 
     read_only: bool = False
-    """Whether the pages offer nothing that changes something."""
+    """Whether the pages offer no actions."""
 
     needs_token: bool = False
-    """Whether the API takes a token, which the pages ask for."""
+    """Whether the API requires a token; the pages then ask for one."""
 
     passes_on: bool = False
     """Whether ``hourwheel console`` passes the calls on, with a token or signatures of its own."""
@@ -22,10 +22,10 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether each call is billed: the pages then read less often, and show what they cost."""
 
     call_usd: float = 0.0
-    """What a call costs, before it reads anything."""
+    """The cost of a call, without the units that it reads."""
 
     read_usd: float = 0.0
-    """What reading a subject or a group costs."""
+    """The cost of reading the numbers of a subject or a group."""
 
     version: str = __version__
 

@@ -19,7 +19,7 @@ from hourwheel.embedded.http.connection import Connection
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.proxy import ConsoleProxy, Upstream, UpstreamCall
 
-_HOST = "127.0.0.1"  # no other machine shall reach a port that acts with the user's rights
+_HOST = "127.0.0.1"  # no other machine may reach a port that acts with the user's rights
 _CONNECTIONS = 64  # one person's tabs: a browser opens six for each
 _TIMEOUT_SECONDS = 35.0  # longer than the gateway of AWS waits for a function
 _STOP_SECONDS = 2.0  # a person who pressed Ctrl-C waits for answers that are under way
@@ -27,7 +27,7 @@ _STOP_SECONDS = 2.0  # a person who pressed Ctrl-C waits for answers that are un
 
 @dataclass(frozen=True, kw_only=True)
 class Console:
-    """What ``hourwheel console`` shows, and to whom. ``port=0`` takes a free port."""
+    """The deployment that ``hourwheel console`` shows, and the rights of its calls. ``port=0`` takes a free port."""
 
     url: str
     endpoint: Endpoint
@@ -99,7 +99,7 @@ async def _serve(
 
 
 async def _try(upstream: Upstream, warn: Callable[[AnswerError], None]) -> None:
-    """Makes a call that everybody may make who may read, so that a missing token is noticed before the page is read."""
+    """Makes a call that every reader may make, so that a missing token is reported before the page is used."""
     try:
         reply = await asyncio.to_thread(upstream.exchange, UpstreamCall("GET", "/v1/subjects?limit=1"))
         if reply.status >= 400:

@@ -1,4 +1,4 @@
-"""Shows what works in the background: delayed messages by time, the wheels of their buckets, and the archive."""
+"""Shows the background work of a cell: delayed messages by time, the wheels of their buckets, and the archive."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Background:
 
     def _states(self, first: Sequence[Bucket]) -> list[BucketWheel]:
         store = self.context.store
-        # Owners are kept as long as their buckets, which were closed within a day: none of those comes behind these.
+        # Records of owners are kept as long as their buckets. Those of closed buckets come before the first open one.
         records = store.scan(Table.META, "wheels", start=first[0].name, limit=_WHEELS)
         owners = {name: msgspec.msgpack.decode(record.value, type=Owner) for name, record in records}
         totals = store.counters([bucket.log for bucket in first])
@@ -116,7 +116,7 @@ def _state(bucket: Bucket, owner: Owner | None, messages: int, now_ms: int) -> B
 
 
 def _lateness(context: Context) -> list[LatenessStep] | None:
-    """Returns how late this process has handed messages over, where its meter keeps times."""
+    """Returns how late this process has handed messages over; None if its meter keeps no times."""
     histogram = getattr(context.meter, "lateness", None)
     if histogram is None:
         return None

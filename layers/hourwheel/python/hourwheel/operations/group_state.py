@@ -1,6 +1,6 @@
-"""Shows what a group has to do in detail: its retries by attempt, its open leases, and why its messages died.
+"""Shows the state of a group in detail: its retries by attempt, its open leases, and the reasons of its dead letters.
 
-Every call has a limit, and says where it stopped.
+Every call has a limit, and its answer says whether it is complete.
 """
 
 from collections.abc import Iterator
@@ -126,7 +126,7 @@ class GroupState:
 
 @dataclass
 class _Attempts:
-    """The retries by attempt, and what may still be read."""
+    """The retries by attempt, and the numbers of rows that may still be read."""
 
     attempts: dict[int, AttemptCount] = field(default_factory=dict)
     left_in_logs: int = _RETRY_ROWS
@@ -148,7 +148,7 @@ class _Attempts:
 
 
 def _waits(row: Row, index: int, now_ms: int) -> bool:
-    """Returns whether the message of a schedule row is not due yet: later, its wheel has handed it over."""
+    """Returns whether the message of a schedule row is not due yet. Its wheel hands it over once it is due."""
     entry = decode_entry(row.meta)
     return isinstance(entry, DueTimes) and entry.due_ms(index) > now_ms
 

@@ -33,7 +33,7 @@ _SHARE = 100
 """Of this many milliseconds the refresh of the table takes one."""
 
 _MOST_SAVED_MS = 300
-"""After a pause the refresh may take this long at once; a first page that takes longer is paid for afterwards."""
+"""After a pause one call may refresh for this long. After a longer refresh, later calls refresh less."""
 
 _FRESH_MS = 1_000
 """Numbers of this age are not read again."""
@@ -45,7 +45,7 @@ _DELAYED_MS, _DELAYED_FAR_MS = 2_000, 30_000
 """The time between two counts of the delayed messages: on one machine, and where each read costs money."""
 
 _DELAYED_ROWS = 20_000  # of schedule logs, read by one call: about 100 ms on one machine
-_LISTED_MS = 5_000  # a subject that is new shows up this much later in a page that is sorted by a number
+_LISTED_MS = 5_000  # a page that is sorted by a number shows new subjects this late
 _NEVER = -(1 << 62)
 
 
@@ -61,8 +61,8 @@ class OverviewRequest(NamedTuple):
 
 @dataclass
 class RefreshShare:
-    """Bounds the share of the time that repeated work takes. Work that is allowed may take longer than what is left;
-    the work after it then waits."""
+    """Bounds the share of the time that repeated work takes. Work that is allowed may take longer than the time that is
+    left; later work then waits."""
 
     left_ms: float = _MOST_SAVED_MS
     seen_ms: int = 0

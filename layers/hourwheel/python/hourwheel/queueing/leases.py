@@ -110,8 +110,8 @@ class Leases:
     def record_claim(self, log: PullLog, row_no: int, lease_until_ms: int) -> None:
         """Records a claim of this process, which is stored, so that ``seen`` need not wait for the next look."""
         watch = self._watch(log)
-        # Who has the lock is looking, and may have read the row. A claim that is not recorded is found by that look, or
-        # by the next one.
+        # Another thread holds the lock because it looks, and it may have read the row already. A claim that is not
+        # recorded here is found by that look, or by the next one.
         if not watch.lock.acquire(blocking=False):
             return
         try:
