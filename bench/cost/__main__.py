@@ -97,10 +97,12 @@ class Bench:
         rates = f"{scattered.per_second:,.0f}/s of {MILLION / 3_600:,.0f}/s"
         name = f"due within an hour, batch 100, times at random, not taken; {rates}"
         yield Line(name, scattered.measured, "Scheduler + SQS", rivals.scheduled_only())
-        lonely = cases.scattered_over_a_year(self.fresh(), 100)
-        yield Line("one by one over a year", lonely, "Scheduler + SQS", rivals.scheduled(1))
-        precise = lonely_precisely(self.fresh(precise=True), 100)
-        yield Line("the same with precise_timers", precise, "Scheduler + SQS", rivals.scheduled(1))
+        rival = "Scheduler + SQS", rivals.scheduled(1)
+        yield Line("one by one over a year", lonely_precisely(self.fresh(precise=True), 100), *rival)
+        minute = lonely_precisely(self.fresh(precise=True), 100, minute=True)
+        yield Line("the same with precision minute", minute, *rival)
+        coarse = cases.scattered_over_a_year(self.fresh(), 100)
+        yield Line("the same without precise_timers", coarse, *rival)
 
     def archived(self) -> dict[str, Measured]:
         one = {
@@ -115,8 +117,8 @@ class Bench:
     def months(self) -> dict[str, tuple[Measured, Usage]]:
         nothing: Usage = rivals.nothing()
         return {
-            "idle, no subject": (cases.idle(self.fresh(), 0, 0), nothing),
-            "idle, 10 subjects of 3 groups": (cases.idle(self.fresh(), 10, 3), nothing),
+            "idle, no subject": (cases.idle(self.fresh(precise=True), 0, 0), nothing),
+            "idle, 10 subjects of 3 groups": (cases.idle(self.fresh(precise=True), 10, 3), nothing),
             "the same with the pipeline, archived hourly": (
                 cases.idle(self._archiving(), 10, 3, archive=True),
                 nothing,

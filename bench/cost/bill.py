@@ -17,6 +17,7 @@ from bench.cost import cases, waiting
 from bench.cost.cases import MESSAGES, MONTH_SECONDS, SUBJECT
 from bench.cost.deployment import Deployment, Front
 from bench.cost.engine import ACCOUNT, dynalite
+from bench.cost.lonely import lonely_precisely
 from bench.cost.meter import MONTH_DAYS, SEGMENT_DAYS
 from bench.cost.prices import MILLION, Usage, prices
 from bench.measures import today
@@ -87,7 +88,7 @@ def counted_delays(fresh: Fresh, send: Usage, take: Usage) -> DelayCounts:
     """Counts what a delay adds to a message that is sent and taken alone."""
     settle = _settle_call(fresh())
     plain = _sum(send, take)
-    alone = _scaled(cases.scattered_over_a_year(fresh(), 20).usage, 1 / MILLION)
+    alone = _scaled(lonely_precisely(fresh(precise=True), 20).usage, 1 / MILLION)
     hour = cases.wheel_hour()
     together = _scaled(_less(cases.within_an_hour(fresh(), 1, 10).usage, hour), 1 / MILLION)
     return DelayCounts(
@@ -132,7 +133,7 @@ def _alone(single: BatchCounts) -> tuple[Usage, Usage]:
 def counted(fresh: Fresh) -> Counts:
     """Counts everything. ``fresh`` returns a deployment on tables of its own."""
     fronts = {front: counted_front(fresh, front) for front in FRONTS}
-    nothing, some = cases.idle(fresh(), 0, 0).usage, cases.idle(fresh(), 10, 3).usage
+    nothing, some = (cases.idle(fresh(precise=True), *size).usage for size in ((0, 0), (10, 3)))
     send, take = _alone(fronts["api"].batches[1])
     return Counts(
         date=today(),

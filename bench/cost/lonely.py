@@ -53,8 +53,9 @@ def _taken(deployment: Deployment) -> None:
 
 
 def _delivered(deployment: Deployment, due_ms: int, late_seconds: float) -> Usage:
-    """Runs the starts of one message, takes and settles it, and lets the sweeper close its bucket."""
-    while _start(deployment, late_seconds) != "asleep":
+    """Runs the starts of one message, takes and settles it, and lets the sweeper close its bucket. The wheel of one
+    that is due in the last second of its hour closes the bucket itself."""
+    while _start(deployment, late_seconds) not in ("asleep", "closed"):
         pass
     _taken(deployment)
     usage = spent(deployment)

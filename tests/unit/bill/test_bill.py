@@ -88,10 +88,27 @@ def test_each_batch_wakes_its_groups_until_one_consumer_of_each_stays_in_its_pul
 
 
 def test_few_delays_wake_a_wheel_each_and_many_share_the_wheels_of_the_month() -> None:
-    few = items(messages_per_day=12, delayed_per_day=12)
+    free = msgspec.structs.replace(COUNTS, prices={**PRICES, "sqs-request": 0.0})  # the queue of timers costs nothing
+    few, many = (
+        bill_items(free, Workload(messages_per_day=number, delayed_per_day=number), "api") for number in (12, 100_000)
+    )
     assert few["delays"] == pytest.approx(12 * MONTH_DAYS * 100)
-    many = items(messages_per_day=100_000, delayed_per_day=100_000)
     assert many["delays"] == pytest.approx(MONTH_DAYS * 24 * 1_000 + 100_000 * MONTH_DAYS)
+
+
+def test_the_queue_of_timers_is_read_while_starts_are_near_and_at_most_all_month() -> None:
+    prices = {name: 1.0 if name == "sqs-request" else 0.0 for name in PRICES}
+    counts = msgspec.structs.replace(COUNTS, prices=prices)
+    counts = msgspec.structs.replace(
+        counts, delays=msgspec.structs.replace(counts.delays, wheel_hour={"sqs-request": 1e9})
+    )
+    none, few, many = (
+        bill_items(counts, Workload(messages_per_day=100_000, delayed_per_day=number), "api")["delays"]
+        for number in (0, 1, 100_000)
+    )
+    assert none == 0
+    assert few == pytest.approx(657_000 * MONTH_DAYS * 9 / (MONTH_DAYS * 1_440), rel=0.01)
+    assert many == pytest.approx(657_000)
 
 
 def test_larger_messages_write_more_units_until_an_object_holds_the_batch() -> None:

@@ -1,5 +1,7 @@
 """Where timers are precise, a wheel runs only around the time of its messages, and the sweeper closes its bucket."""
 
+from base64 import b64encode
+from random import Random
 from typing import Any
 
 import pytest
@@ -73,6 +75,24 @@ def test_a_bucket_with_nothing_left_is_closed_by_the_sweeper_without_a_wheel() -
     current = record.load()
     assert current is not None
     assert current.value.closed_ms
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_objects_are_listed_only_for_a_bucket_whose_rows_name_one(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = at_the_hour()
+    listed: list[str] = []
+    find = bench.blobs.list
+    monkeypatch.setattr(bench.blobs, "list", lambda prefix: listed.append(prefix) or find(prefix))
+    bench.send_later(b64encode(Random(1).randbytes(15_000)).decode() if large else "small", delay="30m")
+    assert bool(list(find("scheduled/"))) is large
+    swept(bench, 62)
+    bench.clock.pass_time(86_400)
+    bench.cell.sweep()
+    assert bucket_record(bench.cell.context, Bucket.at(NEXT_HOUR_MS, 60)).load() is None
+    assert [prefix for prefix in listed if prefix.startswith("scheduled/")] == (
+        [f"scheduled/{Bucket.at(NEXT_HOUR_MS, 60).name}/"] if large else []
+    )
+    assert list(find("scheduled/")) == []
 
 
 def test_a_bucket_in_which_a_row_was_given_out_before_its_end_is_left_to_a_wheel() -> None:

@@ -13,8 +13,9 @@ from hourwheel.context import Context, Settings
 from hourwheel.delay.ownership import RENEW_MS, Fenced
 from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.errors import Unavailable
+from hourwheel.logs.entries import CancelMarker, encode_entry
 from hourwheel.logs.log import GRACE_MS
-from hourwheel.logs.rows import Row
+from hourwheel.logs.rows import Row, filler
 from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -166,8 +167,10 @@ def test_a_late_row_of_the_former_owner_is_finished_by_the_new_one() -> None:
 
 def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fenced_off() -> None:
     bench = Bench(CallByCall(MemoryStore()))
-    bench.send_later("a", delay=5)
+    (sent,) = bench.send_later("a", delay=5)
     bucket = bucket_of(bench)
+    bench.cell.cancel(sent.scheduled_id or "")  # somebody may wait for the reading of its marker
+    bench.send_later("a", delay=5)
     first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
     assert first._ownership.take()
     first.open()
@@ -184,7 +187,27 @@ def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fe
     second.open()
     current = owner_record(bench.cell.context, bucket).load()
     assert current is not None
-    assert current.value.read_below == 1
+    assert current.value.read_below == 3
+
+
+def test_a_wheel_that_opens_publishes_its_reading_only_if_somebody_may_wait_for_it() -> None:
+    bench = Bench(CallByCall(MemoryStore()))
+    bench.send_later("a", delay=5)
+    bucket = bucket_of(bench)
+    wheel = wheel_of(bench, bucket)
+    assert wheel._ownership.take()
+    wheel.open()
+    record = owner_record(bench.cell.context, bucket)
+    current = record.load()
+    assert current is not None
+    assert current.value.read_below == 0
+    bench.cell.context.log(bucket.log).append(
+        filler(bench.clock.ms, 0, encode_entry(CancelMarker(0, 0)))  # a turn reads it, and its caller gets an answer
+    )
+    wheel.turn()
+    current = record.load()
+    assert current is not None
+    assert current.value.read_below == 2
 
 
 def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:

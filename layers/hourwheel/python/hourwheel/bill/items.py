@@ -1,7 +1,7 @@
 """Computes the items of a month's bill of a deployment on AWS."""
 
 from itertools import pairwise
-from math import ceil
+from math import ceil, exp
 
 import msgspec
 
@@ -24,6 +24,11 @@ _HTTP_UNIT_BYTES = 512 * 1024
 _WRITE_UNIT_BYTES, _READ_UNIT_BYTES = 1_024, 4_096
 _READ_SHARE = 0.5
 """A pull reads rows eventually consistently, which costs half a unit for each 4 KB."""
+
+_READ_MINUTES = 9
+"""The queue of timers is read from four minutes before a start until five minutes after it was last promised."""
+_READS_OF_TIMERS = 657_000
+"""Lambda asks a queue this often in a month: five pollers, 20 s each."""
 
 _ROW_OF_OBJECT_BYTES = 250
 """The row that names the object of a large batch."""
@@ -154,8 +159,11 @@ def _waiting_dollars(counts: Counts, front: str, workload: Workload, batches: fl
 
 
 def _delay_dollars(counts: Counts, workload: Workload) -> float:
-    """Returns what the delays add. Few messages wake a wheel each; from some number on, they share one wheel."""
+    """Returns what the delays add. Few messages wake a wheel each, and the queue of timers is read meanwhile; from some
+    number on, they share one wheel."""
     delays = counts.delays
-    alone = counts.dollars(delays.alone) * workload.delayed
+    read_share = 1 - exp(-workload.delayed * _READ_MINUTES / (_MONTH_HOURS * 60))
+    reading = read_share * counts.dollars({"sqs-request": _READS_OF_TIMERS})
+    alone = counts.dollars(delays.alone) * workload.delayed + reading
     wheels = min(_MONTH_HOURS, workload.delayed) * counts.dollars(delays.wheel_hour)
     return min(alone, wheels + counts.dollars(delays.shared) * workload.delayed)

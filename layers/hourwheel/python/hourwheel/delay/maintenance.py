@@ -9,7 +9,9 @@ from hourwheel.buckets.lease import Owner, lacks_wheel, owner_record
 from hourwheel.buckets.starts import COARSE_MS, RELAY_MS, keep_listening
 from hourwheel.context import Context
 from hourwheel.delay.pending_changes import CHANGES
-from hourwheel.ports import Key, Table
+from hourwheel.errors import Corrupt
+from hourwheel.logs.rows import from_record
+from hourwheel.ports import Key, Table, items_of, transactional
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.watermarks import removable_below
 
@@ -95,10 +97,12 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
         (Table.SCHEDULE, f"changes/{bucket.name}"),
         (Table.DISPATCH, bucket.name),
     )
+    # Before the rows, which say that there are objects.
+    if _may_have_objects(context, bucket):
+        for key in context.blobs.list(f"scheduled/{bucket.name}/"):
+            context.blobs.delete(key)
     if not all(_clear(context, table, partition, until_ms) for table, partition in partitions):
         return False
-    for key in context.blobs.list(f"scheduled/{bucket.name}/"):
-        context.blobs.delete(key)
     for owned in (owner_record(context, bucket), bucket_record(context, bucket)):
         record = context.store.get(owned.key)
         if record is not None:
@@ -106,8 +110,24 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
     return True
 
 
+def _may_have_objects(context: Context, bucket: Bucket) -> bool:
+    """Returns whether large batches of the bucket may lie in objects: one of its rows names one, cannot be read, or was
+    filled as its writer had died. On S3 a list of the objects costs five dollars a million, and most buckets have none.
+    It leaves the object of a writer that died before it was given a row."""
+    if transactional(context.store):
+        return True  # one machine, where a list costs nothing
+    try:
+        rows = (from_record(record) for _, record in items_of(context.store, Table.SCHEDULE, bucket.log, page=_PAGE))
+        return any(row.large_batch is not None or (row.filler and not row.meta) for row in rows)
+    except Corrupt:
+        return True
+
+
 def _archived(context: Context, bucket: Bucket) -> bool:
-    """Returns whether the archive contains every row of the bucket's logs, or archives none of them."""
+    """Returns whether the archive contains every row of the bucket's logs, or archives none of them. Reads nothing
+    where there is no archive."""
+    if not context.settings.archive:
+        return True
     scheduled = context.log(bucket.log).totals().rows
     last = context.store.scan(Table.DISPATCH, bucket.name, limit=1, reverse=True)
     dispatched = int(last[0][0]) + 1 if last else 0

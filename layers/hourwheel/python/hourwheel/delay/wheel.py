@@ -89,6 +89,8 @@ class Wheel:
     _unfinished: tuple[Transfer, ...] = ()
     _state: WheelState = WheelState.NEW
     _unreadable: bool = False
+    _unanswered: bool = False
+    """Whether a cancel marker was read and not published: its caller may wait for that."""
     _opened_ms: int = 0
     _sealed_ms: int = 0
     _end: int = 0
@@ -163,7 +165,9 @@ class Wheel:
         self._must_read = self._log.totals().rows
         self._read()
         # Published only after the fence: a caller that cancels relies on it that no former owner sends the message.
-        self._ownership.keep(self._next_row)
+        # Without a marker nobody waits: one that comes later is read by a turn.
+        if self._unanswered or self._ownership.due_for_renewal():
+            self._publish()
         self._opened_ms = self.context.clock.now_ms()
         self._opening_ms = max(0, self._opened_ms - began_ms)
 
@@ -171,11 +175,11 @@ class Wheel:
         """Works off one tick; returns None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel
         in a large tick, the next owner hands over the rest."""
         known_row = self._next_row
-        cancelled = self._read()
+        self._read()
         # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
         # renewal.
-        if cancelled or self._ownership.due_for_renewal():
-            self._ownership.keep(self._next_row)
+        if self._unanswered or self._ownership.due_for_renewal():
+            self._publish()
         now_ms = self.context.clock.now_ms()
         step = step_before_hand_over(
             read_below=self._next_row, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
@@ -208,6 +212,11 @@ class Wheel:
         if now_ms >= self.bucket.end_ms:
             return self._close(now_ms)
         return self._rest(now_ms) or self._relay(now_ms)
+
+    def _publish(self) -> None:
+        """Publishes how far the schedule log is read, and renews the lease."""
+        self._ownership.keep(self._next_row)
+        self._unanswered = False
 
     def _note_work(self, busy: bool, now_ms: int) -> None:
         if busy:
@@ -287,38 +296,36 @@ class Wheel:
         elif fresh:
             self._handed_over = array("q", sorted([*self._handed_over, *fresh]))
 
-    def _read(self) -> bool:
-        """Reads the schedule log to its end, and returns whether it contained a cancel marker."""
+    def _read(self) -> None:
+        """Reads the schedule log to its end."""
         if self._state is WheelState.NEW:
             self._state = WheelState.FOLLOWING
-        cancelled = False
         for row_no, row in self._log.rows(self._next_row):
-            cancelled = self._take_row(row_no, row) or cancelled
+            self._take_row(row_no, row)
             self._next_row = row_no + 1
             if self._next_row % _RENEWAL_ROWS == 0:
                 self._renew_if_due(self._next_row)
-        return cancelled
 
     def _renew_if_due(self, read_below: int) -> None:
         """Renews the lease if the wheel has it and it is due for renewal: reading may take long."""
         if self._ownership.held and self._ownership.due_for_renewal():
             self._ownership.keep(read_below)
 
-    def _take_row(self, row_no: int, row: Row) -> bool:
+    def _take_row(self, row_no: int, row: Row) -> None:
         if not row.meta:
-            return False
+            return
         try:
             entry = decode_entry(row.meta)
         except Corrupt as error:
             unreadable(self.context, self._log.name, row_no, row.count, error)
             self._unreadable = True
-            return False
+            return
         # A marker for a message that was handed over already changes nothing: the dispatch log decides.
         if isinstance(entry, CancelMarker):
             self._discard(pack(entry.row_no, entry.index))
-            return True
+            self._unanswered = True
+            return
         self._add(row_no, row.count, entry)
-        return False
 
     def _discard(self, packed: int) -> None:
         self._wheel.discard(packed)
