@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from hourwheel.times import parse_rfc3339, rfc3339
-from tests.simulation.plan import Delays
+from tests.simulation.delays import Delays
 
 _AROUND_MS = 2_500
 

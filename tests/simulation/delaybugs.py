@@ -29,8 +29,9 @@ from hourwheel.ports import NoWheelWakeups
 from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.settle import Settler
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.delays import Delays
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Delays, Plan, delayed, prompt
+from tests.simulation.plan import Plan, delayed, prompt
 
 DELAYED: list[Bug] = []
 planted = registrar(DELAYED)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from hourwheel.model.groups import RetryPolicy
 from tests.simulation.dates import RequestedDue
+from tests.simulation.delays import Delays
 from tests.simulation.faults import Faults
-from tests.simulation.plan import AT_ONCE, Delays, Plan
+from tests.simulation.plan import AT_ONCE, Plan
 from tests.simulation.sides import (
     ARCHIVING,
     ARCHIVING_MORE,
