@@ -200,7 +200,8 @@ TOGGLES_STREAM = ("meta", "sweep")
 
 WAKEUP_ACTIONS: Mapping[str, tuple[str, ...]] = {
     # A message that is stored, retried, due, redriven or resumed wakes the group. A pull wakes the next consumer.
-    **dict.fromkeys(("produce", "ack", "sweep", "wheel"), ("SendMessage",)),
+    **dict.fromkeys(("produce", "ack", "wheel"), ("SendMessage",)),
+    "sweep": ("DeleteQueue", "SendMessage"),
     "pull": ("CreateQueue", "SendMessage"),
     "meta": ("DeleteQueue", "SendMessage"),
 }

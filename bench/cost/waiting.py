@@ -7,8 +7,7 @@ from bench.cost.deployment import Deployment
 from bench.cost.prices import scaled
 
 _MOST_PULLS = 20
-_IDLE_SECONDS = 1e6
-"""Longer ago than anything that a case does: the group is not marked anew."""
+_IDLE_SECONDS = 1e6  # longer ago than anything that a case does
 
 
 def dozing_consumer(deployment: Deployment, rounds: int = 3) -> Measured:
@@ -45,24 +44,27 @@ def sparse_group(deployment: Deployment, period_seconds: int, rounds: int = 3) -
         rung = queues.rung
         deployment.call("POST", MESSAGES, {"messages": [{"body": "rare"}]})
         assert queues.rung == rung + 1
-        (pulled,) = _pull(deployment, idle_seconds=_IDLE_SECONDS, wakeup="woken")["pulls"]
-        _doze(deployment, settle=[{"receipt": pulled["receipt"]}])
+        answer = _pull(deployment, idle_seconds=_IDLE_SECONDS, wakeup="woken")
+        (pulled,) = answer["pulls"]
+        rest_seconds = answer["next_pull_seconds"]
+        deployment.clock.wait(rest_seconds)
+        _doze(deployment, rest_seconds, settle=[{"receipt": pulled["receipt"]}])
     usage = scaled(spent(deployment), MONTH_SECONDS / period_seconds / rounds)
     return Measured(usage, f"{rounds} messages")
 
 
-def _doze(deployment: Deployment, **first: Any) -> float:
-    """Pulls as a consumer that has had a message, until it is told to wait at the queue; returns for how long."""
-    answer = _pull(deployment, idle_seconds=0.0, wait_seconds=POLL_SECONDS, **first)
-    idle_seconds = 2.0
+def _doze(deployment: Deployment, idle_seconds: float = 0.0, **first: Any) -> float:
+    """Pulls as a consumer that had its last message ``idle_seconds`` ago, until it is told to wait at the queue;
+    returns for how long."""
+    answer = _pull(deployment, idle_seconds=idle_seconds, wait_seconds=POLL_SECONDS, **first)
+    began = deployment.clock.elapsed_ms() / 1_000 - idle_seconds
     for _ in range(_MOST_PULLS):
         assert answer["pulls"] == []
         if "wakeup" in answer:
             return float(answer["wakeup"]["wait_seconds"])
-        rest = answer.get("next_pull_seconds", 0.0)
-        deployment.clock.wait(rest)
-        idle_seconds += rest
-        answer = _pull(deployment, idle_seconds=idle_seconds)
+        deployment.clock.wait(answer.get("next_pull_seconds", 0.0))
+        idle_seconds = deployment.clock.elapsed_ms() / 1_000 - began
+        answer = _pull(deployment, idle_seconds=idle_seconds, wait_seconds=POLL_SECONDS)
     raise AssertionError("the group does not doze")
 
 

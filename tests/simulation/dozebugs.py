@@ -4,14 +4,21 @@ of ``dozing.drawn``."""
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from unittest.mock import patch
 
-from hourwheel.model.subjects import DozingGroup, Subject
-from hourwheel.queueing.dozing import Dozes
+from msgspec.structs import replace
+
+from hourwheel.model.subjects import DozingGroup
+from hourwheel.queueing.dozing import SAFETY_SECONDS, Dozes, LookState, Rest
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.registry import dozing
 from hourwheel.registry.dozing import DozingWakeups
-from hourwheel.registry.registry import Registry
+from hourwheel.sweep import sweep
+from hourwheel.wakeup_names import queue_name
 from tests.simulation.dozing import DozePlan
+from tests.simulation.faults import Faults
+from tests.simulation.wakeups import SimulatedQueues
 
 
 @dataclass(frozen=True)
@@ -19,14 +26,18 @@ class DozeBug:
     name: str
     plant: Callable[[], AbstractContextManager[None]]
     fits: Callable[[DozePlan], bool]
+    change: Callable[[DozePlan], DozePlan]
+    """Makes the case that the bug is about more frequent than the plans have it."""
 
 
 DOZING: list[DozeBug] = []
 
 
-def planted(fits: Callable[[DozePlan], bool]) -> Callable[[Callable[[], Iterator[None]]], None]:
+def planted(
+    fits: Callable[[DozePlan], bool], change: Callable[[DozePlan], DozePlan] = lambda doze: doze
+) -> Callable[[Callable[[], Iterator[None]]], None]:
     def register(bug: Callable[[], Iterator[None]]) -> None:
-        DOZING.append(DozeBug(bug.__name__, contextmanager(bug), fits))
+        DOZING.append(DozeBug(bug.__name__, contextmanager(bug), fits, change))
 
     return register
 
@@ -39,21 +50,40 @@ def refusing(doze: DozePlan) -> bool:
     return bool(doze.refused)
 
 
-@planted(faultless)
+def rough(doze: DozePlan) -> bool:
+    return doze.loses
+
+
+def busy(doze: DozePlan) -> bool:
+    return doze.faultless and doze.busy_share > 0.1
+
+
+def old_copies(doze: DozePlan, stale: float = 0.0) -> DozePlan:
+    """Consumers begin to wait while producers have old copies of the subject."""
+    plan = changed(doze.plan, registry_seconds=8.0, faults=Faults(stale=stale), groups=("a", "b", "c", "d"))
+    plan = changed(plan, latency_ms=2)
+    often = changed(doze, late_seconds=20, rest_seconds=(1.0, 30.0), slow=0.6, back=0.5)
+    return changed(often, plan=plan, producers=2, sleepers=2, stops=0.0)
+
+
+def unsettled(doze: DozePlan) -> DozePlan:
+    """The same, and most reads are out of date."""
+    return old_copies(doze, stale=0.97)
+
+
+def together(doze: DozePlan) -> DozePlan:
+    """Messages follow one another within the time in which a process sends one wake-up."""
+    plan = changed(doze.plan, faults=Faults(), groups=("a",), latency_ms=2, broadcast_seconds=0)
+    return changed(doze, plan=plan, bursts=0.5, rest_seconds=(5.0, 30.0), producers=1, stops=0.0, messages=15)
+
+
+def stopping(doze: DozePlan) -> bool:
+    return doze.faultless and doze.stops > 0.1 and doze.sleepers > 1
+
+
+@planted(faultless, old_copies)
 def a_consumer_waits_while_producers_have_copies_that_say_awake() -> Iterator[None]:
     with patch.object(Dozes, "_settle_ms", 0):
-        yield
-
-
-@planted(refusing)
-def a_wakeup_is_noted_before_it_is_sent() -> Iterator[None]:
-    def ring(self: DozingWakeups, registry: Registry, subject: Subject, due: list[DozingGroup]) -> None:
-        now_ms = self.context.clock.now_ms()
-        dozing._change(registry, subject, lambda groups: dozing.after_ring(groups, due, now_ms))
-        for each in due:
-            self.queues.ring(each.queue)
-
-    with patch.object(DozingWakeups, "_ring", ring):
         yield
 
 
@@ -66,9 +96,45 @@ def a_wakeup_that_fails_fails_the_sender() -> Iterator[None]:
         yield
 
 
-@planted(faultless)
-def a_group_that_was_woken_dozes_again_without_a_new_mark() -> Iterator[None]:
-    with patch.object(DozingGroup, "counts", lambda self, after_ms, now_ms: True):
+@planted(busy)
+def a_consumer_waits_under_the_mark_of_a_busy_group() -> Iterator[None]:
+    with patch.object(DozingGroup, "counts", lambda self, after_ms, now_ms: after_ms < self.since_ms <= now_ms):
+        yield
+
+
+@planted(faultless, unsettled)
+def nobody_looks_again_before_the_group_dozes() -> Iterator[None]:
+    with patch.object(Dozes, "_waits", lambda self, subject, group, limit: False):
+        yield
+
+
+@planted(faultless, unsettled)
+def the_look_before_a_group_dozes_leaves_out_its_retries() -> Iterator[None]:
+    real = PullLog.has_unpulled
+    with patch.object(PullLog, "has_unpulled", lambda self: self.queue is not None and real(self)):
+        yield
+
+
+@planted(faultless, together)
+def a_woken_consumer_waits_again_without_another_look() -> Iterator[None]:
+    def waits(self: Dozes, state: LookState) -> Rest:
+        if self.request.wakeup != "woken":
+            return Rest()
+        return Rest(queue=replace(self.queues.open(queue_name(state.group), fresh=False), wait_seconds=SAFETY_SECONDS))
+
+    with patch.object(Dozes, "busy", waits):
+        yield
+
+
+@planted(stopping)
+def a_consumer_that_stops_keeps_its_wakeup() -> Iterator[None]:
+    with patch.object(SimulatedQueues, "give_back", lambda self, name: None):
+        yield
+
+
+@planted(rough)
+def the_sweeper_lets_dozing_groups_sleep_beside_their_messages() -> Iterator[None]:
+    with patch.object(sweep, "groups_to_wake", lambda subject, groups, lags, now_ms: []):
         yield
 
 

@@ -26,6 +26,7 @@ from hourwheel.policies import (
 from hourwheel.wakeup_names import queue_name, queue_prefix
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default"
+WAITING = ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"]
 ALL = PRODUCE | DELAYED | CONSUME | DEAD_LETTERS | SEEK | PAUSE
 OPERATORS = {
     "POST /v1/messages",  # many subjects in one request: no path can say which
@@ -75,7 +76,7 @@ IDS = st.text(min_size=1, max_size=12)
 def allows(policy: dict[str, Any], request: str) -> bool:
     """Decides as IAM does: "*" is any text and "?" any character, slashes too; case counts."""
     statement, *queues = policy["Statement"]
-    assert all(found["Action"] == "sqs:ReceiveMessage" for found in queues)
+    assert all(found["Action"] == WAITING for found in queues)
     assert (policy["Version"], statement["Effect"], statement["Action"]) == (
         "2012-10-17",
         "Allow",
@@ -315,7 +316,7 @@ def test_a_caller_of_urls_waits_at_the_queues_that_the_policies_of_consumers_nam
     groups: list[tuple[str, str]],
 ) -> None:
     *_, waiting = url_policy([META_ARN, PRODUCE_ARN], groups, cell="flights")["Statement"]
-    assert (waiting["Effect"], waiting["Action"]) == ("Allow", "sqs:ReceiveMessage")
+    assert (waiting["Effect"], waiting["Action"]) == ("Allow", WAITING)
     assert "Condition" not in waiting
     assert waiting["Resource"] == [
         resource

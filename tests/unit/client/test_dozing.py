@@ -151,6 +151,52 @@ def test_a_wakeup_ends_the_wait_and_the_next_pull_says_so(server: FakeServer, co
     assert authorization.signature == signed
 
 
+def test_a_consumer_that_stops_gives_its_wakeup_back(server: FakeServer, consuming: Any) -> None:
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, raw=b'{"Messages":[{"Body":"wake","ReceiptHandle":"h-1"}]}')
+    server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":300}')
+    server.fail(SQS, raw=b"{}")
+    with consuming(**signing(server)) as run:
+        until(server, "pull", 2)
+        run.stop()
+        assert run.ended.wait(LONG_SECONDS)
+    given_back = server.calls(SQS)[1]
+    headers = {name.lower(): value for name, value in given_back.headers.items()}
+    assert headers["x-amz-target"] == "AmazonSQS.ChangeMessageVisibility"
+    queue = f"{server.url}/111122223333/hourwheel-wake-x"
+    assert given_back.body == {"QueueUrl": queue, "ReceiptHandle": "h-1", "VisibilityTimeout": 0}
+
+
+def test_a_consumer_that_has_looked_again_keeps_its_wakeup(server: FakeServer, consuming: Any) -> None:
+    released = threading.Event()
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, raw=b'{"Messages":[{"Body":"wake","ReceiptHandle":"h-1"}]}')
+    server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":0.01}')
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, raw=EMPTY, before=lambda: released.wait(LONG_SECONDS))
+    with consuming(**signing(server)) as run:
+        until(server, SQS, 2)
+        run.stop()
+        assert run.ended.wait(LONG_SECONDS)
+        released.set()
+    assert len(server.calls(SQS)) == 2
+
+
+@pytest.mark.parametrize("refusal", [{"status": 403, "raw": b"{}"}, {"cut": True}], ids=["forbidden", "cut"])
+def test_a_wakeup_that_cannot_be_given_back_keeps_nobody_from_stopping(
+    server: FakeServer, consuming: Any, refusal: dict[str, Any]
+) -> None:
+    server.fail("pull", raw=waits_at(server))
+    server.fail(SQS, raw=b'{"Messages":[{"Body":"wake","ReceiptHandle":"h-1"}]}')
+    server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":300}')
+    server.fail(SQS, **refusal)
+    with consuming(**signing(server)) as run:
+        until(server, "pull", 2)
+        run.stop()
+        assert run.ended.wait(LONG_SECONDS)
+    assert len(server.calls(SQS)) == 2
+
+
 def test_after_the_wait_it_pulls_although_no_wakeup_came(server: FakeServer, consuming: Any) -> None:
     server.fail("pull", raw=waits_at(server, seconds=1.0))
     with consuming(**signing(server)):

@@ -26,8 +26,8 @@ class Scene:
         return self.bench.cell
 
     def pull(self, group: str = GROUP, cell: Cell | None = None, **how: object) -> PullResult:
-        asked = {"wakeup": "able", "idle_seconds": self.idle_seconds, **how}
-        result = (cell or self.cell).pull("orders", group, PullRequest(consumer="c1", **asked))
+        asked = {"consumer": "c1", "wakeup": "able", "idle_seconds": self.idle_seconds, **how}
+        result = (cell or self.cell).pull("orders", group, PullRequest(**asked))
         self.taken += [message.body or "" for pull in result.pulls for message in pull.messages]
         return result
 
@@ -45,9 +45,12 @@ class Scene:
     def settle(self, result: PullResult, **how: object) -> None:
         self.cell.settle("orders", GROUP, [Settlement(receipt=pull.receipt, **how) for pull in result.pulls])
 
+    def settle_of(self, group: str, result: PullResult) -> None:
+        self.cell.settle("orders", group, [Settlement(receipt=pull.receipt) for pull in result.pulls])
+
     @classmethod
-    def opened(cls) -> "Scene":
+    def opened(cls, **settings: int) -> "Scene":
         store, queues = CallByCall(MemoryStore()), HandQueues()
-        bench = Bench(store, settings=Settings(retry=AT_ONCE), queues=queues)
+        bench = Bench(store, settings=Settings(retry=AT_ONCE, **settings), queues=queues)
         bench.cell.put_group("orders", GROUP)
         return cls(bench, queues, store)

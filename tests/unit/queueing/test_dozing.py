@@ -9,8 +9,9 @@ from hourwheel.errors import Broken, NotFound, Throttled
 from hourwheel.model.groups import PushTarget, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, PullResult, RetryLater, Settlement
+from hourwheel.model.subjects import DozingGroup
 from hourwheel.ports import Counter, Key, Record, Table
-from hourwheel.registry.dozing import MOST_DOZING
+from hourwheel.registry.dozing import MOST_DOZING, after_busy
 from tests.support import Bench, CallByCall
 from tests.unit.queueing.dozing import GROUP, Scene
 
@@ -66,16 +67,37 @@ def test_a_stored_message_wakes_and_a_thousand_wake_once(scene: Scene) -> None:
     assert len(scene.pull(wakeup="woken", max_messages=1_000).pulls[0].messages) == 1_000
 
 
-def test_while_messages_are_stored_a_wakeup_that_was_lost_is_followed_by_others(scene: Scene) -> None:
+def test_a_message_after_a_wakeup_that_was_lost_wakes_again(scene: Scene) -> None:
     scene.doze()
     for _ in range(100):
         scene.bench.send("a")
+        assert scene.queues.received() == 1
         scene.bench.clock.pass_time(5)
-    assert scene.queues.received() == 37
-    assert scene.cell.subject("orders").dozing == ()
 
 
-def test_sending_costs_nothing_more_while_no_group_dozes_and_one_write_for_a_wakeup(scene: Scene) -> None:
+def test_a_group_without_consumers_is_woken_for_twelve_hours(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.clock.pass_time(43_190)
+    scene.bench.send("a")
+    assert scene.queues.received() == 1
+    scene.bench.clock.pass_time(11)
+    scene.bench.send("b")
+    assert scene.queues.received() == 0
+    scene.settle(scene.pull())
+    scene.doze()
+    assert len(scene.cell.subject("orders").dozing) == 1
+
+
+def test_consumers_that_wait_renew_the_mark_of_their_group(scene: Scene) -> None:
+    for _ in range(3):
+        waits = scene.doze()
+        assert waits.wakeup is not None
+        scene.bench.clock.pass_time(20_000)
+    scene.bench.send("a")
+    assert scene.queues.received() == 1
+
+
+def test_sending_costs_nothing_more_while_no_group_dozes_and_no_write_for_a_wakeup(scene: Scene) -> None:
     def costs() -> list[tuple[str, str]]:
         del scene.store.calls[:]
         scene.bench.send("a")
@@ -90,19 +112,85 @@ def test_sending_costs_nothing_more_while_no_group_dozes_and_one_write_for_a_wak
     assert costs() == store.calls
     scene.settle(scene.pull())
     scene.doze()
-    usual = costs()
-    assert [call for call in usual if call[0] == "put"] == [("put", "consume"), ("put", "meta")]
-    assert not [call for call in costs() if call == ("put", "meta")]
+    assert [call for call in costs() if call[0] == "put"] == [("put", "consume")]
+    assert scene.queues.received() == 1
 
 
-def test_the_group_dozes_again_after_it_was_woken(scene: Scene) -> None:
+def test_a_woken_consumer_waits_again_after_one_more_pull_and_without_a_write(scene: Scene) -> None:
+    scene.doze()
     for body in "abc":
-        scene.doze()
         scene.bench.send(body)
         assert scene.queues.received() == 1
-        scene.settle(scene.pull(wakeup="woken"))
+        taken = scene.pull(wakeup="woken")
+        assert taken.next_pull_seconds == 0.75
+        scene.bench.clock.pass_time(0.75)
+        del scene.store.calls[:]
+        settlements = [Settlement(receipt=pull.receipt) for pull in taken.pulls]
+        assert scene.pull(idle_seconds=0.75, wait_seconds=20, settle=settlements).wakeup is not None
+        assert [call for call in scene.store.calls if call[0] == "put"] == [("put", "pull")]
     assert scene.taken == ["a", "b", "c"]
     assert len(scene.queues.made) == 1
+
+
+def test_messages_that_follow_a_wakeup_at_once_send_none_and_are_found_by_the_look_after_it(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send("a")
+    scene.settle(scene.pull(wakeup="woken"))
+    scene.bench.clock.pass_time(0.09)
+    scene.bench.send("b")
+    assert scene.queues.received() == 1
+    scene.bench.clock.pass_time(0.75)
+    scene.settle(scene.pull(idle_seconds=0.75))
+    assert scene.taken == ["a", "b"]
+
+
+def test_a_wakeup_for_nothing_is_followed_by_another_look(scene: Scene) -> None:
+    scene.doze()
+    assert scene.pull(wakeup="woken") == PullResult([], next_pull_seconds=0.75)
+
+
+def test_a_busy_group_is_woken_now_and_then_and_leaves_the_list(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hourwheel.queueing.dozing._BUSY_SHARE", 1.0)
+    scene.doze()
+    for _ in range(100):
+        scene.bench.send("a")
+        scene.settle(scene.pull(idle_seconds=0.1))
+        scene.bench.clock.pass_time(1)
+    assert scene.queues.received() == 10
+    for _ in range(320):
+        scene.bench.send("a")
+        scene.settle(scene.pull(idle_seconds=0.1))
+        scene.bench.clock.pass_time(1)
+    assert scene.cell.subject("orders").dozing == ()
+
+
+def test_a_late_note_that_a_group_is_busy_does_not_concern_its_new_mark() -> None:
+    old, new = DozingGroup("q", 1_000), DozingGroup("q", 5_000)
+    assert after_busy((old,), old, 9_000) == (DozingGroup("q", 1_000, 9_000),)
+    assert after_busy((new,), old, 9_000) == (new,)
+    busy = DozingGroup("q", 1_000, 2_000)
+    assert after_busy((busy,), busy, 900_000) == ()
+    assert after_busy((new,), busy, 900_000) == (new,)
+
+
+def test_a_late_producer_that_found_no_queue_does_not_remove_the_new_mark(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.doze()
+    producer = scene.bench.another_process()
+    producer.produce("orders", [NewMessage(body="a")])
+    scene.queues.rung.clear()  # deleted by hand
+    ring = scene.queues.ring
+
+    def late(name: str) -> bool:
+        found = ring(name)
+        scene.bench.clock.pass_time(1)
+        scene.pull(wakeup="missing")
+        return found
+
+    monkeypatch.setattr(scene.queues, "ring", late)
+    producer.produce("orders", [NewMessage(body="b")])
+    assert len(scene.cell.subject("orders").dozing) == 1
 
 
 def test_a_consumer_that_had_a_message_lately_waits_in_its_pull(scene: Scene) -> None:
@@ -236,11 +324,9 @@ def test_an_ordered_group_comes_back_when_its_next_message_is_due(scene: Scene) 
     assert 90 < waits.wait_seconds < 100
 
 
-@pytest.mark.parametrize("setting", ["broadcast", "push", "limit"])
+@pytest.mark.parametrize("setting", ["push", "limit"])
 def test_such_a_group_does_not_doze(scene: Scene, setting: str) -> None:
-    if setting == "broadcast":
-        scene.cell.put_group("orders", "g", broadcast=True)
-    elif setting == "push":
+    if setting == "push":
         scene.cell.put_group("orders", "g", push=PushTarget(kind="https", address="https://example.org"))
     else:
         scene.cell.put_group("orders", "g", max_in_flight=1)
@@ -288,6 +374,9 @@ def test_a_throttled_store_fails_no_request_whose_message_is_stored(
     monkeypatch.setattr(scene.store, "put", throttled)
     scene.bench.send("a")
     assert scene.queues.received() == 1
+    scene.queues.rung.clear()  # the mark of a group whose queue is gone has to be removed
+    scene.bench.clock.pass_time(1)
+    scene.bench.send("b")
     assert ("WakesMissed", 1) in scene.bench.meter.metrics
     monkeypatch.undo()
     assert scene.pull(wakeup="woken").pulls

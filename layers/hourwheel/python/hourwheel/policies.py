@@ -90,7 +90,7 @@ def _waiting(arn: str, groups: Sequence[tuple[str, str]], cell: str) -> dict[str
     # The end of a name is made of the group's generation: a group that is created again keeps its policy.
     queues = f"arn:{partition}:sqs:{region}:{account}:{queue_prefix(cell)}"
     resources = [f"{queues}{group_prefix(subject, group)}*" for subject, group in groups]
-    return {"Effect": "Allow", "Action": "sqs:ReceiveMessage", "Resource": resources}
+    return {"Effect": "Allow", "Action": ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"], "Resource": resources}
 
 
 def _policy(api_arn: str, keys: frozenset[str], names: dict[str, str]) -> dict[str, Any]:

@@ -117,10 +117,12 @@ class _Session:
         self._clock = SystemClock()
         self._settlements: list[Settlement] = []
         self._limited_by: str | None = None
+        self._rest_seconds = 0.0
 
     def pull(self, most: int, wait_seconds: float) -> list[Pull]:
         """Pulls, and settles the pull before. After an answer without messages to a pull that may wait, rests as the
         server says."""
+        self._clock.sleep(self._rest_seconds)
         rest = self._doze.fields() if wait_seconds else {}
         try:
             pulled = self._pull(most, wait_seconds, rest)
@@ -131,6 +133,7 @@ class _Session:
         self._settlements = []
         self._say(pulled.limited_by)
         self._doze.answered(bool(pulled.pulls))
+        self._rest_seconds = pulled.next_pull_seconds if pulled.pulls else 0.0
         if rest and not pulled.pulls:
             self._rest(pulled)
         return pulled.pulls
@@ -152,7 +155,7 @@ class _Session:
         waiting = None if pulled.wakeup is None else self._doze.begin(pulled.wakeup)
         if waiting is not None:
             self._listener.wait(waiting)
-            self._doze.ended(waiting.last)
+            self._doze.ended(waiting)
             seconds = waiting.pause_seconds
         self._clock.sleep(seconds)
 
@@ -174,6 +177,7 @@ class _Session:
             self._settlements = [self._settle.settlement(pull, printed[pull.receipt]) for pull in pulls]
 
     def finish(self) -> None:
+        self._listener.give_back(self._doze.given_back())
         if self._settlements:
             self._api.settle(self._subject, self._group, self._settlements)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -39,6 +39,13 @@ _REFUSED_SECONDS = 600.0
 """A consumer without the right to receive waits in its pulls for this long, then tries the queue again: an operator may
 have granted the right meanwhile."""
 
+_KEPT_SECONDS = 60.0
+"""SQS removes wake-ups after this long."""
+
+GIVING_BACK = "ChangeMessageVisibility"
+GIVING_BACK_SECONDS = 2.0
+"""A consumer that stops waits no longer than this for SQS."""
+
 _SQS = re.compile(r"([a-z0-9-]+\.)?sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
 _MISSING = ("QueueDoesNotExist", "NonExistentQueue")
 _DENIED = ("AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "UnrecognizedClientException")
@@ -58,8 +65,19 @@ class _Fault(msgspec.Struct):
     kind: str = msgspec.field(name="__type", default="")
 
 
+class _Message(msgspec.Struct):
+    handle: str = msgspec.field(name="ReceiptHandle", default="")
+
+
 class _Messages(msgspec.Struct):
-    messages: list[Any] = msgspec.field(name="Messages", default_factory=list)
+    messages: list[_Message] = msgspec.field(name="Messages", default_factory=list)
+
+
+class WaitAnswer(NamedTuple):
+    """The result of one call that receives from a wake-up queue. ``handle`` names the wake-up that came."""
+
+    result: WaitResult
+    handle: str = ""
 
 
 class QueueRequest:
@@ -78,15 +96,19 @@ class QueueRequest:
         self._queue = queue
         self._signer = signer
 
-    def headers(self, data: bytes) -> dict[str, str]:
+    def headers(self, data: bytes, action: str = "ReceiveMessage") -> dict[str, str]:
         """Signs the request now. May wait for the source of the credentials."""
-        fields = {"content-type": "application/x-amz-json-1.0", "x-amz-target": "AmazonSQS.ReceiveMessage"}
+        fields = {"content-type": "application/x-amz-json-1.0", "x-amz-target": f"AmazonSQS.{action}"}
         return self._signer.signed("POST", f"{self.origin}/", data, fields, service="sqs", region=self._queue.region)
 
     def body(self, seconds: float) -> bytes:
         # Takes every wake-up in the queue: one is enough, and each of the others would cause a pull without messages.
         request = {"QueueUrl": self._queue.url, "WaitTimeSeconds": int(seconds), "MaxNumberOfMessages": 10}
         return msgspec.json.encode(request)
+
+    def giving_back(self, handle: str) -> bytes:
+        """Returns the body of the request that makes a wake-up visible to the next consumer at once."""
+        return msgspec.json.encode({"QueueUrl": self._queue.url, "ReceiptHandle": handle, "VisibilityTimeout": 0})
 
 
 @lru_cache(maxsize=4)
@@ -95,18 +117,33 @@ def _endpoint(origin: str) -> Endpoint:
     return Endpoint(origin)
 
 
-def received(reply: Reply) -> WaitResult:
+def received(reply: Reply) -> WaitAnswer:
     """Returns the result that the answer of SQS stands for."""
     try:
         if reply.status == 200:
             messages = msgspec.json.decode(reply.body or b"{}", type=_Messages).messages
-            return WaitResult.WAKEUP if messages else WaitResult.NOTHING
+            return WaitAnswer(WaitResult.WAKEUP, messages[0].handle) if messages else WaitAnswer(WaitResult.NOTHING)
         kind = msgspec.json.decode(reply.body, type=_Fault).kind.rpartition("#")[2]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         kind = ""
     if kind.endswith(_MISSING):
-        return WaitResult.MISSING
-    return WaitResult.REFUSED if kind in _DENIED or reply.status == 403 else WaitResult.FAILED
+        return WaitAnswer(WaitResult.MISSING)
+    return WaitAnswer(WaitResult.REFUSED if kind in _DENIED or reply.status == 403 else WaitResult.FAILED)
+
+
+class HeldWakeup(NamedTuple):
+    """A wake-up that a consumer has received. If this consumer stops, another one has to receive the wake-up."""
+
+    request: QueueRequest
+    handle: str
+    until: float
+    """When SQS removes the wake-up."""
+
+
+def check_given_back(reply: Reply) -> None:
+    """Logs that SQS refused to take a wake-up back: an identity with a policy from before has no right to do that."""
+    if reply.status != 200:
+        _log.debug("a wake-up was not given back: SQS answered %d", reply.status)
 
 
 class Doze:
@@ -121,6 +158,7 @@ class Doze:
         self._refused_until = 0.0
         self._supported = signer is not None
         self._wakeup = "able"
+        self._held: HeldWakeup | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of the next pull that concern waiting; none for a server that cannot let consumers wait at
@@ -147,20 +185,29 @@ class Doze:
     def begin(self, queue: WakeupQueue) -> "Waiting | None":
         """Returns the wait at the queue; None if the queue cannot be used, and pulls wait at the server for a while."""
         assert self._signer is not None
+        self._held = None  # the server has looked again: the wake-up was for nothing that still waits
         try:
             return Waiting(QueueRequest(queue, self._signer, self._host), self._now() + queue.wait_seconds, self._now)
         except ValueError as error:
             self._give_up(str(error))
             return None
 
-    def ended(self, last: WaitResult) -> None:
+    def ended(self, waiting: "Waiting") -> None:
         """Records how a wait ended."""
+        last = waiting.last
+        if waiting.handle:
+            self._held = HeldWakeup(waiting.request, waiting.handle, self._now() + _KEPT_SECONDS)
         if last is WaitResult.REFUSED:
             self._give_up(
                 "the identity lacks the right sqs:ReceiveMessage on the wake-up queue of its group, which the policy of"
                 " `hourwheel policy consumer` grants"
             )
         self._wakeup = {WaitResult.WAKEUP: "woken", WaitResult.MISSING: "missing"}.get(last, "able")
+
+    def given_back(self) -> HeldWakeup | None:
+        """Returns the wake-up that a consumer which stops has to give back; None where there is none any more."""
+        held, self._held = self._held, None
+        return held if held is not None and self._now() < held.until else None
 
     def _give_up(self, reason: str) -> None:
         self._refused_until = self._now() + _REFUSED_SECONDS
@@ -175,6 +222,7 @@ class Waiting:
         self._until = until
         self._now = now
         self.last = WaitResult.NOTHING
+        self.handle = ""
 
     def next_seconds(self) -> int | None:
         """Returns the seconds for which the next request waits; None when it is time to pull."""
@@ -184,7 +232,7 @@ class Waiting:
         return int(min(_POLL_SECONDS, left_seconds))
 
     def answered(self, reply: Reply) -> None:
-        self.last = received(reply)
+        self.last, self.handle = received(reply)
 
     def failed(self, error: AnswerError) -> None:
         """Records a request without an answer."""
@@ -217,6 +265,21 @@ class QueueListener:
                 return
             except AnswerError as error:
                 waiting.failed(error)
+
+    def give_back(self, held: HeldWakeup | None) -> None:
+        """Gives a wake-up back, so that another consumer receives it. Never fails: the sweeper wakes the group of
+        messages that wait for long."""
+        if held is None:
+            return
+        data = held.request.giving_back(held.handle)
+        connections = Connections(held.request.endpoint, timeout_seconds=GIVING_BACK_SECONDS)
+        try:
+            headers = held.request.headers(data, GIVING_BACK)
+            check_given_back(connections.exchange("POST", "/", data, headers))
+        except AnswerError as error:
+            _log.debug("a wake-up was not given back: %s", error)
+        finally:
+            connections.close()
 
     def close(self) -> None:
         self._closed = True

@@ -193,6 +193,7 @@ class Prefetcher:
         self._pulls.close()  # cuts a pull that still waits; the messages of its answer come again when their lease ends
         if self._puller.is_alive():
             self._puller.join()
+        self._listener.give_back(self._doze.given_back())
         with self._lock:
             self._record_acks(time.monotonic())
             while self._queue:
@@ -282,7 +283,7 @@ class Prefetcher:
             waiting = self._doze.begin(queue)
             if waiting is not None:
                 self._listener.wait(waiting)
-                self._doze.ended(waiting.last)
+                self._doze.ended(waiting)
                 backoff.rests(waiting.pause_seconds)
         except BaseException as error:
             self.fail(error)

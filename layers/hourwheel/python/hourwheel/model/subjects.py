@@ -7,18 +7,17 @@ from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
 
 
 class DozingGroup(Struct, frozen=True, array_like=True):
-    """A group whose consumers wait at its wake-up queue ``queue``, or are about to: since ``since_ms``. The last
-    wake-up was sent at ``rung_ms`` (0: none since), and it was one of ``rings``."""
+    """A group whose consumers wait at its wake-up queue ``queue``, or are about to: since ``since_ms``. At ``busy_ms``
+    (0: not so) it was found that its consumers get messages without wake-ups."""
 
     queue: str
     since_ms: int
-    rung_ms: int = 0
-    rings: int = 0
+    busy_ms: int = 0
 
     def counts(self, after_ms: int, now_ms: int) -> bool:
-        """Returns whether the group was marked after ``after_ms`` and not woken since. A mark of the future was made
-        under a wrong clock."""
-        return not self.rung_ms and after_ms < self.since_ms <= now_ms
+        """Returns whether consumers may wait by this mark: it was made after ``after_ms``, and the group was not found
+        busy since. A mark of the future was made under a wrong clock."""
+        return not self.busy_ms and after_ms < self.since_ms <= now_ms
 
 
 class Subject(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.model.groups import KEEP_VERSION, Group, PushTarget, RetryPolicy, TagFilter, WhenDead
 from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.registry.broadcast import broadcast_settings, check_pulled, delete_consumer_groups
-from hourwheel.registry.dozing import forget_group
+from hourwheel.registry.dozing import forget_groups
 from hourwheel.registry.registry import Registry, group_record
 from hourwheel.targets import Targets
 
@@ -91,10 +91,10 @@ class GroupOperations:
         current = group_record(self.registry.context, subject, name).load()
         self.registry.delete_group(owner, name)
         if current is not None:
-            forget_group(self.registry, owner, current.value)
+            forget_groups(self.registry, owner, [current.value])
         if current is not None and current.value.broadcast:
             # After the group, so that no consumer comes back. The sweeper deletes those that are left.
-            delete_consumer_groups(self.registry, owner, current.value)
+            forget_groups(self.registry, owner, delete_consumer_groups(self.registry, owner, current.value))
 
     def push_state(self, subject: str, name: str) -> tuple[Group, PushState]:
         """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target. The group

@@ -3,7 +3,8 @@
 A pull says how long its consumer has been idle; the answer says when to pull again. A consumer that can wait at a
 wake-up queue makes its group doze (``registry/dozing.py`` describes the steps). It pulls once a second until every
 process that stores messages knows that the group dozes. This module then looks again at the ends of all logs, and the
-answer names the queue.
+answer names the queue. After a wake-up the mark still counts: one pull takes the messages, and the next one settles
+them, looks, and its answer names the queue again.
 """
 
 import logging
@@ -24,6 +25,8 @@ from hourwheel.queueing.ordered_claims import has_turn
 from hourwheel.queueing.ordered_parts import in_turn
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry import dozing
+from hourwheel.registry.broadcast import with_settings
+from hourwheel.registry.dozing import LOOK_AGAIN_SECONDS, RENEW_MS
 from hourwheel.registry.registry import Registry
 from hourwheel.wakeup_names import queue_name
 
@@ -31,8 +34,21 @@ AWAKE_SECONDS = 2.0
 """A consumer that had a message within this time waits in its pulls, as busy consumers do. A longer time would cost
 more than the steps to the queue, because a second in a function costs as much as four pulls."""
 
-_WOKEN_SECONDS = 1.0
-"""A pull that follows a wake-up waits this long, because its first look may read outdated counters."""
+_DOZING_AWAKE_SECONDS = 0.5
+"""The same time in a group whose mark counts. Its consumers go back to the queue by one pull, and a second in a
+function costs twice as much as a wake-up. It is at least the pause between two wake-ups of a process: the look that
+follows finds what was stored in that pause."""
+
+_WOKEN_SECONDS = 0.3
+"""A pull that follows a wake-up waits this long, because its first look may read outdated counters. Another pull
+follows in any case."""
+
+_BUSY_SECONDS = 1.0
+"""A consumer is busy if it gets messages within this time of those before, without a wake-up."""
+
+_BUSY_SHARE = 0.02
+"""This share of the pulls of busy consumers notes that the group is busy. A note costs a write, and then the steps to
+the queue, which is too much for a short burst."""
 
 SAFETY_SECONDS = 360.0
 """A consumer without a wake-up pulls after this long at its queue, because the wake-up may have been lost. These pulls
@@ -115,8 +131,23 @@ class Dozes:
         """Returns how long the pull waits for messages here, of the time that its request allows."""
         if not _rests(state):
             return self.request.wait_seconds
-        least_seconds = _WOKEN_SECONDS if self.request.wakeup == "woken" else 0.0
-        return min(self.request.wait_seconds, max(AWAKE_SECONDS - self.idle_seconds, least_seconds))
+        least_seconds = _WOKEN_SECONDS if self._woken else 0.0
+        return min(self.request.wait_seconds, max(self._awake_seconds(state) - self.idle_seconds, least_seconds))
+
+    def busy(self, state: LookState) -> Rest:
+        """Returns how the consumer rests after a pull with messages. After a wake-up it pulls again a moment later,
+        because messages that are stored meanwhile may send no wake-up. Otherwise this method notes for a share of the
+        pulls that the group is busy. Raises nothing."""
+        if self._woken:
+            return Rest(LOOK_AGAIN_SECONDS)
+        entry = _entry(state.subject, queue_name(state.group))
+        if entry is None or self.idle_seconds >= _BUSY_SECONDS or self.context.ids.jitter() >= _BUSY_SHARE:
+            return Rest()
+        try:
+            dozing.note_busy(self.registry, state.subject, entry)
+        except (Unavailable, Broken) as error:
+            _logger.warning("%s/%s counts as dozing and is busy: %s", state.group.subject, state.group.name, error)
+        return Rest()
 
     def pass_on(self, state: LookState) -> None:
         """Wakes another consumer of a dozing group if this one leaves messages: stored messages do not wake a group
@@ -132,28 +163,39 @@ class Dozes:
     def rest(self, state: LookState) -> Rest:
         """Returns how the consumer rests after a pull without messages. Raises nothing: if the group cannot doze, the
         consumer pulls again."""
+        if self._woken:
+            return Rest(LOOK_AGAIN_SECONDS)
         now_ms = self.context.clock.now_ms()
         idle_seconds = self.idle_seconds + max(0, now_ms - self.began_ms) / 1_000
-        if not _rests(state) or idle_seconds < AWAKE_SECONDS:
+        if not _rests(state) or idle_seconds < self._awake_seconds(state):
             return Rest()
         otherwise = Rest(min(_LONGEST_SECONDS, idle_seconds / _IDLE_SHARE))
-        if self.request.wakeup is None or not _dozes(state.group):
+        if self.request.wakeup is None:
             return otherwise
         try:
-            return self._doze(state, now_ms, now_ms - round(1_000 * idle_seconds)) or otherwise
+            return self._doze(state, now_ms) or otherwise
         except (Unavailable, Broken) as error:
             self._missed(state.group, error)
             return otherwise
 
-    def _doze(self, state: LookState, now_ms: int, last_ms: int) -> Rest | None:
-        """Takes the next step towards waiting at the queue. Returns None if the group cannot doze. ``last_ms`` is the
-        time of the consumer's last message."""
+    @property
+    def _woken(self) -> bool:
+        return self.request.wakeup == "woken"
+
+    def _awake_seconds(self, state: LookState) -> float:
+        """Returns for how long after its last message the consumer stays in its pulls."""
+        entry = _entry(state.subject, queue_name(state.group))
+        now_ms = self.context.clock.now_ms()
+        stands = entry is not None and entry.counts(now_ms - RENEW_MS, now_ms - self._settle_ms)
+        return _DOZING_AWAKE_SECONDS if stands and self.request.wakeup is not None else AWAKE_SECONDS
+
+    def _doze(self, state: LookState, now_ms: int) -> Rest | None:
+        """Takes the next step towards waiting at the queue. Returns None if the group cannot doze."""
         name = queue_name(state.group)
         entry = _entry(state.subject, name)
         missing = self.request.wakeup == "missing"
-        # A mark from before a wake-up may be noted as woken at any time, by a producer that was slow after it sent the
-        # wake-up: the consumer would wait while no message wakes its group.
-        marked_after_ms = now_ms if self.request.wakeup == "woken" else last_ms + _SKEW_MS
+        # A producer that found the queue gone may take the mark from the list at any time, but no later mark.
+        marked_after_ms = now_ms if missing else now_ms - RENEW_MS
         if entry is None or missing or not entry.counts(marked_after_ms, now_ms + _SKEW_MS):
             self.queues.open(name, fresh=missing)  # before the mark: a wake-up must find it
             marked = dozing.mark(self.registry, state.subject, name, marked_after_ms)
@@ -169,10 +211,18 @@ class Dozes:
             seconds = min(seconds, due_seconds)
         self.registry.forget(state.subject.name)  # the group, too: it may have been deleted meanwhile
         subject = self.registry.subject(state.subject.name)
-        group = self.registry.group(subject, state.group.name)
+        group = self._read_again(subject, state.group)
         if _entry(subject, name) != entry or self._waits(subject, group, state.limit):
             return Rest(_SETTLING_SECONDS)
         return Rest(queue=msgspec.structs.replace(self.queues.open(name, fresh=False), wait_seconds=seconds))
+
+    def _read_again(self, subject: Subject, group: Group) -> Group:
+        """Reads the record of the group, and for the group of a consumer that of its broadcast group. Raises
+        ``NotFound`` for a group that was deleted."""
+        if not group.consumer:
+            return self.registry.group(subject, group.name)
+        parent = self.registry.group(subject, group.shared_name)
+        return with_settings(self.registry.group(subject, group.name), parent)
 
     @property
     def _settle_ms(self) -> int:
@@ -202,12 +252,6 @@ def _rests(state: LookState) -> bool:
     part."""
     limited = state.limit is not None and state.limit.name not in _PAUSES
     return not limited and state.group.push is None and state.subject.change is None
-
-
-def _dozes(group: Group) -> bool:
-    """Returns whether the group can have a wake-up queue. A broadcast group cannot: each of its consumers would need a
-    queue of its own, and consumers come and go."""
-    return not (group.broadcast or group.consumer)
 
 
 def _entry(subject: Subject, name: str) -> DozingGroup | None:

@@ -159,15 +159,15 @@ class Puller:
                 wakeups.announce(self.subject, look.group)
                 raise
             tries += 1
-        if look.more:
+        if look.more and dozes is None:
             # This pull stopped at a limit: the next pull that waits looks for the rest.
             wakeups.announce(self.subject, look.group)
         settled = None if request.settle is None else first.settled
         rest = Rest()
         if dozes is not None and look.more:
             dozes.pass_on(look.state)
-        elif dozes is not None and not look.pulls:
-            rest = dozes.rest(look.state)
+        elif dozes is not None:
+            rest = dozes.busy(look.state) if look.pulls else dozes.rest(look.state)
         return _Pulled(look.pulls, settled, None if look.limit is None else look.limit.name, *rest)
 
     def _dozes(self, request: PullRequest, began_ms: int) -> Dozes | None:

@@ -142,11 +142,16 @@ def consumer_groups(registry: Registry, subject: Subject, parent: Group) -> list
     return [with_settings(group, parent) for group in records]
 
 
-def delete_consumer_groups(registry: Registry, subject: Subject, parent: Group) -> None:
-    """Deletes the groups of all consumers of a broadcast group. Idempotent."""
-    for group in _below(registry, subject, parent):
-        if group.subject_generation == subject.generation and not group.erased:
-            registry.delete_group(subject, group.name)
+def delete_consumer_groups(registry: Registry, subject: Subject, parent: Group) -> list[Group]:
+    """Deletes the groups of all consumers of a broadcast group, and returns them. Idempotent."""
+    groups = [
+        group
+        for group in _below(registry, subject, parent)
+        if group.subject_generation == subject.generation and not group.erased
+    ]
+    for group in groups:
+        registry.delete_group(subject, group.name)
+    return groups
 
 
 def is_orphan(registry: Registry, group: Group) -> bool:

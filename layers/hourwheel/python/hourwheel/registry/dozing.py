@@ -8,17 +8,22 @@ look in step 3 (``queueing/dozing.py``).
     1  mark   a pull adds the group to the list: one conditional write
     2  settle consumers go on pulling until every older copy has expired
     3  look   a pull looks again at the ends of all logs, strongly consistent; only then do consumers wait at the queue
-    4  ring   a process that stored a message sends a wake-up, then notes the time in the list: one conditional write
+    4  ring   a process that stored a message sends a wake-up, and writes nothing: the mark stays
+    5  again  a woken consumer pulls, and looks again ``LOOK_AGAIN_SECONDS`` later; it waits again under the same mark
 
-A process notes a wake-up after it has sent it: if it ends between the two, the next message wakes the group. A woken
-group stays in the list for a while, and is woken at most once in ``_QUIET_MS``. If a wake-up is lost, or its consumer
-ends, later messages therefore send others. The consumers mark the group again before they wait again.
+A process wakes a group at most once in ``_RING_MS``. A message that it stores in this time after a wake-up is found in
+step 5, which comes later. A mark counts for ``_MARK_MS``, and consumers that wait renew it. So a group without
+consumers leaves the list.
+
+A group is *busy* if its consumers get messages without wake-ups. A process wakes a busy group at most once in
+``_BUSY_RING_MS``. After ``_BUSY_MS`` the group leaves the list: by then every consumer that waited has pulled. No
+consumer begins to wait under the mark of a busy group; it marks the group again.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,17 +35,33 @@ from hourwheel.model.pulls import WakeupQueue
 from hourwheel.model.subjects import DozingGroup, Subject
 from hourwheel.ports import Clock, WakeupQueues, Wakeups
 from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.times import within
 from hourwheel.wakeup_names import group_prefix, queue_name
 
 MOST_DOZING = 100
 """At most this many groups of a subject doze, because every process that sends to the subject reads the whole list."""
 
-_QUIET_MS = 10_000
-"""A group is woken at most once in this time, however many messages are stored: a wake-up costs a call and a write."""
+LOOK_AGAIN_SECONDS = 0.75
+"""A consumer looks again this long after a wake-up, and sends its settlements with that pull: before their linger of a
+second is over, so that they need no call of their own."""
 
-_RINGS = 37
-"""After this many wake-ups the group leaves the list. They take at least 360 s (``SAFETY_SECONDS``), and within this
-time every waiting consumer has pulled by itself."""
+_RING_MS = 100
+"""A process wakes a group at most once in this time, so that a burst does not wait for SQS with each message. It is
+shorter than ``LOOK_AGAIN_SECONDS``, and than an idle consumer stays in its pulls: the look that follows a wake-up comes
+after it. A longer time would hide messages from consumers that wait, while the woken one handles others."""
+
+_BUSY_RING_MS = 10_000
+"""The same for a busy group. A consumer that still waits comes this much later to help, and costs little."""
+
+_BUSY_MS = 400_000
+"""A busy group leaves the list after this long: longer than any consumer waits at a queue (``SAFETY_SECONDS``)."""
+
+_MARK_MS = 43_200_000
+"""A mark counts for this long, so that messages do not wake a group without consumers for ever."""
+
+RENEW_MS = _MARK_MS // 2  # consumers that wait pull every six minutes, and so renew the mark in time
+
+_MOST_RUNG = 10_000  # queues that a process remembers
 
 _LANDING_MS = 200
 """The time of a mark is taken before its write. If the write takes longer than this, consumers would start to wait
@@ -63,7 +84,7 @@ _logger = logging.getLogger("hourwheel")
 
 
 def mark(registry: Registry, subject: Subject, queue: str, after_ms: int) -> bool:
-    """Adds the group of this queue to the list of its subject. A group that was woken, or was marked at ``after_ms`` or
+    """Adds the group of this queue to the list of its subject. A group that is busy, or was marked at ``after_ms`` or
     before, gets a new mark. Returns False, and adds nothing, if too many groups doze, the subject was deleted
     meanwhile, or the store is slow. One write, unless the store is slow."""
     clock = registry.context.clock
@@ -86,7 +107,7 @@ def _mark_once(registry: Registry, subject: Subject, queue: str, after_ms: int) 
         now_ms = registry.context.clock.now_ms()  # for each try: a mark must not be older than its write
         if any(dozing.queue == queue and dozing.counts(after_ms, now_ms) for dozing in groups):
             return groups  # another consumer of the group was faster
-        others = tuple(dozing for dozing in groups if dozing.queue != queue)
+        others = tuple(dozing for dozing in groups if dozing.queue != queue and is_live(dozing, now_ms))
         return groups if len(others) >= MOST_DOZING else (*others, DozingGroup(queue, now_ms))
 
     changed = _change(registry, subject, change)
@@ -98,15 +119,45 @@ def unmark(registry: Registry, subject: Subject, queue: str) -> None:
     _change(registry, subject, lambda groups: tuple(dozing for dozing in groups if dozing.queue != queue))
 
 
-def forget_group(registry: Registry, subject: Subject, group: Group) -> None:
-    """Removes a deleted group from the list, and removes its wake-up queue. Logs failures and raises nothing: the next
-    message finds that the queue is missing, and removes the group from the list."""
-    if registry.context.wakeup_queues is not None:
+def note_busy(registry: Registry, subject: Subject, noted: DozingGroup) -> None:
+    """Records that the group is busy, or removes it from the list if it has been busy for long. Changes nothing if the
+    group got a new mark since the entry ``noted`` was read, because consumers may wait under the new mark. May raise
+    ``Unavailable`` or ``Broken``."""
+    now_ms = registry.context.clock.now_ms()
+    if is_due_busy(noted, now_ms):
+        _change(registry, subject, lambda groups: after_busy(groups, noted, now_ms))
+
+
+def is_due_busy(dozing: DozingGroup, now_ms: int) -> bool:
+    """Returns whether the list changes when the group is found busy."""
+    return not (dozing.busy_ms and within(dozing.busy_ms, now_ms, _BUSY_MS))
+
+
+def after_busy(groups: tuple[DozingGroup, ...], noted: DozingGroup, now_ms: int) -> tuple[DozingGroup, ...]:
+    """Returns the list after a group was found busy."""
+    if noted not in groups:
+        return groups
+    if noted.busy_ms:
+        return tuple(dozing for dozing in groups if dozing != noted)
+    busy = msgspec.structs.replace(noted, busy_ms=now_ms)
+    return tuple(busy if dozing == noted else dozing for dozing in groups)
+
+
+def is_live(dozing: DozingGroup, now_ms: int) -> bool:
+    """Returns whether the mark still counts. A mark of the future does, because this process' clock may be behind."""
+    return now_ms - dozing.since_ms < _MARK_MS
+
+
+def forget_groups(registry: Registry, subject: Subject, groups: Sequence[Group]) -> None:
+    """Removes deleted groups from the list, and removes their wake-up queues. Logs failures and raises nothing: the
+    next message finds that a queue is missing, and removes its group from the list."""
+    if registry.context.wakeup_queues is not None and groups:
+        names = {queue_name(group) for group in groups}
         try:
-            unmark(registry, subject, queue_name(group))
+            _change(registry, subject, lambda listed: tuple(dozing for dozing in listed if dozing.queue not in names))
         except (Unavailable, Broken) as error:
-            _logger.warning("%s/%s was deleted and still counts as dozing: %s", group.subject, group.name, error)
-    remove_queues(registry.context, [group])
+            _logger.warning("groups of %s were deleted and still count as dozing: %s", subject.name, error)
+    remove_queues(registry.context, groups)
 
 
 def remove_queues(context: Context, groups: Iterable[Group]) -> None:
@@ -120,6 +171,24 @@ def remove_queues(context: Context, groups: Iterable[Group]) -> None:
             queues.remove(queue_name(group))
         except (Unavailable, Broken) as error:
             _logger.warning("the wake-up queue of %s/%s was not removed: %s", group.subject, group.name, error)
+
+
+@dataclass
+class WakeupTimes:
+    """Remembers when this process last woke each group."""
+
+    _at_ms: dict[str, int] = field(default_factory=dict)
+
+    def is_due(self, dozing: DozingGroup, now_ms: int) -> bool:
+        pause_ms = _BUSY_RING_MS if dozing.busy_ms else _RING_MS
+        return not 0 <= now_ms - self._at_ms.get(dozing.queue, -pause_ms) < pause_ms
+
+    def record(self, name: str, at_ms: int) -> None:
+        """Records a wake-up that was sent. ``at_ms`` is a time before it was sent: consumers count from its
+        receipt."""
+        if len(self._at_ms) >= _MOST_RUNG:
+            self._at_ms.clear()
+        self._at_ms[name] = at_ms
 
 
 @dataclass
@@ -166,6 +235,7 @@ class DozingWakeups:
     pulls: Wakeups
     queues: WakeupQueues
     registry: Callable[[], Registry]
+    sent: WakeupTimes = field(default_factory=WakeupTimes)
 
     def announce(self, subject: str, group: str | None = None) -> None:
         """Announces as ``Wakeups`` does, and sends wake-ups to dozing groups. Raises nothing: the message is stored,
@@ -192,63 +262,45 @@ class DozingWakeups:
         owner = registry.subject(subject)
         if owner.dozing:
             prefix = "" if group is None else group_prefix(subject, shared_name(group))
-            due = due_wakeups(owner.dozing, prefix, self.context.clock.now_ms())
+            now_ms = self.context.clock.now_ms()
+            due = [each for each in due_wakeups(owner.dozing, prefix, now_ms) if self.sent.is_due(each, now_ms)]
             if due:
                 self._ring(registry, owner, due)
 
     def _ring(self, registry: Registry, subject: Subject, due: list[DozingGroup]) -> None:
-        """Sends wake-ups for up to ``_RINGING_MS``, then notes them. The next message wakes the groups that are left. A
-        group whose queue is missing leaves the list: it was deleted, or SQS tells its consumers, which mark it
-        again."""
+        """Sends the wake-ups for ``_RINGING_MS``. A group whose wake-up was not sent is woken by the next message. One
+        whose queue is gone leaves the list: it was deleted, or its consumers will be told so and mark it anew."""
         clock = self.context.clock
         until_ms = clock.now_ms() + _RINGING_MS
-        sent: list[DozingGroup] = []
         removed: list[DozingGroup] = []
         failed: Unavailable | Broken | None = None
         for dozing in due:
-            if clock.now_ms() >= until_ms:
+            now_ms = clock.now_ms()
+            if now_ms >= until_ms:
                 failed = failed or Unavailable(f"SQS takes wake-ups slowly: {len(due)} groups doze")
                 break
             try:
-                exists = dozing.rings >= _RINGS or self.queues.ring(dozing.queue)
-                (sent if exists else removed).append(dozing)
+                if self.queues.ring(dozing.queue):
+                    self.sent.record(dozing.queue, now_ms)
+                else:
+                    removed.append(dozing)
             except (Unavailable, Broken) as error:
                 failed = error
-        if sent or removed:
-            now_ms = clock.now_ms()
-            _change(registry, subject, lambda groups: after_ring(_without(groups, removed), sent, now_ms))
+        if removed:
+            _change(registry, subject, lambda groups: _without(groups, removed))
         if failed is not None:
             raise failed
 
 
 def due_wakeups(groups: Iterable[DozingGroup], prefix: str, now_ms: int) -> list[DozingGroup]:
-    """Returns the groups whose queues have this prefix and that were not woken within ``_QUIET_MS``."""
-    # A wake-up that was noted for a time in the future came from a process with a wrong clock: it does not count.
-    return [
-        dozing
-        for dozing in groups
-        if dozing.queue.startswith(prefix) and not (dozing.rung_ms and 0 <= now_ms - dozing.rung_ms < _QUIET_MS)
-    ]
+    """Returns the groups whose queues have this prefix and whose marks count."""
+    return [dozing for dozing in groups if dozing.queue.startswith(prefix) and is_live(dozing, now_ms)]
 
 
 def _without(groups: tuple[DozingGroup, ...], removed: Iterable[DozingGroup]) -> tuple[DozingGroup, ...]:
     """Returns the list without these groups. Keeps those that were marked again since they were read."""
     left_out = {(dozing.queue, dozing.since_ms) for dozing in removed}
     return tuple(dozing for dozing in groups if (dozing.queue, dozing.since_ms) not in left_out)
-
-
-def after_ring(groups: tuple[DozingGroup, ...], sent: Iterable[DozingGroup], now_ms: int) -> tuple[DozingGroup, ...]:
-    """Returns the list after these groups were woken. Does not change a group that was marked again since it was read:
-    its consumers may have received this wake-up before they looked at the logs again."""
-    rung = {(dozing.queue, dozing.since_ms): dozing.rings for dozing in sent}
-    left = []
-    for dozing in groups:
-        rings = rung.get((dozing.queue, dozing.since_ms))
-        if rings is None or rings != dozing.rings:
-            left.append(dozing)
-        elif rings < _RINGS:
-            left.append(msgspec.structs.replace(dozing, rung_ms=now_ms, rings=rings + 1))
-    return tuple(left)
 
 
 def _change(

@@ -11,6 +11,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.broadcast import away, is_orphan
+from hourwheel.registry.dozing import forget_groups
 from hourwheel.registry.registry import Registry, alive, group_record
 
 
@@ -40,4 +41,5 @@ def _delete_unseen(context: Context, registry: Registry, subject: Subject, group
 def _delete(registry: Registry, subject: Subject, group: Group) -> bool:
     with suppress(NotFound):  # another sweeper has erased it
         registry.delete_group(subject, group.name)
+    forget_groups(registry, subject, [group])
     return True

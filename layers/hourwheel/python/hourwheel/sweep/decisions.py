@@ -24,6 +24,9 @@ REST_MS = 60_000
 EARLY_MS = 10_000
 """Sweeps come each minute, give or take seconds: a rest may end this much earlier."""
 
+OVERDUE_SECONDS = 5
+"""Consumers that were woken have taken their messages by then."""
+
 MAINTENANCE_MS = 12 * 3_600_000
 """A subject without leases gets maintenance this often: rows vanish a day after they expire, and the trim mark must
 have passed them by then."""
@@ -121,6 +124,20 @@ def groups_to_push(subject: Subject, groups: Sequence[Group], lags: Sequence[Gro
         group
         for group, lag in zip(groups, lags, strict=True)
         if target_of(subject, group) is not None and (lag is None or lag.pullable > 0)
+    ]
+
+
+def groups_to_wake(
+    subject: Subject, groups: Sequence[Group], lags: Sequence[GroupLag | None], now_ms: int
+) -> list[int]:
+    """Returns the indexes of the groups whose messages have waited for so long that their consumers may sleep beside
+    them: a wake-up was lost, or a consumer took it and ended. Paused groups wait until they are resumed."""
+    if subject.paused or not subject.dozing:
+        return []
+    return [
+        number
+        for number, (group, lag) in enumerate(zip(groups, lags, strict=True))
+        if not group.paused and lag is not None and lag.pullable and lag.oldest_seconds(now_ms) >= OVERDUE_SECONDS
     ]
 
 

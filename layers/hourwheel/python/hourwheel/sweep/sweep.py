@@ -7,6 +7,7 @@ looks at everything.
 
 import logging
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,8 +23,9 @@ from hourwheel.logs.log import Log
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter, Table
+from hourwheel.ports import GET_MANY, Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
+from hourwheel.queueing.claimer import names_by_cell
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
@@ -45,6 +47,7 @@ from hourwheel.sweep.decisions import (
     SubjectSnapshot,
     expired_below,
     groups_to_push,
+    groups_to_wake,
     lag_of_group,
     lag_report,
     needs_maintenance,
@@ -179,10 +182,38 @@ class Sweeper:
         report.groups += len(groups)
         if subject.change is not None and self._moves_queues(subject):
             return  # the next sweep looks at the queues where they are then
-        if rests(self._looks.get(subject.name), subject, groups, self.context.clock.now_ms()):
+        last = self._looks.get(subject.name)
+        if rests(last, subject, groups, self.context.clock.now_ms()) and not self._stirs(last, subject):
             report.resting += 1
         else:
             self._look(subject, groups, report, behind)
+
+    def _stirs(self, last: LastLook | None, subject: Subject) -> bool:
+        """Returns whether a resting subject with dozing groups has got messages, or another one of which that is
+        unknown: a wake-up may be lost, and a consumer that took it may end. Half a read unit for each log."""
+        if last is None or not subject.dozing:
+            return False
+        totals = last.snapshot.totals
+        with self._contained(f"reading the counters of {subject.name}"):
+            return any(
+                self._rows(names) != {name: totals[name].rows for name in names} for names in names_by_cell(totals)
+            )
+        return True
+
+    def _rows(self, names: Sequence[str]) -> dict[str, int]:
+        totals: dict[str, Counter] = {}
+        for start in range(0, len(names), GET_MANY):
+            totals |= self.context.store_of(names[0]).counters(names[start : start + GET_MANY])
+        return {name: total.rows for name, total in totals.items()}
+
+    def _wake_dozing(self, subject: Subject, members: list[_Member], lags: Sequence[GroupLag | None]) -> None:
+        """Wakes the dozing groups in which messages wait that nobody takes."""
+        for number in groups_to_wake(subject, [member.group for member in members], lags, self.context.clock.now_ms()):
+            group, logs, _ = members[number]
+            with self._contained(f"waking {group.member} of {subject.name}"):
+                # A filter passes over messages that its group will never take.
+                if group.ordered or any(log.has_unpulled() for log in logs):
+                    self.context.wakeups.announce(subject.name, group.shared_name)
 
     def _moves_queues(self, subject: Subject) -> bool:
         """Carries the open change of the route to its end. Returns False if a cell is out of reach: its queues stay
@@ -226,6 +257,7 @@ class Sweeper:
             maintained_ms = at_ms
         lags = [self._behind(member, totals, at_ms) for member in members]
         behind += [lag for lag in lags if lag is not None]
+        self._wake_dozing(subject, members, lags)
         for group in groups_to_push(subject, groups, lags):
             with self._contained(f"pushing for {group.member} of {subject.name}"):
                 report.started_pushes += start_free(self.context, group)

@@ -1,11 +1,22 @@
 """Waits at wake-up queues in a task, as ``QueueListener`` does in a thread."""
 
 import asyncio
+import logging
 from contextlib import suppress
 
 from hourwheel.client.aio.connections import AsyncConnections
-from hourwheel.client.dozing import TIMEOUT_SECONDS, QueueRequest, Waiting
+from hourwheel.client.dozing import (
+    GIVING_BACK,
+    GIVING_BACK_SECONDS,
+    TIMEOUT_SECONDS,
+    HeldWakeup,
+    QueueRequest,
+    Waiting,
+    check_given_back,
+)
 from hourwheel.client.errors import AnswerError, Closed
+
+_log = logging.getLogger("hourwheel.consumer")
 
 
 class AsyncQueueListener:
@@ -28,6 +39,20 @@ class AsyncQueueListener:
                         await exchange
         finally:
             stopped.cancel()
+
+    async def give_back(self, held: HeldWakeup | None) -> None:
+        """Gives a wake-up back, as ``QueueListener`` does. Never fails."""
+        if held is None:
+            return
+        data = held.request.giving_back(held.handle)
+        connections = AsyncConnections(held.request.endpoint, timeout_seconds=GIVING_BACK_SECONDS)
+        try:
+            headers = await asyncio.to_thread(held.request.headers, data, GIVING_BACK)
+            check_given_back(await connections.exchange("POST", "/", data, headers))
+        except AnswerError as error:
+            _log.debug("a wake-up was not given back: %s", error)
+        finally:
+            await connections.close()
 
     async def close(self) -> None:
         if self._connections is not None:

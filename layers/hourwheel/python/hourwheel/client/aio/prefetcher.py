@@ -163,6 +163,7 @@ class AsyncPrefetcher:
             self._ending = True
             self._due.set()
             await asyncio.wait([settler], timeout=LAST_SETTLEMENTS_SECONDS)
+            await self._listener.give_back(self._doze.given_back())
             self._report_unsettled()
         finally:
             await _ended(*self._tasks)
@@ -245,7 +246,7 @@ class AsyncPrefetcher:
             waiting = self._doze.begin(queue)
             if waiting is not None:
                 await self._listener.wait(waiting, self._stop)
-                self._doze.ended(waiting.last)
+                self._doze.ended(waiting)
                 backoff.rests(waiting.pause_seconds)
         except Closed:
             pass  # stopping
