@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import RetryPolicy
@@ -99,6 +100,46 @@ def test_parked_messages_of_an_ordered_group_count_as_in_its_lag(bench: Bench) -
     (group,) = bench.cell.overview.groups("orders", "", 100).groups
     assert (group.waiting, group.backing_off) == (lag.waiting, lag.backing_off)
     assert lag.backing_off == 1
+
+
+def test_held_and_stopped_keys_of_ordered_groups_are_counted(bench: Bench) -> None:
+    bench.cell.put_group(
+        "orders",
+        "ledger",
+        ordered=True,
+        max_attempts=1,
+        when_dead="stop",
+        retry=RetryPolicy(delays_seconds=(60,)),
+    )
+    bench.cell.put_group("orders", "mail", ordered=True, retry=RetryPolicy(delays_seconds=(60,)))
+    for key in "ab":
+        bench.send(key, key=key)
+    for group, retried in (("ledger", [0]), ("mail", [0, 1])):
+        (pull,) = bench.pull(2, group=group)
+        bench.settle(pull, group=group, retry=retried)
+    stopping, mail = bench.cell.overview.groups("orders", "", 100).groups
+    assert (stopping.group, stopping.held, stopping.stopped) == ("ledger", 1, 1)
+    assert (mail.group, mail.held, mail.stopped) == ("mail", 2, 0)
+    (subject,) = shown(bench)
+    assert (subject.held, subject.stopped) == (3, 1)
+    held = bench.cell.lag("orders", "ledger").held
+    assert held is not UNSET
+    assert held.stopped == 1
+
+
+def test_the_overview_reads_no_message_of_a_held_key() -> None:
+    store = CallByCall(Bench().store)
+    bench = Bench(store=store)
+    bench.cell.put_group("orders", "ledger", ordered=True, retry=RetryPolicy(delays_seconds=(3_600,)))
+    for key in range(40):
+        bench.send("x", key=f"key-{key}")
+    (pull,) = bench.pull(40, group="ledger")
+    bench.settle(pull, group="ledger", retry=list(range(40)))
+    bench.cell.overview.groups("orders", "", 100)
+    store.calls.clear()
+    (group,) = bench.cell.overview.groups("orders", "", 100).groups
+    assert group.held == 40
+    assert len(store.calls) < 30
 
 
 def test_what_was_settled_no_longer_counts_as_in_flight(bench: Bench) -> None:

@@ -10,8 +10,9 @@ from hourwheel.context import Settings
 from hourwheel.errors import Filled, NotFound, Rejected
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.messages import Message
+from hourwheel.model.pulls import Rejection
 from hourwheel.ports import Record, Refused, Table
-from hourwheel.queueing.dead import DeadLetters, dead_id_of
+from hourwheel.queueing.dead import DeadFilter, DeadLetters, dead_id_of
 from hourwheel.queueing.records import Position
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
 
@@ -47,6 +48,44 @@ def test_dead_letters_are_listed_page_by_page_and_read_one_by_one(graves: Bench)
     assert rest.next is None
     one = graves.cell.dead_letter("orders", "billing", first.messages[2].dead_id or "")
     assert (one.body, one.reason, one.died_at, one.offset) == ("c", "rejected", "2025-11-20T12:01:00.000Z", 2)
+
+
+def test_dead_letters_are_listed_page_by_page_the_newest_first(graves: Bench) -> None:
+    pages, after = [], None
+    for _ in range(3):
+        page = graves.cell.dead("orders", "billing", after=after, limit=2, newest=True)
+        pages.append([one.body for one in page.messages])
+        after = page.next
+    assert (pages, after) == ([["e", "d"], ["c", "b"], ["a"]], None)
+
+
+def test_the_newest_of_many_rows_are_found_with_few_reads_and_without_those_that_are_gone() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store=store)
+    for number in range(200):
+        bench.send(str(number))
+        bench.settle(bench.pull()[0], dead=[0])
+    gone = {Position(199, 0), Position(197, 0)}
+    bench.cell.drop_dead("orders", "billing", lambda position, died_ms: position in gone)
+    store.calls.clear()
+    page = bench.cell.dead("orders", "billing", after=None, limit=3, newest=True)
+    assert [one.body for one in page.messages] == ["198", "196", "195"]
+    assert len(store.calls) < 15
+    every, after = [], None
+    while True:
+        page = bench.cell.dead("orders", "billing", after=after, limit=60, newest=True)
+        every += [int(one.body or "") for one in page.messages]
+        if (after := page.next) is None:
+            break
+    assert every == [number for number in range(199, -1, -1) if number not in (197, 199)]
+
+
+def test_the_newest_dead_letters_of_one_reason_are_found(graves: Bench) -> None:
+    graves.send("late")
+    graves.settle(graves.pull()[0], dead=[Rejection(index=0, detail="too late")])
+    which = DeadFilter("rejected", "too late")
+    page = graves.cell.dead("orders", "billing", after=None, limit=2, which=which, newest=True)
+    assert ([one.body for one in page.messages], page.next) == (["late"], None)
 
 
 def test_redriven_messages_come_to_their_group_as_new_and_leave_the_list(graves: Bench) -> None:

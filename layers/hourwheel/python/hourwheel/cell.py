@@ -347,9 +347,16 @@ class Cell:
         return GroupState(self.context, owner, members)
 
     def dead(
-        self, subject: str, group: str, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER
+        self,
+        subject: str,
+        group: str,
+        *,
+        after: str | None,
+        limit: int,
+        which: DeadFilter = ANY_LETTER,
+        newest: bool = False,
     ) -> DeadPage:
-        return self._dead(subject, group).page(after=after, limit=limit, which=which)
+        return self._dead(subject, group).page(after=after, limit=limit, which=which, newest=newest)
 
     def dead_positions(self, subject: str, group: str, which: DeadFilter) -> frozenset[Position]:
         """Returns the positions of all dead letters that the filter takes."""

@@ -318,6 +318,7 @@ class DeadQuery(PageQuery):
 
     reason: DeathReason | None = None
     detail: DeathDetail | None = None
+    newest: bool = False
 
     @model_validator(mode="after")
     def _no_detail_alone(self) -> Self:

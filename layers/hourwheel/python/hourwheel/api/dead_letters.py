@@ -16,7 +16,7 @@ def list_dead(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     query = decode_query(DeadQuery, event)
     which = DeadFilter(query.reason, query.detail)
-    return ok(cell.dead(subject, group, after=query.after, limit=query.limit, which=which))
+    return ok(cell.dead(subject, group, after=query.after, limit=query.limit, which=which, newest=query.newest))
 
 
 def reasons(cell: Cell, event: Event) -> Response:

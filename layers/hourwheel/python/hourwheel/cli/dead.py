@@ -43,13 +43,15 @@ def list_(
     limit: LimitOption = 100,
     reason: ReasonOption = None,
     detail: DetailOption = None,
+    newest: Annotated[bool, typer.Option("--newest", help="The newest first, instead of the oldest.")] = False,
 ) -> None:
     """List the dead letters of a group.
 
     Example: hourwheel dead list orders billing --limit 10
     """
     with connect(ctx) as api:
-        letters = list(_first(partial(api.list_dead, subject, group, reason=reason, detail=detail), limit))
+        listed = partial(api.list_dead, subject, group, reason=reason, detail=detail, newest=newest)
+        letters = list(_first(listed, limit))
     _list(ctx, letters, ["dead id", "died at", "reason", "attempt", "id", "body"])
 
 

@@ -46,7 +46,7 @@ class HeldKey(Struct):
 
     Example:
         >>> api.lag("orders", "ledger").held
-        HeldKeys(keys=0, parked=0, full=[], first=[])
+        HeldKeys(keys=0, parked=0, full=[], first=[], stopped=0)
     """
 
     key: str | None
@@ -60,17 +60,19 @@ class HeldKey(Struct):
 
 class HeldKeys(Struct):
     """What an ordered group holds back: the number of held ``keys``, the number of ``parked`` messages, the queues that
-    are ``full``, so that they wait until a parked message is settled, and the ``first`` held keys, up to 100.
+    are ``full``, so that they wait until a parked message is settled, and the ``first`` held keys, up to 100. Of the
+    keys, ``stopped`` ones wait for an operator.
 
     Example:
         >>> api.lag("orders", "ledger").held
-        HeldKeys(keys=0, parked=0, full=[], first=[])
+        HeldKeys(keys=0, parked=0, full=[], first=[], stopped=0)
     """
 
     keys: int = 0
     parked: int = 0
     full: list[int] = field(default_factory=list)
     first: list[HeldKey] = field(default_factory=list)
+    stopped: int = 0
 
 
 class Lag(Struct):

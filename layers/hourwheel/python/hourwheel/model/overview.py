@@ -11,7 +11,8 @@ SortOrder: TypeAlias = Literal["asc", "desc"]
 
 class GroupOverview(Struct, kw_only=True):
     """The numbers of a group, as in its lag. ``settled`` is the sum over the queues of the offsets that the group has
-    pulled. ``complete`` is False where a count stopped at its limit: it may be too low."""
+    pulled. An ordered group has ``held`` keys, of which ``stopped`` ones wait for an operator. ``complete`` is False
+    where a count stopped at its limit: it may be too low."""
 
     group: str
     waiting: int = 0
@@ -21,6 +22,8 @@ class GroupOverview(Struct, kw_only=True):
     dead: int = 0
     oldest_at: str | None = None
     settled: int = 0
+    held: int = 0
+    stopped: int = 0
     paused: bool = False
     broadcast: bool = False
     ordered: bool = False
@@ -44,6 +47,8 @@ class SubjectOverview(Struct, kw_only=True):
     oldest_at: str | None
     end: int
     settled: int
+    held: int
+    stopped: int
     paused: bool
     read_only: bool
     retention_seconds: int

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from hourwheel.context import Context
 from hourwheel.delay.pending_counts import Address
 from hourwheel.errors import CellUnavailable
@@ -109,7 +111,7 @@ class GroupNumbers:
             queues=queues,
         )
         if group.ordered:
-            total = with_parked(total, logs, self.key_states)
+            total = with_parked(total, logs, self.key_states, named=0)
         return total, complete and all_dead
 
     def _lag_of_log(self, log: PullLog, totals: Counter) -> tuple[LogLag, int, bool]:
@@ -153,6 +155,9 @@ def _add(group: GroupOverview, lag: Lag, complete: bool, *, backing_off: int) ->
     group.retrying += lag.retrying
     group.backing_off += lag.backing_off + backing_off
     group.dead += lag.dead
+    if lag.held is not UNSET:
+        group.held += lag.held.keys
+        group.stopped += lag.held.stopped
     group.settled += sum(queue.offset for queue in lag.queues)
     group.oldest_at = min(filter(None, (group.oldest_at, lag.oldest_at)), default=None)
     group.complete = group.complete and complete

@@ -262,6 +262,8 @@ class Overview:
             oldest_at=min((group.oldest_at for group in groups if group.oldest_at is not None), default=None),
             end=sum(read.totals[log].numbers for log in self._last_logs(subject) if log in read.totals),
             settled=sum(group.settled for group in groups),
+            held=sum(group.held for group in groups),
+            stopped=sum(group.stopped for group in groups),
             paused=subject.paused,
             read_only=subject.read_only,
             retention_seconds=subject.retention_seconds,

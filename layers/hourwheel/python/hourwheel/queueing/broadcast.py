@@ -37,14 +37,14 @@ class BroadcastDeadLetters:
 
     letters: Sequence[tuple[Group, DeadLetters]]
 
-    def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER) -> DeadPage:
+    def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER, newest: bool = False) -> DeadPage:
         first, _, rest = (after or "").rpartition(_SEPARATOR)
         page: list[Message] = []
         for group, letters in self.letters:
             if group.consumer < first:
                 continue
             behind = (rest or None) if group.consumer == first else None
-            more = letters.page(after=behind, limit=limit - len(page), which=which)
+            more = letters.page(after=behind, limit=limit - len(page), which=which, newest=newest)
             page += [_named(group, message) for message in more.messages]
             if more.next is not None:
                 return DeadPage(page, _dead_id(group, more.next))

@@ -107,14 +107,15 @@ class DeadLetters:
     def log(self) -> Log:
         return self.context.log(self.group.dead_log)
 
-    def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER) -> DeadPage:
-        """Returns up to ``limit`` dead letters after the cursor ``after``, the oldest first; fewer where more would not
-        fit into an answer, or where the filter takes few of the ``_MOST_FILTERED`` that one call reads. Reports rows
-        that cannot be read, and leaves them out."""
+    def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER, newest: bool = False) -> DeadPage:
+        """Returns up to ``limit`` dead letters after the cursor ``after``, the oldest first, or with ``newest`` the
+        newest; fewer where more would not fit into an answer, or where the filter takes few of the ``_MOST_FILTERED``
+        that one call reads. Reports rows that cannot be read, and leaves them out."""
         start = parse_dead_id(after, "after") if after else None
+        following = self.newest(start) if newest else self.alive(start)
         if which == ANY_LETTER:
-            return first_page(self.alive(start), limit)
-        letters = list(islice(self.alive(start), _MOST_FILTERED))
+            return first_page(following, limit)
+        letters = list(islice(following, _MOST_FILTERED))
         page = first_page(filter(which.takes, letters), limit)
         if page.next is None and len(letters) == _MOST_FILTERED:
             page.next = letters[-1].dead_id
@@ -130,15 +131,22 @@ class DeadLetters:
         """Yields the dead letters behind ``start``, the oldest first, each with its ``dead_id``. Reports rows that
         cannot be read, and leaves them out. Two reads for each 64 rows."""
         for row_no, row, current in self._rows(start.row_no if start else 0):
-            try:
-                alive = self._alive(row_no, row, current)
-            except Corrupt as error:
-                # The row stays in the log until it is repaired or dropped.
-                unreadable(self.context, self.log.name, row_no, row.count, error)
-                continue
-            for index, message in alive:
+            for index, message in self._readable(row_no, row, current):
                 if start is None or Position(row_no, index) > start:
                     yield message
+
+    def newest(self, before: Position | None = None) -> Iterator[Message]:
+        """Yields the dead letters that come before ``before`` in the log, or all, the newest first. Otherwise as
+        ``alive``, with a read more for the end of the log."""
+        trimmed = self.log.trimmed()
+        end = self.log.totals().rows if before is None else before.row_no + 1
+        while end > trimmed:
+            start = max(trimmed, end - _PAGE)
+            for row_no, row, current in reversed(list(self._rows(start, end=end))):
+                for index, message in reversed(self._readable(row_no, row, current)):
+                    if before is None or Position(row_no, index) < before:
+                        yield message
+            end = start
 
     def get(self, dead_id: str) -> Message:
         """Returns one dead letter. Raises ``NotFound`` when it was redriven or dropped, has expired, or never existed;
@@ -264,6 +272,15 @@ class DeadLetters:
                 if live or expired:
                     yield row_no, row, self._state_record(row_no).opened(states.get(sort_of(row_no)))
             start, page = rows[-1][0] + 1, max(page, _PAGE)
+
+    def _readable(self, row_no: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
+        """Returns what ``_alive`` returns; nothing of a row that cannot be read, which it reports."""
+        try:
+            return self._alive(row_no, row, current)
+        except Corrupt as error:
+            # The row stays in the log until it is repaired or dropped.
+            unreadable(self.context, self.log.name, row_no, row.count, error)
+            return []
 
     def _alive(self, row_no: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
         done = current.value.done if current else frozenset()

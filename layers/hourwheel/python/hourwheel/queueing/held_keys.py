@@ -11,9 +11,9 @@ from hourwheel.times import rfc3339
 _NAMED = 100  # an answer names at most this many keys: each costs a read
 
 
-def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache) -> Lag:
+def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache, *, named: int = _NAMED) -> Lag:
     """Adds the parked messages to the lag of an ordered group: those that failed are retried or back off, and the
-    others wait for their turn."""
+    others wait for their turn. Names the first ``named`` held keys, each of which costs a read."""
     held = HeldKeys()
     now_ms = logs[0].context.clock.now_ms()
     waiting: dict[int, int] = {}
@@ -21,6 +21,7 @@ def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache) -> Lag
         state = key_states.current(log)
         counts = key_states.counts(log, now_ms)
         held.keys += counts.held
+        held.stopped += counts.stopped
         held.parked += state.total
         if log.queue is None:
             lag.retrying += counts.waiting
@@ -30,7 +31,7 @@ def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache) -> Lag
                 held.full.append(log.queue)
         lag.retrying += counts.due
         lag.backing_off += counts.backing_off
-        for head, behind in state.held()[: _NAMED - len(held.first)]:
+        for head, behind in state.held()[: named - len(held.first)]:
             held.first.append(_named(log, key_states, head, behind))
     for queue in lag.queues:
         queue.waiting += waiting.get(queue.queue, 0)

@@ -20,11 +20,13 @@ pusher that it starts waits for them."""
 
 @dataclass
 class ParkedCounts:
-    """The numbers of keys that are ``held`` by a failed message, of parked messages that wait for their turn, of
-    failed ones that can be pulled, and of failed ones that wait for their time. ``pullable``: the number of those whose
+    """The numbers of keys that are ``held`` by a failed message, of those among them that are ``stopped`` until an
+    operator decides, of parked messages that wait for their turn, of failed ones that can be pulled, and of failed ones
+    that wait for their time. ``pullable``: the number of those whose
     turn it is now or soon; ``oldest_row``: the row of the oldest one."""
 
     held: int = 0
+    stopped: int = 0
     waiting: int = 0
     due: int = 0
     backing_off: int = 0
@@ -139,7 +141,9 @@ class KeyStates:
 
     def counts(self, now_ms: int, trimmed: int) -> ParkedCounts:
         """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
-        counts, busy = ParkedCounts(held=len(self.held())), self.busy
+        heads = self.held()
+        counts, busy = ParkedCounts(held=len(heads)), self.busy
+        counts.stopped = sum(head.due_ms == STOPPED_MS for head, _ in heads)
         turns = self.ready(now_ms + SOON_MS)
         counts.pullable = sum(entry.row_no >= trimmed for _, entries in turns for entry in entries)
         for digest, entries in self.parked.items():

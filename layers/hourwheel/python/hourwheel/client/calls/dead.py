@@ -29,9 +29,11 @@ class DeadLetterCalls(Calls):
         after: str | None = None,
         reason: Literal["attempts", "rejected"] | None = None,
         detail: str | None = None,
+        newest: bool = False,
     ) -> DeadPage:
         """Lists up to ``limit`` (1 to 100) dead letters, the oldest first, from behind the cursor ``after``.
 
+        With ``newest`` the newest first; in a broadcast group the newest of each consumer, by the consumers' names.
         With ``reason``, and perhaps ``detail``, only those that died of it; a page may then hold fewer, also none,
         though there is a next one.
 
@@ -44,7 +46,8 @@ class DeadLetterCalls(Calls):
             >>> [(letter.dead_id, letter.reason) for letter in api.list_dead("orders", "billing").messages]
             [('0-0', 'rejected')]
         """
-        parameters = query(limit=limit, after=after, reason=reason, detail=detail)
+        order = {"newest": "true"} if newest else {}
+        parameters = query(limit=limit, after=after, reason=reason, detail=detail, **order)
         target = path("subjects", subject, "groups", group, "dead") + parameters
         page: DeadPage = self._http.call("GET", target, answers(DeadPage))
         return page

@@ -28,6 +28,8 @@ class GroupOverview(Struct, frozen=True, kw_only=True):
     ordered: bool = False
     pushed: bool = False
     complete: bool = True
+    held: int = 0
+    stopped: int = 0
 
 
 class SubjectOverview(Struct, frozen=True, kw_only=True):
@@ -58,6 +60,8 @@ class SubjectOverview(Struct, frozen=True, kw_only=True):
     oldest_at: datetime | None = None
     cells_out: list[str] = []
     complete: bool = True
+    held: int = 0
+    stopped: int = 0
 
 
 class OverviewPage(Struct, frozen=True, kw_only=True):

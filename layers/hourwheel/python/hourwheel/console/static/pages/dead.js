@@ -24,8 +24,9 @@ export async function show({ root, params, query, signal, navigate }) {
     signal,
     navigate,
     calls: path`subjects/${subject}/groups/${group}/dead`,
-    address: (changes) => withQuery(path`#/subjects/${subject}/groups/${group}/dead`, changes),
+    address: (changes) => withQuery(path`#/subjects/${subject}/groups/${group}/dead`, { order: query.order, ...changes }),
     filter: { reason: query.reason, detail: query.detail },
+    isOldest: query.order === "oldest",
     selected: new Set(),
     refresh: () => {},
   };
@@ -131,7 +132,7 @@ function letterTable(page) {
   };
   const load = async () => {
     try {
-      const asked = { limit: PAGE, after: page.query.after, ...page.filter };
+      const asked = { limit: PAGE, after: page.query.after, newest: page.isOldest ? null : true, ...page.filter };
       const found = await get(page.calls, asked, { signal: page.signal });
       letters = found.messages;
       rows.update(letters);
@@ -143,7 +144,15 @@ function letterTable(page) {
       throw error;
     }
   };
-  return { node: section("Letters, the oldest first", chosen, shown, pager, panel), load };
+  const first = page.isOldest ? "oldest" : "newest";
+  return { node: section(`Letters, the ${first} first`, orderLinks(page), chosen, shown, pager, panel), load };
+}
+
+/** Returns the link that turns the list round. */
+function orderLinks(page) {
+  const { reason, detail } = page.filter;
+  const [order, text] = page.isOldest ? [null, "Show the newest first"] : ["oldest", "Show the oldest first"];
+  return h("div", { class: "pager" }, h("a", { href: page.address({ order, reason, detail }) }, text));
 }
 
 function checkbox(row, page, update) {

@@ -27,6 +27,16 @@ const LIMITS = {
   messages_per_second: "The group takes as many messages per second as it may.",
 };
 
+/** Returns the marks of an ordered group that holds keys. A server that does not count stopped keys names some. */
+function stoppedBadges(held) {
+  if (!held?.keys) return [];
+  const stopped = held.stopped ?? held.first.filter((key) => key.stopped).length;
+  return [
+    ...(stopped ? [[`${count(stopped)} ${stopped === 1 ? "key" : "keys"} stopped`, "bad"]] : []),
+    ...(held.keys > stopped ? [[`${count(held.keys - stopped)} held`, "warn"]] : []),
+  ];
+}
+
 /** Returns the marks of a group: its kind, and what keeps messages from it. */
 export function groupBadges(group, lag) {
   return [
@@ -35,7 +45,7 @@ export function groupBadges(group, lag) {
     ...(group.broadcast ? [["broadcast", null]] : []),
     ...(group.push ? [[`push: ${group.push.kind}`, null]] : []),
     ...(group.filter ? [["filter", null]] : []),
-    ...(lag?.held?.first.some((key) => key.stopped) ? [["stopped keys", "bad"]] : []),
+    ...stoppedBadges(lag?.held),
     ...(lag?.cells_out?.length ? [["a cell is out of reach", "bad"]] : []),
   ];
 }

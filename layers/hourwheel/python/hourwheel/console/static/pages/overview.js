@@ -19,6 +19,8 @@ function name(row) {
   const marks = [
     row.paused && badge("paused", "warn", "The subject hands out no messages"),
     row.read_only && badge("read-only", "", "New messages are refused"),
+    row.stopped > 0 && badge(`${count(row.stopped)} ${row.stopped === 1 ? "key" : "keys"} stopped`, "bad", "Keys of ordered groups that wait for a decision"),
+    row.held > row.stopped && badge(`${count(row.held - row.stopped)} held`, "warn", "Keys of ordered groups whose first message failed, and is retried"),
     row.cells_out?.length > 0 && badge("cell out of reach", "bad", row.cells_out.join(", ")),
   ];
   return [h("a", { href: `#/${path`subjects/${row.subject}`}` }, row.subject), " ", marks];

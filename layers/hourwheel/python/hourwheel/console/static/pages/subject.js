@@ -36,6 +36,8 @@ function groupBadges(group) {
     ...(group.ordered ? [["ordered", null]] : []),
     ...(group.broadcast ? [["broadcast", null]] : []),
     ...(group.pushed ? [["push", null]] : []),
+    ...(group.stopped ? [[`${count(group.stopped)} ${group.stopped === 1 ? "key" : "keys"} stopped`, "bad"]] : []),
+    ...(group.held > group.stopped ? [[`${count(group.held - group.stopped)} held`, "warn"]] : []),
     ...(group.complete ? [] : [["counts may be too low", "warn"]]),
   ];
 }
