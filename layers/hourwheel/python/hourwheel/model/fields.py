@@ -70,5 +70,7 @@ def check_name(value: str, field: str) -> str:
 
 
 Delay: TypeAlias = int | float | Annotated[str, Meta(max_length=30)]
-Precision: TypeAlias = Literal["minute"]
 """A delay: seconds, or a number with ``ms``, ``s``, ``m``, ``h`` or ``d``: "500ms", "90d"."""
+
+Precision: TypeAlias = Literal["minute"]
+"""How late a delayed message may come: "minute" lets it come up to a minute late."""
