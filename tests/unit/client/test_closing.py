@@ -1,6 +1,6 @@
 """A producer that ends while the server is away reports its unsent messages within its time-out."""
 
-import http.client
+import socket
 import subprocess
 import sys
 import threading
@@ -76,12 +76,12 @@ def test_a_connection_that_cannot_be_cut_does_not_hold_the_end_up(
 ) -> None:
     reached, released, closed = threading.Event(), threading.Event(), threading.Event()
 
-    def connect(connection: http.client.HTTPConnection) -> None:
+    def connect(address: tuple[str, int], timeout_seconds: float) -> socket.socket:
         reached.set()
         released.wait()
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    monkeypatch.setattr(socket, "create_connection", connect)
     producer = Producer(server.url, subject="orders", close_timeout_seconds=0)
     future = producer.send("a")
 

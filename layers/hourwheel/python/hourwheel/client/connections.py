@@ -1,7 +1,7 @@
-"""Keeps HTTP/1.1 connections to one server alive, over the standard library.
+"""Keeps HTTP/1.1 connections to one server alive, over plain sockets.
 
-``http.client`` carries 2.3 times as many small requests per core as urllib3 does (57 against 130 us of CPU each). This
-pool adds the rest of what the client needs.
+``http.client`` parses the head of an answer as that of a mail, and sends head and body of a request one after the
+other, for which a server wakes twice: a small exchange took 72 us of CPU with it, and takes 12 us here.
 """
 
 import http.client
@@ -11,9 +11,65 @@ import socket
 import ssl
 import threading
 
-from hourwheel.client.endpoint import GRANT_HEADER, Endpoint, Reply, closed
+from hourwheel.client.answers import AnswerParser
+from hourwheel.client.endpoint import Endpoint, Reply, closed
 
 MOST_IDLE = 64  # each idle connection takes a descriptor, here and at the server
+
+_READ_BYTES = 64 << 10  # small answers come in one piece
+_MOST_READ_BYTES = 1 << 20
+
+
+class _ClientConnection:
+    """Carries one exchange at a time. Raises ``OSError`` and ``http.client.HTTPException``."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.sock: socket.socket | None = None
+        self.reusable = False
+        self._timeout_seconds = 0.0
+
+    def connect(self, timeout_seconds: float) -> None:
+        endpoint = self.endpoint
+        self._timeout_seconds = timeout_seconds
+        sock = socket.create_connection((endpoint.host, endpoint.connect_port), timeout_seconds)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if endpoint.security is not None:
+                sock = endpoint.security.wrap_socket(sock, server_hostname=endpoint.host)
+        except BaseException:
+            sock.close()
+            raise
+        self.sock = sock
+
+    def exchange(self, data: bytes, timeout_seconds: float) -> Reply:
+        """Sends a request and returns the answer; then ``reusable`` says whether the connection may carry another."""
+        sock = self.sock
+        assert sock is not None
+        if timeout_seconds != self._timeout_seconds:
+            self._timeout_seconds = timeout_seconds
+            sock.settimeout(timeout_seconds)
+        sock.sendall(data)
+        parser = AnswerParser()
+        complete = False
+        while not complete:
+            piece = sock.recv(min(max(_READ_BYTES, parser.missing_bytes), _MOST_READ_BYTES))
+            complete = parser.feed(piece) if piece else parser.end()
+        self.reusable = parser.reusable
+        assert parser.reply is not None
+        return parser.reply
+
+    def close(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+
+    def cut(self) -> None:
+        """Ends a read that another thread waits in, which closing alone would not."""
+        try:
+            if self.sock is not None:
+                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)  # the shutdown of TLS would wait for the read
+        except OSError:
+            pass  # the connection is closed already
 
 
 class Connections:
@@ -31,33 +87,27 @@ class Connections:
     def _forget(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._busy: set[http.client.HTTPConnection] = set()
+        self._idle: list[_ClientConnection] = []
+        self._busy: set[_ClientConnection] = set()
 
     def exchange(
         self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
     ) -> Reply:
         """Sends one request, once, and returns the whole answer. ``extra_seconds`` lengthens the time-out, for pulls.
 
-        Raises ``ServerUnavailable`` without an answer, ``ServerFault`` for a certificate that is not trusted, and
-        ``Closed`` after ``close``.
+        Raises ``ServerUnavailable`` without an answer, ``ServerFault`` for a certificate that is not trusted,
+        ``Closed`` after ``close``, and ``ValueError`` for a header that holds a line end.
         """
+        data = self._endpoint.encoded_request(method, target, body, headers)
         connection = self._take()
+        sent = False
         try:
-            sent = False
             if connection.sock is None:
-                connection.connect()
+                connection.connect(self._timeout_seconds)
                 if self._closed:  # ``close`` found no socket to cut
                     raise ConnectionAbortedError
-            connection.sock.settimeout(self._timeout_seconds + extra_seconds)
             sent = True
-            connection.request(method, target, body, headers)
-            response = connection.getresponse()
-            fields = response.headers
-            encoding = fields.get("Content-Encoding")
-            kind = fields.get("Content-Type")
-            date, grant = fields.get("Date"), fields.get(GRANT_HEADER)
-            reply = Reply(response.status, fields.get("Retry-After"), date, encoding, kind, response.read(), grant)
+            reply = connection.exchange(data, self._timeout_seconds + extra_seconds)
         except ssl.SSLCertVerificationError as error:
             self._discard(connection)
             raise self._endpoint.untrusted(error) from error
@@ -68,7 +118,7 @@ class Connections:
             self._discard(connection)  # half an answer may be left in it
             raise
         self._endpoint.answered = True
-        self._give_back(connection, reusable=not response.will_close)
+        self._give_back(connection)
         return reply
 
     def close(self) -> None:
@@ -77,40 +127,32 @@ class Connections:
             self._closed = True
             idle, self._idle = self._idle, []
             for connection in self._busy:
-                _cut(connection)
+                connection.cut()
         for connection in idle:
             connection.close()
 
-    def _take(self) -> http.client.HTTPConnection:
+    def _take(self) -> _ClientConnection:
         if self._process != os.getpid():
             self._forget()  # after a fork the sockets are the parent's, and the lock may be held by one of its threads
         while True:
             with self._lock:
                 if self._closed:
                     raise closed()
-                connection = self._idle.pop() if self._idle else self._new()
+                connection = self._idle.pop() if self._idle else _ClientConnection(self._endpoint)
                 self._busy.add(connection)
             if connection.sock is None or not readable(connection.sock.fileno()):
                 return connection
             self._discard(connection)  # an idle connection is readable only once the server has closed it
 
-    def _new(self) -> http.client.HTTPConnection:
-        endpoint = self._endpoint
-        if endpoint.security is None:
-            return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=self._timeout_seconds)
-        return http.client.HTTPSConnection(
-            endpoint.host, endpoint.port, timeout=self._timeout_seconds, context=endpoint.security
-        )
-
-    def _give_back(self, connection: http.client.HTTPConnection, *, reusable: bool) -> None:
+    def _give_back(self, connection: _ClientConnection) -> None:
         with self._lock:
             self._busy.discard(connection)
-            if reusable and not self._closed and len(self._idle) < MOST_IDLE:
+            if connection.reusable and not self._closed and len(self._idle) < MOST_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
 
-    def _discard(self, connection: http.client.HTTPConnection) -> None:
+    def _discard(self, connection: _ClientConnection) -> None:
         with self._lock:
             self._busy.discard(connection)
         connection.close()
@@ -123,12 +165,3 @@ def readable(descriptor: int) -> bool:
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(0))
     return bool(select.select([descriptor], [], [], 0)[0])
-
-
-def _cut(connection: http.client.HTTPConnection) -> None:
-    """Ends a read that another thread waits in, which closing alone would not."""
-    try:
-        if connection.sock is not None:
-            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # the shutdown of TLS would wait for the read
-    except OSError:
-        pass  # the connection is closed already

@@ -4,6 +4,7 @@ import http.client
 import logging
 import os
 import ssl
+from collections.abc import Mapping
 from functools import cache
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -37,6 +38,9 @@ class Endpoint:
         self.host = parts.hostname
         self.port = parts.port
         self.security = _security(ca_file) if parts.scheme == "https" else None
+        usual = 80 if self.security is None else 443
+        self.connect_port = self.port or usual
+        self._host = _host_field(self.host, None if self.port == usual else self.port)
         self.answered = False
         """Whether the server has answered as a server of this scheme does."""
 
@@ -44,6 +48,18 @@ class Endpoint:
         """Logs a warning, once for each host, where requests travel unencrypted to another machine."""
         if self.security is None and not is_loopback(self.host):
             _warn_of_clear_text(self.host)
+
+    def encoded_request(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        """Returns a request in one piece, which one call into the kernel sends: the server would wake twice for a head
+        and a body that come one after the other. Raises ``ValueError`` for a header that holds a line end."""
+        lines = [f"{method} {target} HTTP/1.1", f"host: {self._host}"]
+        lines += [f"{name}: {text}" for name, text in headers.items()]
+        if body is not None or method != "GET":
+            lines.append(f"content-length: {len(body or b'')}")
+        head = "\r\n".join(lines)
+        if head.count("\n") + head.count("\r") != 2 * len(lines) - 2:
+            raise ValueError("a header holds a line end: is there one in the token?")
+        return head.encode("latin-1") + b"\r\n\r\n" + (body or b"")
 
     def untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
         detail = (
@@ -67,6 +83,12 @@ class Endpoint:
         if self.security is None and sent and broken and not self.answered:
             return "; it may serve HTTPS: then the URL begins with https://"
         return ""
+
+
+def _host_field(host: str, port: int | None) -> str:
+    """Returns the host as a request names it. ``port`` is None where it is that of the scheme."""
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"
 
 
 def closed() -> Closed:

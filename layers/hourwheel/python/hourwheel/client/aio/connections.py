@@ -5,7 +5,7 @@ import http.client
 import ssl
 from typing import cast
 
-from hourwheel.client.aio.answers import AnswerParser
+from hourwheel.client.answers import AnswerParser
 from hourwheel.client.connections import MOST_IDLE, readable
 from hourwheel.client.endpoint import Endpoint, Reply, closed
 
@@ -96,7 +96,6 @@ class AsyncConnections:
         self._closed = False
         self._idle: list[_Connection] = []
         self._busy: set[_Connection] = set()
-        self._host = _host_field(endpoint)
 
     async def exchange(
         self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
@@ -107,7 +106,7 @@ class AsyncConnections:
         ``Closed`` after ``close``, and ``ValueError`` for a header that holds a line end. A cancelled exchange ends its
         connection, so that the server sees that the caller left.
         """
-        data = self._encoded(method, target, body, headers)
+        data = self._endpoint.encoded_request(method, target, body, headers)
         if self._closed:
             raise closed()
         connection = self._idle_connection()
@@ -142,16 +141,6 @@ class AsyncConnections:
         self._idle.clear()
         await asyncio.sleep(0)  # a transport that was aborted closes its socket in the next turn of the loop
 
-    def _encoded(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> bytes:
-        lines = [f"{method} {target} HTTP/1.1", f"host: {self._host}"]
-        lines += [f"{name}: {text}" for name, text in headers.items()]
-        if body is not None or method != "GET":
-            lines.append(f"content-length: {len(body or b'')}")
-        head = "\r\n".join(lines)
-        if head.count("\n") + head.count("\r") != 2 * len(lines) - 2:
-            raise ValueError("a header holds a line end: is there one in the token?")
-        return head.encode("latin-1") + b"\r\n\r\n" + (body or b"")
-
     def _idle_connection(self) -> _Connection:
         """Returns a connection that is alive, else one that is not connected yet."""
         while self._idle:
@@ -166,8 +155,7 @@ class AsyncConnections:
 
     async def _connect(self, connection: _Connection) -> None:
         endpoint, loop = self._endpoint, asyncio.get_running_loop()
-        port = endpoint.port or (80 if endpoint.security is None else 443)
-        await loop.create_connection(lambda: connection, endpoint.host, port, ssl=endpoint.security)
+        await loop.create_connection(lambda: connection, endpoint.host, endpoint.connect_port, ssl=endpoint.security)
         if self._closed:  # ``close`` found no socket to cut
             raise ConnectionAbortedError
 
@@ -181,10 +169,3 @@ class AsyncConnections:
     def _discard(self, connection: _Connection) -> None:
         self._busy.discard(connection)
         connection.abort()
-
-
-def _host_field(endpoint: Endpoint) -> str:
-    """Returns the host as a request names it: without the port of the scheme."""
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    usual = 80 if endpoint.security is None else 443
-    return host if endpoint.port in {None, usual} else f"{host}:{endpoint.port}"

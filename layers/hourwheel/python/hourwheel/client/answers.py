@@ -23,6 +23,11 @@ class AnswerParser:
         self._length: int | None = None  # of the body; None: chunked, or up to the end of the connection
         self._chunks: _Chunks | None = None
 
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes of the body that have not come, as far as the head has told its length."""
+        return 0 if self._length is None else self._length - len(self._data)
+
     def feed(self, data: bytes) -> bool:
         """Takes the next bytes. Returns whether the answer is complete."""
         self._data += data
@@ -34,7 +39,8 @@ class AnswerParser:
             return body is not None and self._complete(body)
         if self._length is None or len(self._data) < self._length:
             return False
-        body = bytes(self._data[: self._length])
+        with memoryview(self._data) as held:  # a slice of the array would be one copy more
+            body = bytes(held[: self._length])
         del self._data[: self._length]
         return self._complete(body)
 
