@@ -11,6 +11,7 @@ from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.codec import encode
 from hourwheel.logs.large_batches import large_batch_folder, rows_of
 from hourwheel.logs.log import Log
+from hourwheel.logs.partial_rows import PartialRows
 from hourwheel.logs.rows import Row, filler
 from hourwheel.model.fields import (
     DEFAULT_RETENTION_SECONDS,
@@ -139,6 +140,7 @@ class Context:
     buckets: set[str] = field(default_factory=set)
     """The names of buckets that this process has seen registered."""
     hints: StartHints = field(default_factory=StartHints)
+    partial_rows: PartialRows = field(default_factory=PartialRows)
     later: "list[Callable[[Context], None]] | None" = None
     """Inside of ``atomically``: the calls that follow once everything is stored."""
     inside: str | None = None

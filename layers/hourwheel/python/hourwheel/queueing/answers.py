@@ -97,7 +97,11 @@ def read_claim(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int,
 
 def read_blocks(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[MessageBlock]]:
     """Reads the messages of a claim as ``read_claim`` does, in blocks."""
-    return _read_rows(context, log, claim, blocks_from)
+
+    def read(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None) -> list[MessageBlock]:
+        return blocks_from(log.source.name, row, indexes, blobs, queue, context.partial_rows)
+
+    return _read_rows(context, log, claim, read)
 
 
 def _read_rows(

@@ -9,7 +9,8 @@ from itertools import pairwise
 import msgspec
 
 from hourwheel.logs.codec import length
-from hourwheel.logs.large_batches import payload_of, raw_messages_of
+from hourwheel.logs.large_batches import payload_of
+from hourwheel.logs.partial_rows import PartialRows
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message
 from hourwheel.model.pulls import MessageBlock
@@ -20,12 +21,14 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Message])
 
 
-def blocks_from(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None) -> list[MessageBlock]:
-    """Reads the messages at these ascending indexes of a row: a block for each run of indexes without a gap. Raises
-    ``Corrupt``."""
+def blocks_from(
+    log: str, row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None, partial_rows: PartialRows
+) -> list[MessageBlock]:
+    """Reads the messages at these ascending indexes of a row of this log: a block for each run of indexes without a
+    gap. Raises ``Corrupt``."""
     if len(indexes) == row.count:
         return [_block(row, 0, msgspec.Raw(payload_of(row, blobs)), queue)]
-    raw = raw_messages_of(row, blobs)
+    raw = partial_rows.messages_of(log, row, blobs)
     return [_block(row, start, msgspec.Raw(_encoder.encode(raw[start:end])), queue) for start, end in _runs(indexes)]
 
 
@@ -66,6 +69,8 @@ def _block(row: Row, index: int, messages: msgspec.Raw, queue: int | None) -> Me
 
 
 def _runs(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields the start and end of each run of indexes that follow one another."""
+    """Returns the start and end of each run of indexes that follow one another."""
+    if isinstance(indexes, range) and indexes.step == 1:
+        return iter([(indexes.start, indexes.stop)])  # as of every group without a filter
     starts = [0, *(i for i, (before, after) in enumerate(pairwise(indexes), 1) if after != before + 1), len(indexes)]
     return ((indexes[first], indexes[end - 1] + 1) for first, end in pairwise(starts))
