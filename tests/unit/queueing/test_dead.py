@@ -80,6 +80,15 @@ def test_the_newest_of_many_rows_are_found_with_few_reads_and_without_those_that
     assert every == [number for number in range(199, -1, -1) if number not in (197, 199)]
 
 
+def test_a_cursor_behind_the_end_of_the_log_costs_no_more_reads_than_none() -> None:
+    store = CallByCall(MemoryStore())
+    graves = five_graves(Bench(store=store))
+    store.calls.clear()
+    page = graves.cell.dead("orders", "billing", after="20000-0", limit=3, newest=True)
+    assert [one.body for one in page.messages] == ["e", "d", "c"]
+    assert len(store.calls) < 15
+
+
 def test_the_newest_dead_letters_of_one_reason_are_found(graves: Bench) -> None:
     graves.send("late")
     graves.settle(graves.pull()[0], dead=[Rejection(index=0, detail="too late")])

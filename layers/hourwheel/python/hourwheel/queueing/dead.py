@@ -139,7 +139,9 @@ class DeadLetters:
         """Yields the dead letters that come before ``before`` in the log, or all, the newest first. Otherwise as
         ``alive``, with a read more for the end of the log."""
         trimmed = self.log.trimmed()
-        end = self.log.totals().rows if before is None else before.row_no + 1
+        end = self.log.totals().rows
+        if before is not None:
+            end = min(end, before.row_no + 1)  # a caller may send any number
         while end > trimmed:
             start = max(trimmed, end - _PAGE)
             for row_no, row, current in reversed(list(self._rows(start, end=end))):
