@@ -54,7 +54,9 @@ def test_no_content_has_no_body() -> None:
     [
         PLAIN.replace(b"Date: now", b"Connection: close"),
         PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        PLAIN.replace(b"Date: now", b"Connection: keep-alive, Close"),
         PLAIN + b"more",
+        CHUNKED + b"HTTP/1.1 200 OK\r\nContent-Le",
     ],
 )
 def test_a_connection_that_is_to_end_or_holds_too_much_is_not_used_again(answer: bytes) -> None:
@@ -71,6 +73,7 @@ def test_a_connection_that_is_to_end_or_holds_too_much_is_not_used_again(answer:
         PLAIN.replace(b"Length: 5", b"Length: " + b"5" * 5_000),
         CHUNKED.replace(b"3\r\n", b"-3\r\n", 1),
         CHUNKED.replace(b"3\r\n", b"x\r\n", 1),
+        CHUNKED.replace(b"hel\r\n", b"helXX"),
         CHUNKED.replace(b"chunked", b"gzip"),
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000,
     ],

@@ -1,9 +1,11 @@
 """A delayed message with the precision minute comes within the minute after its time, for one coarse start."""
 
+from dataclasses import replace
+
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import MINUTE_START_MS, owner_record
+from hourwheel.buckets.lease import COARSE_MS, MINUTE_START_MS, ensure_wheel_by, lacks_wheel, owner_record
 from hourwheel.errors import Rejected
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.model.messages import NewMessage
@@ -170,3 +172,14 @@ def test_a_start_for_which_none_is_recorded_before_is_recorded_and_cleared() -> 
     current = record.load()
     assert current is not None
     assert (current.value.wakes_ms, current.value.minute_ms) == (BUCKET.end_ms, 0)
+
+
+def test_a_start_that_was_lost_is_seen_by_the_sweeper_though_precise_timers_were_turned_off_meanwhile() -> None:
+    bench = at_the_hour()
+    send(bench, "alone")
+    without = replace(bench.cell.context, precise_timers=None)
+    ensure_wheel_by(without, BUCKET, HALF_MS + 20 * 60_000)
+    current = owner_record(without, BUCKET).load()
+    assert current is not None
+    assert not lacks_wheel(current.value, BUCKET, HALF_MS)
+    assert lacks_wheel(current.value, BUCKET, HALF_MS + COARSE_MS + 10_000)

@@ -192,7 +192,9 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
         elif owner.wakes_ms <= now_ms:
             wakes_ms = now_ms  # the wheel is overdue: the record must not hide that
         # The record then reads as that of an owner that left: no wheel is replaced by it, as its lease is over.
-        announcement = Owner(owner="", until_ms=0, wakes_ms=wakes_ms)
+        # It keeps a coarse start, which was ordered while timers were precise and may be lost.
+        minute_ms = 0 if owner is None else owner.minute_ms
+        announcement = Owner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
         stored, current = record.swap(None if current is None else current.token, announcement)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
         if stored:

@@ -75,7 +75,8 @@ class AnswerParser:
 
     def _begin_body(self, version: str, status: int, fields: Mapping[str, str]) -> None:
         self._status, self._fields = status, fields
-        self.reusable = version == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
+        options = [option.strip() for option in fields.get("connection", "").lower().split(",")]
+        self.reusable = version == "HTTP/1.1" and "close" not in options
         if status in _NO_BODY:
             self._length = 0
         elif "transfer-encoding" in fields:
@@ -95,7 +96,8 @@ class AnswerParser:
         value = self._fields.get
         encoding, kind = value("content-encoding"), value("content-type")
         self.reply = Reply(self._status, value("retry-after"), value("date"), encoding, kind, body, value(GRANT_HEADER))
-        self.reusable = self.reusable and (self._chunks is not None or not self._data)
+        # Bytes behind the answer would be read as the next one.
+        self.reusable = self.reusable and not self._data
         return True
 
 
@@ -126,10 +128,13 @@ class _Chunks:
                 raise http.client.HTTPException(f"a chunk of the answer has the size {bytes(text[:20])!r}")
             if size == 0:
                 return self._after_trailers(data, end)
-            if len(data) < end + 2 + size + 2:
+            start, after = end + 2, end + 2 + size
+            if len(data) < after + 2:
                 return None
-            self._body += data[end + 2 : end + 2 + size]
-            del data[: end + 2 + size + 2]
+            if data[after : after + 2] != b"\r\n":
+                raise http.client.HTTPException(f"a chunk of the answer is longer than the {size} bytes that it claims")
+            self._body += data[start:after]
+            del data[: after + 2]
         return None
 
     def _after_trailers(self, data: bytearray, end: int) -> bytes | None:
