@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from greenlet import getcurrent, greenlet
 
@@ -21,6 +21,8 @@ from hourwheel.system import SystemIds
 from hourwheel.targets import DONE, Outcome, PushDelivery
 
 NOON_MS = 1_763_640_000_000
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -186,6 +188,9 @@ class HandQueues:
     def remove(self, name: str) -> None:
         self._fail()
         self.rung.pop(name, None)
+
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return [call() for call in calls]
 
     def received(self) -> int:
         """Takes all wake-ups, and returns their number."""

@@ -2,25 +2,29 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.cost.clock import ModelClock
 from bench.cost.prices import Usage
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.adapters.sqs import THREADS
 from hourwheel.model.pulls import WakeupQueue
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+T = TypeVar("T")
+
 DYNAMODB_SECONDS = 0.005
 S3_PUT_SECONDS = 0.025
 S3_GET_SECONDS = 0.015
 TIMER_SECONDS = 0.02
+SQS_SECONDS = 0.01
 """The round-trip seconds of requests, one after the other, as the library makes them."""
 
 ITEM_OVERHEAD_BYTES = 100
@@ -208,6 +212,7 @@ class CountedQueues:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._made: set[str] = set()
+        self._waits = True
         self.rung = 0
 
     def open(self, name: str, *, fresh: bool) -> WakeupQueue:
@@ -225,9 +230,17 @@ class CountedQueues:
         self._count()
         self._made.discard(name)
 
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        self._waits = False
+        results = [call() for call in calls]
+        self._waits = True
+        self._meter.clock.wait(SQS_SECONDS * ceil(len(calls) / THREADS))
+        return results
+
     def _count(self) -> None:
         self._meter.usage["sqs-request"] += 1
-        self._meter.clock.wait(0.01)  # the answer of SQS within a region takes about this long
+        if self._waits:
+            self._meter.clock.wait(SQS_SECONDS)
 
 
 RELAY_LATE_MS = 30_000

@@ -1,12 +1,15 @@
 """Simulates wake-up queues: wake-ups are late, lost, doubled and forged, and queues are deleted by hand."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hourwheel.errors import Throttled
 from hourwheel.model.pulls import WakeupQueue
 from tests.simulation.world import World
+
+T = TypeVar("T")
 
 
 class Rates(Protocol):
@@ -55,6 +58,9 @@ class SimulatedQueues:
     def remove(self, name: str) -> None:
         self.made.discard(name)
         self.waiting.pop(name, None)
+
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return [call() for call in calls]  # one after the other: a run is repeatable
 
     calm: bool = False
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.errors import OutcomeUnknown, Throttled
+from hourwheel.errors import Broken, OutcomeUnknown, Throttled
 from hourwheel.ports import Key, Record, Table
 from tests.unit.queueing.dozing import GROUP, Scene
 
@@ -56,9 +56,75 @@ def test_a_sender_wakes_groups_for_a_second_and_the_next_one_wakes_the_others(
     monkeypatch.setattr(scene.queues, "ring", slow)
     scene.bench.send("a")
     assert scene.queues.received() == 4
-    assert ("WakesMissed", 1) in scene.bench.meter.metrics
+    assert ("WakesMissed", 4) in scene.bench.meter.metrics
     scene.bench.send("a")
     assert scene.queues.received() == 4
+
+
+def test_groups_whose_wakeups_fail_keep_no_other_group_asleep_and_each_is_logged(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(6):
+        scene.doze(f"g{number}")
+    ring, names = scene.queues.ring, [*scene.queues.made]
+    errors = {names[0]: Throttled("SQS refuses"), names[2]: Throttled("SQS refuses"), names[5]: Broken("AccessDenied")}
+
+    def failing(name: str) -> bool:
+        if name in errors:
+            raise errors[name]
+        return ring(name)
+
+    monkeypatch.setattr(scene.queues, "ring", failing)
+    scene.bench.send("a")
+    assert scene.queues.received() == 3
+    assert ("WakesMissed", 3) in scene.bench.meter.metrics
+    assert [record.getMessage().partition(" that doze were not woken: ") for record in caplog.records] == [
+        ("consumers of orders", " that doze were not woken: ", f"SQS refuses ({names[0]}, {names[2]})"),
+        ("consumers of orders", " that doze were not woken: ", f"AccessDenied ({names[5]})"),
+    ]
+    errors.clear()
+    scene.bench.send("b")
+    assert scene.queues.received() == 3  # those that were missed; the others have their wake-up
+
+
+def test_groups_that_are_not_woken_after_a_time_out_are_counted_and_not_named(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(6):
+        scene.doze(f"g{number}")
+    away(scene, monkeypatch, 0.8)
+    scene.bench.send("a")
+    assert ("WakesMissed", 6) in scene.bench.meter.metrics
+    assert [record.getMessage().partition("woken: ")[2] for record in caplog.records] == [
+        f"SQS ({scene.queues.made[0]})",
+        "SQS did not answer a few seconds ago (5 queues)",
+    ]
+
+
+def test_a_failed_wakeup_is_logged_also_if_the_list_cannot_be_changed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(2):
+        scene.doze(f"g{number}")
+    gone, failed = scene.queues.made
+    put = scene.store.put
+
+    def ring(name: str) -> bool:
+        if name == failed:
+            raise Broken("AccessDenied")
+        return False
+
+    def throttled(key: Key, record: Record, *, expect: bytes | None) -> object:
+        if key.table is Table.META:
+            raise Throttled("meta")
+        return put(key, record, expect=expect)
+
+    monkeypatch.setattr(scene.queues, "ring", ring)
+    monkeypatch.setattr(scene.store, "put", throttled)
+    scene.bench.send("a")
+    assert ("WakesMissed", 2) in scene.bench.meter.metrics
+    assert f"AccessDenied ({failed})" in caplog.text
+    assert f"meta ({gone})" in caplog.text
 
 
 @pytest.mark.parametrize("slow_puts", [1, 2, 3])

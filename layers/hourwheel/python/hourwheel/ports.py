@@ -320,6 +320,12 @@ class WakeupQueues(Protocol):
         """Removes the queue, if it is there. May raise ``Unavailable`` or ``Broken``."""
         ...
 
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Makes all of these calls, each of which uses this object, and returns their results in order. Where a call
+        waits for a network, up to 16 of them run at once, in several threads. Returns once none is under way. Raises
+        the error of the first call that raised one."""
+        ...
+
 
 class EarlyWakeups(Protocol):
     """Wakes pulls while the transaction still runs that stores their messages, so that their claims join it."""

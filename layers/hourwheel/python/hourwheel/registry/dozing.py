@@ -21,9 +21,12 @@ consumer begins to wait under the mark of a busy group; it marks the group again
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -81,6 +84,8 @@ _AWAY_MS = 5_000
 _TRIES = 5  # each needs a change of the subject's record between a read and a write
 
 _logger = logging.getLogger("hourwheel")
+
+T = TypeVar("T")
 
 
 def mark(registry: Registry, subject: Subject, queue: str, after_ms: int) -> bool:
@@ -191,6 +196,27 @@ class WakeupTimes:
         self._at_ms[name] = at_ms
 
 
+class _SkippedCall(Unavailable):
+    """Says that a call to SQS was not made, because calls before it took long."""
+
+
+class _FailedWakeups(Unavailable):
+    """Says that wake-ups were not sent. ``errors``: why, by the name of the queue."""
+
+    def __init__(self, errors: dict[str, Unavailable | Broken]) -> None:
+        super().__init__(f"{len(errors)} wake-ups were not sent")
+        self.errors = errors
+
+    def lines(self) -> Iterator[str]:
+        """Yields a line for each reason, with the queues that SQS refused for it. Queues that were not tried are
+        counted only: there may be a hundred with each message while SQS does not answer."""
+        queues = defaultdict(list)
+        for queue, error in self.errors.items():
+            queues[isinstance(error, _SkippedCall), str(error)].append(queue)
+        for (skipped, reason), names in queues.items():
+            yield f"{reason} ({len(names)} queues)" if skipped else f"{reason} ({', '.join(names)})"
+
+
 @dataclass
 class GuardedWakeupQueues:
     """``WakeupQueues`` that make no call for ``_AWAY_MS`` after one timed out: each call then raises ``Unavailable`` at
@@ -212,11 +238,14 @@ class GuardedWakeupQueues:
         with self._remembering():
             self.queues.remove(name)
 
+    def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return self.queues.side_by_side(calls)
+
     @contextmanager
     def _remembering(self) -> Iterator[None]:
         began_ms = self.clock.now_ms()
         if self._away_ms is not None and 0 <= began_ms - self._away_ms < _AWAY_MS:
-            raise Unavailable("SQS did not answer a few seconds ago")
+            raise _SkippedCall("SQS did not answer a few seconds ago")
         try:
             yield
         except (Unavailable, Broken):
@@ -246,8 +275,12 @@ class DozingWakeups:
             self._wake(subject, group)
         except NotFound:
             pass  # the subject was deleted: nobody waits for its messages
-        except (Unavailable, Broken) as error:
+        except _FailedWakeups as failed:
             # The consumers pull by themselves within minutes, and the next message rings again.
+            self.context.meter.record("WakesMissed", len(failed.errors))
+            for line in failed.lines():
+                _logger.warning("consumers of %s that doze were not woken: %s", subject, line)
+        except (Unavailable, Broken) as error:
             self.context.meter.record("WakesMissed", 1)
             _logger.warning("the consumers of %s that doze were not woken: %s", subject, error)
 
@@ -268,28 +301,38 @@ class DozingWakeups:
                 self._ring(registry, owner, due)
 
     def _ring(self, registry: Registry, subject: Subject, due: list[DozingGroup]) -> None:
-        """Sends the wake-ups for ``_RINGING_MS``. A group whose wake-up was not sent is woken by the next message. One
-        whose queue is gone leaves the list: it was deleted, or its consumers will be told so and mark it anew."""
-        clock = self.context.clock
-        until_ms = clock.now_ms() + _RINGING_MS
+        """Sends the wake-ups side by side, and begins none after ``_RINGING_MS``. A group whose wake-up was not sent is
+        woken by the next message. One whose queue is gone leaves the list: it was deleted, or its consumers will be
+        told so and mark it anew."""
+        until_ms = self.context.clock.now_ms() + _RINGING_MS
+        answers = self.queues.side_by_side([partial(self._ring_one, dozing.queue, until_ms) for dozing in due])
+        errors: dict[str, Unavailable | Broken] = {}
         removed: list[DozingGroup] = []
-        failed: Unavailable | Broken | None = None
-        for dozing in due:
-            now_ms = clock.now_ms()
-            if now_ms >= until_ms:
-                failed = failed or Unavailable(f"SQS takes wake-ups slowly: {len(due)} groups doze")
-                break
-            try:
-                if self.queues.ring(dozing.queue):
-                    self.sent.record(dozing.queue, now_ms)
-                else:
-                    removed.append(dozing)
-            except (Unavailable, Broken) as error:
-                failed = error
+        for dozing, answer in zip(due, answers, strict=True):
+            if isinstance(answer, int):
+                self.sent.record(dozing.queue, answer)
+            elif answer is None:
+                removed.append(dozing)
+            else:
+                errors[dozing.queue] = answer
         if removed:
-            _change(registry, subject, lambda groups: _without(groups, removed))
-        if failed is not None:
-            raise failed
+            try:
+                _change(registry, subject, lambda groups: _without(groups, removed))
+            except (Unavailable, Broken) as error:
+                errors |= dict.fromkeys((dozing.queue for dozing in removed), error)
+        if errors:
+            raise _FailedWakeups(errors)
+
+    def _ring_one(self, queue: str, until_ms: int) -> int | Unavailable | Broken | None:
+        """Sends one wake-up, and returns a time just before it was sent; None if the queue is gone. Runs in a thread of
+        the queues, and changes nothing of this object."""
+        now_ms = self.context.clock.now_ms()
+        if now_ms >= until_ms:
+            return _SkippedCall("SQS takes wake-ups slowly")
+        try:
+            return now_ms if self.queues.ring(queue) else None
+        except (Unavailable, Broken) as error:
+            return error
 
 
 def due_wakeups(groups: Iterable[DozingGroup], prefix: str, now_ms: int) -> list[DozingGroup]:
