@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from aws_lambda_powertools import Logger
@@ -63,6 +63,15 @@ def url_event(
     return event
 
 
+class UrlFunctions(Protocol):
+    """Functions behind URLs. ``endpoints``: the URLs that they tell their clients, once they were restarted."""
+
+    endpoints: dict[str, str]
+
+    def restart(self) -> None: ...
+    def respond(self, name: str, event: Event) -> Response: ...
+
+
 class UrlDeployment:
     """The functions of a deployment with function URLs, each with services of its own over one cell."""
 
@@ -98,7 +107,7 @@ class UrlDeployment:
 
 
 @contextmanager
-def serving(deployment: UrlDeployment, callers: dict[str, str]) -> Iterator[dict[str, str]]:
+def serving(deployment: UrlFunctions, callers: dict[str, str]) -> Iterator[dict[str, str]]:
     """Serves each function at a URL of its own, and yields the URLs by function. ``callers``: the ARN by access key.
 
     A request without a signature for the service ``lambda``, or with an unknown key, is refused as Lambda refuses it.
@@ -118,9 +127,10 @@ def serving(deployment: UrlDeployment, callers: dict[str, str]) -> Iterator[dict
             server.server_close()
 
 
-def _handler_of(deployment: UrlDeployment, name: str, callers: dict[str, str]) -> type[BaseHTTPRequestHandler]:
+def _handler_of(deployment: UrlFunctions, name: str, callers: dict[str, str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def serve(self) -> None:
             data = self.rfile.read(int(self.headers.get("content-length") or 0))
