@@ -1,10 +1,7 @@
 """Runs rare events, and checks the contents of the store at the end. No step leaves a message waiting."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
-from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -28,7 +25,6 @@ from tests.unit.archive.reading import contents
 from .job import (
     BUS,
     QUEUE,
-    SHIP,
     Delivered,
     across,
     bodies,
@@ -46,8 +42,9 @@ from .job import (
     share,
     taken,
 )
+from .starts import next_hour, order, relay, wait_minutes
 from .system import DAY, HOUR, System
-from .template import ACCOUNT, CELL, REGION
+from .template import CELL
 
 
 def carry(system: System) -> None:
@@ -203,141 +200,12 @@ def fail(system: System) -> list[dict[str, Any]]:
     return found
 
 
-def order(system: System) -> None:
-    """Checks that a producer of delayed messages orders the wheel if it is not ordered: for this hour at once, for a
-    later one by a schedule."""
-    system.once(push)
-    soon, far = [{"index": 0, "delay": "1s"}, {"index": 1, "delay": "8h"}]
-    for group in ("ack", "pull"):
-        _next_hour(system)
-        send(system, f"later-{group}", [{"body": "soon"}, {"body": "far"}])
-        (one,) = pull(system, f"later-{group}", group)
-        settlement = {"receipt": one["receipt"], "retry": [soon, far]}
-        if group == "ack":
-            settle(system, "later-ack", group, settlement)
-        else:
-            pull(system, "later-pull", group, settle=[settlement])
-        _soon_and_gone(system, f"later-{group}", group)
-    for group, target in (("sweep", None), ("push", {"kind": "lambda", "arn": SHIP})):
-        _next_hour(system)
-        settings = {"retry": {"delays_seconds": [8 * HOUR]}}
-        system.ok("PUT", path(f"later-{group}", group), {**settings, "push": target})
-        system.clock.pass_time(3)
-        send(system, f"later-{group}", [{"body": "fragile"}])
-        if target is None:
-            pull(system, "later-sweep", group, lease_seconds=1)
-            system.swept()
-        lag = f"{path(f'later-{group}', group)}/lag"
-        system.until(lambda lag=lag: system.ok("GET", lag)["backing_off"], "a retry that waits")
-        (counted,) = system.ok("GET", f"{path(f'later-{group}', group)}/retries")["attempts"]
-        assert (counted["attempt"], counted["backing_off"]) == (2, 1)
-        system.ok("DELETE", path(f"later-{group}"))
-    _next_hour(system)
-    accepted = send(system, "later-meta", [{"body": "soon", "delay": "2h"}, {"body": "far", "delay": "2h"}])
-    for one, later in zip(accepted, ("1s", "8h"), strict=True):
-        system.ok("PATCH", f"/v1/scheduled/{one['scheduled_id']}", {"delay": later})
-    _soon_and_gone(system, "later-meta", "meta")
-
-
-def wait_minutes(system: System) -> None:
-    """Checks that each function that orders wheels orders one ten minutes ahead from the queue of timers. Each time in
-    an hour of its own, whose wheel has no earlier start."""
-    system.once(push)
-    soon, near = {"body": "soon", "delay": "1s"}, {"body": "near", "delay": "10m"}
-    with _times(system, "produce"):
-        send(system, "near-produce", [near])
-    with _times(system, "wheel"):  # it turns for the first message, and leaves until the second
-        send(system, "near-wheel", [soon, near])
-    with _times(system, "meta"):
-        (accepted,) = send(system, "near-meta", [{"body": "near", "delay": "30m"}])
-        system.ok("PATCH", f"/v1/scheduled/{accepted['scheduled_id']}", {"delay": "10m"})
-    for group in ("ack", "pull"):
-        with _times(system, group):
-            send(system, f"near-{group}", [{"body": "near"}])
-            (one,) = pull(system, f"near-{group}", group)
-            settlement = {"receipt": one["receipt"], "retry": [{"index": 0, "delay": "10m"}]}
-            if group == "ack":
-                settle(system, "near-ack", group, settlement)
-            else:
-                pull(system, "near-pull", group, settle=[settlement])
-    for group, target in (("sweep", None), ("push", {"kind": "lambda", "arn": SHIP})):
-        with _times(system, group):
-            settings = {"retry": {"delays_seconds": [600]}}
-            system.ok("PUT", path(f"near-{group}", group), {**settings, "push": target})
-            system.clock.pass_time(3)
-            send(system, f"near-{group}", [{"body": "fragile"}])
-            if target is None:
-                pull(system, "near-sweep", group, lease_seconds=1)
-                system.swept()
-
-
-@contextmanager
-def _times(system: System, function: str) -> Iterator[None]:
-    """Waits until the function has sent a message to the queue of timers in the block, and deletes the subject."""
-    _next_quiet_hour(system)
-    since = len(system.entries())
-    yield
-    system.until(lambda: _asked(system, since, function, "DelaySeconds"), f"a precise timer of {function}")
-    system.ok("DELETE", path(f"near-{function}"))
-
-
-def _next_quiet_hour(system: System) -> None:
-    """Lets time pass to a minute after the start of the next hour in which nothing is due: its wheel has no start."""
-    while True:
-        _next_hour(system)
-        hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
-        wheels = system.ok("GET", "/v1/wheels")["wheels"]
-        if not any(wheel["bucket"].startswith(f"{hour_ms}-") for wheel in wheels):
-            return
-
-
-def _next_hour(system: System) -> None:
-    """Lets time pass to a minute after the start of the next hour, so that its wheel does not turn yet."""
-    system.clock.pass_time(HOUR + 60 - system.clock.now() % HOUR)
-
-
-def _soon_and_gone(system: System, subject: str, group: str) -> None:
-    """Checks that the first message arrives, and deletes the subject with the other one."""
-    found: Delivered = []
-
-    def look() -> bool:
-        for one in pull(system, subject, group):
-            found.extend(one["messages"])
-            settle(system, subject, group, {"receipt": one["receipt"]})
-        return bool(found)
-
-    system.until(look, f"what is soon for {group}")
-    assert bodies(found) == ["soon"]
-    system.ok("DELETE", path(subject))
-
-
-def relay(system: System) -> None:
-    """Checks that a wheel calls its successor before its invocation ends."""
-    called = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-wheel"
-    with system.unswept():  # else the sweeper would, for a wheel that slept through its lease
-        # No promise to read the queue of timers lasts for an hour: without one the wheel turns until the message.
-        _next_hour(system)
-        since = len(system.entries())
-        send(system, "night", [{"body": "first", "delay": 120}, {"body": "last", "delay": 960}])
-        system.until(lambda: _asked(system, since, "wheel", f"{CELL}-dispatch"), "a wheel that has begun")
-        system.clock.pass_time(840)  # the time of an invocation less that which a successor has to begin
-        system.until(lambda: _asked(system, since, "wheel", called), "the call of a successor")
-        assert bodies(received(system, "night", "watch", 1)) == ["first"]
-        system.clock.pass_time(120)
-        assert bodies(received(system, "night", "watch", 1)) == ["last"]
-
-
-def _asked(system: System, since: int, function: str, what: str) -> bool:
-    entries = [entry for entry in system.entries()[since:] if entry.get("function") == f"{CELL}-{function}"]
-    return any(what in unquote(entry["path"]) + entry["body"] for entry in entries)
-
-
 def lose(system: System) -> None:
     """Deletes objects: their messages are reported as missing, and all others are delivered."""
     system.once(push)
     since = len(system.entries())
     for group in ("pull", "ack", "sweep", "dead", "push", "wheel"):
-        _next_hour(system)
+        next_hour(system)
         subject, before = f"lost-{group}", objects(system)
         when = {"delay": 90} if group == "wheel" else {}
         send(system, subject, [{"body": large(group), **when}])
@@ -377,7 +245,7 @@ def objects(system: System) -> set[str]:
 def mend(system: System) -> None:
     """Checks that a reserved row that is never stored delays no other message, and that the sweeper finishes a move
     that was cut off."""
-    _next_hour(system)
+    next_hour(system)
     hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
     _give_out_row(system, f"schedule/{hour_ms}-60/000")
     _, moved = send(system, "tower", [{"body": "behind a hole", "delay": 1}, {"body": large("moved"), "delay": "50m"}])
