@@ -7,6 +7,7 @@ open.
 """
 
 import hashlib
+from functools import lru_cache
 
 from hourwheel.model.groups import Group
 
@@ -32,5 +33,6 @@ def queue_name(group: Group) -> str:
     return f"{group_prefix(group.subject, group.shared_name)}{own}"
 
 
+@lru_cache(maxsize=4_096)  # each pull of a consumer names its queue; half a megabyte
 def _digest(*parts: str) -> str:
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:_DIGITS]
