@@ -15,7 +15,18 @@ from hourwheel.model.fields import Delay
 from hourwheel.model.groups import PushTarget, RetryPolicy
 from hourwheel.model.messages import Message, NewMessage, SendResult
 from hourwheel.model.pulls import Pull, PullRequest, Settlement, WakeupQueue
-from hourwheel.ports import Blobs, CellStorage, Counter, Key, MeterUnit, Record, Refused, Store, Table
+from hourwheel.ports import (
+    Blobs,
+    CellStorage,
+    Counter,
+    Key,
+    LakeFiles,
+    MeterUnit,
+    Record,
+    Refused,
+    Store,
+    Table,
+)
 from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.system import SystemIds
 from hourwheel.targets import DONE, Outcome, PushDelivery
@@ -322,6 +333,7 @@ class Bench:
     queues: "HandQueues | None" = None
     cells: dict[str, CellStorage] = field(default_factory=dict)
     """The storage of other cells, by name."""
+    lake: LakeFiles | None = None
 
     def __post_init__(self) -> None:
         self.cell = self.another_process()
@@ -346,6 +358,7 @@ class Bench:
                 pushes=self.pushes,
                 wakeup_queues=self.queues,
                 stream=self.stream,
+                lake=self.lake,
                 settings=self.settings,
             ),
             targets=self.targets,

@@ -21,6 +21,7 @@ from hourwheel.system import SystemIds
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lake import CommitConflict, Lake, layout_of
+from hourwheel_pipeline.last_runs import leave_compacted
 from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
@@ -165,7 +166,10 @@ class Compaction:
         for table, report in self._tables.items():
             progress = self.lake.table_progress(table)
             report.last_manifest, report.quarantined = progress.last_manifest, progress.quarantined
-        return CompactReport(tables=list(self._tables.values()), lost_races=self._lost_races, archive=self._inspected())
+        tables = list(self._tables.values())
+        compacted = CompactReport(tables=tables, lost_races=self._lost_races, archive=self._inspected())
+        leave_compacted(self.lake, compacted)
+        return compacted
 
     def _inspected(self) -> ArchiveInspection:
         """Inspects the whole archive: the run itself reads only the manifests that are new."""

@@ -3,6 +3,7 @@
     {lake}/catalog.db                          the catalog, on one machine; in the cloud it is Glue's
     {lake}/{table}/data/{run}/…/*.parquet      a run's files, whether or not a commit names them
     {lake}/{table}/metadata/…                  Iceberg's
+    {lake}/last-runs/{job}.json                what the last run of a job found: ``last_runs.py``
 
 A table keeps *properties* in the summary of its current snapshot, under keys that begin with ``hourwheel.``. So the
 properties always describe the rows of that snapshot, also after a roll-back to an earlier one. Each commit repeats the
@@ -252,6 +253,14 @@ class Lake:
     def size(self, names: Iterable[str]) -> int:
         """Returns the number of rows of these tables together, as their snapshots count them."""
         return sum(self._size(name) for name in names)
+
+    def changed_ms(self, name: str) -> int | None:
+        """Returns when the table was last changed, in Unix milliseconds; None before the first change."""
+        try:
+            snapshot = self.table(name).current_snapshot()
+        except NotFound:
+            return None
+        return None if snapshot is None else snapshot.timestamp_ms
 
     def _size(self, name: str) -> int:
         try:

@@ -1,5 +1,6 @@
 """Reads the locations of archives and lakes: a folder, or ``s3://bucket/prefix``."""
 
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -99,12 +100,20 @@ class Files:
         return None
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file, and replaces an existing one."""
+        """Writes a file, and replaces an existing one in one step: a reader finds the old one or the new one."""
         system, inner = self._opened(path)
-        if not on_s3(path):
-            Path(inner).parent.mkdir(parents=True, exist_ok=True)
-        with system.open_output_stream(inner) as file:
-            file.write(data)
+        if on_s3(path):
+            with system.open_output_stream(inner) as file:
+                file.write(data)
+            return
+        Path(inner).parent.mkdir(parents=True, exist_ok=True)
+        unfinished = f"{inner}.{os.getpid()}.part"
+        try:
+            with system.open_output_stream(unfinished) as file:
+                file.write(data)
+            os.replace(unfinished, inner)
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Removes files; a missing file is no error."""

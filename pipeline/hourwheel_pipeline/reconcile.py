@@ -57,6 +57,7 @@ from hourwheel_pipeline.judging import (
     within_days,
 )
 from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.last_runs import leave_reconciled
 from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.table_progress import QuarantinedSegment
@@ -206,7 +207,9 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
     with closing(options.open_lake()) as lake:
         lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("kind", "log", "row", "index"))
         with sized(spark, lake.size(SCHEMAS)), closing(_Reconciliation(spark, lake, options, now_ms)) as job:
-            return job.report()
+            report = job.report()
+        leave_reconciled(lake, report)
+        return report
 
 
 def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
@@ -235,6 +238,7 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
             archive=_inspected(options, last_manifest),
         )
         lake.commit(TABLE, added=[], properties={PROPERTY: repeated.encoded})
+        leave_reconciled(lake, repeated)
         return with_findings(lake, repeated.answer, options.listed)
 
 

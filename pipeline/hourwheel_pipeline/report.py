@@ -20,6 +20,7 @@ from hourwheel_pipeline import metrics
 from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.job_options import LakeOptions
 from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.last_runs import leave_report
 from hourwheel_pipeline.locations import Files
 from hourwheel_pipeline.option_faults import Location
 from hourwheel_pipeline.reconcile import last_of, with_findings
@@ -77,11 +78,12 @@ def run(options: ReportOptions, now_ms: int) -> Reported:
         >>> report.run(report.ReportOptions(lake="orders-data/lake", output="orders-data/report"), now_ms).page
         'orders-data/report/report.html'
     """
+    folder, files = options.output.rstrip("/"), Files(options.region, options.endpoint_url)
     with closing(options.open_lake()) as lake:
         contents = contents_of(lake, options, now_ms)
-    folder, files = options.output.rstrip("/"), Files(options.region, options.endpoint_url)
-    files.write(f"{folder}/{_PAGE}", page(contents).encode())
-    files.write(f"{folder}/{_JSON}", msgspec.json.encode(contents))
+        files.write(f"{folder}/{_PAGE}", page(contents).encode())
+        files.write(f"{folder}/{_JSON}", msgspec.json.encode(contents))
+        leave_report(lake, f"{folder}/{_PAGE}", now_ms)
     reconciled = contents.reconciled
     return Reported(
         page=f"{folder}/{_PAGE}",

@@ -1,15 +1,20 @@
 """If nothing is new, no job starts Spark, and each repeats its last report."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
+from hourwheel.embedded.lake import LakeFolder
+from hourwheel.model.last_runs import ReportRun
+from hourwheel.times import rfc3339
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
 from hourwheel_pipeline.metrics import Measured
 from hourwheel_pipeline.reconcile import Reconciled
+from hourwheel_pipeline.schemas import SCHEMAS
 from tests.pipeline.worlds import DAY, HOUR, World
 
 
@@ -49,6 +54,21 @@ def test_a_run_with_nothing_new_needs_no_spark_and_repeats_the_last_report(world
     assert (reports["reconcile"].found_ms, reports["reconcile"].counts) == (world.now_ms, {})
     assert (reports["metrics"].rows, reports["report"].subjects) == (0, 1)
     assert outcomes.of_reports(reports.values()) == exits.FINE
+
+
+def test_the_server_tells_what_the_last_runs_found(world: World) -> None:
+    world.bench.lake = LakeFolder(Path(world.lake))
+    state = world.bench.another_process().background.archive()
+    assert state.lake is not None
+    assert {table.table for table in state.lake.tables} == set(SCHEMAS)
+    messages = next(table for table in state.lake.tables if table.table == "messages")
+    assert (messages.rows, messages.behind, messages.quarantined) == (2, 0, 0)
+    assert messages.changed_at is not None
+    assert state.lake.problems == 0
+    assert state.reconciled is not None
+    assert (state.reconciled.findings, state.reconciled.errors) == ({}, 0)
+    assert state.reconciled.found_at == rfc3339(world.now_ms)
+    assert state.report == ReportRun(made_at=rfc3339(world.now_ms), page=f"{world.root}/report/report.html")
 
 
 def test_reports_hold_nothing_that_only_the_next_run_needs(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
@@ -11,7 +12,8 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import Owner, owner_record
 from hourwheel.context import Settings
 from hourwheel.errors import Rejected
-from hourwheel.model.overview import DueCounts
+from hourwheel.model.last_runs import ReconcileRun, ReportRun
+from hourwheel.model.overview import DueCounts, LakeState, LakeTable
 from hourwheel.model.pulls import RetryLater
 from hourwheel.operations.background import DueStepSize
 from hourwheel.times import rfc3339
@@ -176,6 +178,43 @@ def test_the_archive_tells_how_far_it_is() -> None:
     assert state.complete_at == rfc3339(NOON_MS)
     plain = Bench().cell.background.archive()
     assert (plain.enabled, plain.manifests, plain.behind_seconds) == (False, 0, None)
+
+
+class Lake:
+    """The files that jobs left, by their paths."""
+
+    def __init__(self, **files: bytes) -> None:
+        self.files = {f"last-runs/{name}.json": content for name, content in files.items()}
+
+    def read(self, path: str) -> bytes | None:
+        return self.files.get(path)
+
+
+def test_the_archive_tells_what_the_jobs_of_the_pipeline_left() -> None:
+    table = {"table": "messages", "rows": 12, "last_manifest": -1, "quarantined": 2, "changed_at": None}
+    found = {"found_at": "t", "horizon_at": "t", "findings": {"late": 2}, "errors": 0, "totals": {"accepted": 9}}
+    lake = Lake(
+        compact=msgspec.json.encode({"tables": [table], "problems": 1}),
+        reconcile=msgspec.json.encode(found),
+        report=msgspec.json.encode({"made_at": "t", "page": "/lake/report/report.html"}),
+    )
+    bench = Bench(settings=Settings(retry=AT_ONCE, archive=True), lake=lake)
+    bench.send("a")
+    Archiver(bench.cell.context, bench.cell.registry, MemoryBlobs()).run(bench.clock.ms + 60_000)
+    state = bench.cell.background.archive()
+    assert state.last_at == rfc3339(NOON_MS)
+    assert state.lake == LakeState(
+        tables=[LakeTable(table="messages", rows=12, behind=1, quarantined=2, changed_at=None)], problems=1
+    )
+    assert state.reconciled == msgspec.convert(found, ReconcileRun)
+    assert state.report == ReportRun(made_at="t", page="/lake/report/report.html")
+
+
+@pytest.mark.parametrize("lake", [None, Lake(), Lake(compact=b"{", reconcile=b"[]", report=b"{}")])
+def test_without_a_lake_or_with_files_of_another_version_the_rest_is_told(lake: Lake | None) -> None:
+    state = Bench(lake=lake).cell.background.archive()
+    assert (state.lake, state.reconciled, state.report) == (None, None, None)
+    assert (state.manifests, state.last_at) == (0, None)
 
 
 def test_two_years_of_hours_are_counted_with_few_reads() -> None:

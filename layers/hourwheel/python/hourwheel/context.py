@@ -28,6 +28,7 @@ from hourwheel.ports import (
     Clock,
     EarlyWakeups,
     Ids,
+    LakeFiles,
     Meter,
     NoEarlyWakeups,
     NoPushes,
@@ -136,6 +137,8 @@ class Context:
     wheel_wakeups: WheelWakeups = field(default_factory=NoWheelWakeups)
     pushes: Pushes = field(default_factory=NoPushes)
     stream: StoredStream = field(default_factory=NoStream)
+    lake: LakeFiles | None = None
+    """None where this process cannot reach the lake."""
     settings: Settings = field(default_factory=Settings)
     buckets: set[str] = field(default_factory=set)
     """The names of buckets that this process has seen registered."""

@@ -436,6 +436,14 @@ class NoStream:
         pass
 
 
+class LakeFiles(Protocol):
+    """Reads the files that the jobs of the pipeline leave in the lake."""
+
+    def read(self, path: str) -> bytes | None:
+        """Returns the file at this path below the lake; None if there is none."""
+        ...
+
+
 MeterUnit = Literal["Count", "Milliseconds", "Seconds", "Bytes"]
 
 

@@ -4,6 +4,7 @@ format            the version of its layout, in decimal
 hourwheel.db      the store, and beside it SQLite's own -wal and -shm
 batches/          batches too large for a row
 archive/          the archive
+lake/             the lake, which jobs of the pipeline keep
 scratch/          temporary files of Spark while a job of the pipeline runs
 live/             a file for each server that has the directory open
 synced            the number of the last transaction of hourwheel.db
@@ -82,6 +83,10 @@ def synced(data: Path) -> Path:
 
 def archive_of(data: Path) -> Path:
     return data / "archive"
+
+
+def lake_of(data: Path) -> Path:
+    return data / "lake"
 
 
 def _open_private(path: Path) -> int:

@@ -24,9 +24,10 @@ from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
 from hourwheel.embedded.cells import EmbeddedCells
-from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, prepare, synced
+from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, lake_of, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore, LoopStore
 from hourwheel.embedded.housekeeping import Repeating
+from hourwheel.embedded.lake import LakeFolder
 from hourwheel.embedded.loss import check_archived, check_complete
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
@@ -100,6 +101,7 @@ class Runtime:
         self.wakeups = EmbeddedWakeups(max_waiting=options.max_waiting, greenlets=self.greenlets)
         self._wheels = Wheels(clock, at_once=_WHEELS)
         self._pushes = EmbeddedPushes()
+        self.lake = LakeFolder(lake_of(options.data))
         self.wakeups.listen(self._pushes.heard)
         home = GreenletStore(store, self.greenlets)
         self._cells = self._open_cells(lossy)
@@ -115,6 +117,7 @@ class Runtime:
             timers=self._wheels,
             wheel_wakeups=self._wheels,
             pushes=self._pushes,
+            lake=self.lake,
             settings=_settings(options),
         )
         if unfinished(context):

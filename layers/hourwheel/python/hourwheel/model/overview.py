@@ -4,6 +4,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from hourwheel.model.last_runs import ReconcileRun, ReportRun
+
 OverviewSort: TypeAlias = Literal["name", "waiting", "in_flight", "retrying", "dead", "delayed", "oldest"]
 
 SortOrder: TypeAlias = Literal["asc", "desc"]
@@ -191,13 +193,37 @@ class BucketWheels(Struct, kw_only=True):
     complete: bool
 
 
+class LakeTable(Struct, kw_only=True):
+    """A table of the lake: its rows, the manifests of the archive that it does not hold yet (``behind``), the segments
+    that could not be read (``quarantined``), and when rows were last added."""
+
+    table: str
+    rows: int
+    behind: int
+    quarantined: int
+    changed_at: str | None
+
+
+class LakeState(Struct, kw_only=True):
+    """The lake as the last ``compact`` left it. ``problems`` counts the damaged or missing objects of the archive."""
+
+    tables: list[LakeTable]
+    problems: int
+
+
 class ArchiveState(Struct, kw_only=True):
-    """How far the archive is: the number of its manifests, the time before which every row is archived, when the pass
-    that is under way began, and how far the archive is behind. ``enabled`` is False where nothing is archived."""
+    """How far the archive is: the number of its manifests, when the last one was written, the time before which every
+    row is archived, when the pass that is under way began, and how far the archive is behind. ``enabled`` is False
+    where this server archives nothing. ``lake``, ``reconciled`` and ``report`` are what the jobs of the pipeline left
+    at their last run: None where none has run, or where the server cannot reach the lake."""
 
     enabled: bool
     manifests: int
+    last_at: str | None
     complete_at: str | None
     since: str | None
     pass_began_at: str | None
     behind_seconds: float | None
+    lake: LakeState | None = None
+    reconciled: ReconcileRun | None = None
+    report: ReportRun | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -12,14 +12,25 @@ from hourwheel.buckets.lease import Owner, lacks_wheel
 from hourwheel.context import Context
 from hourwheel.delay.due_minutes import due_by_minute
 from hourwheel.delay.pending_counts import PendingCounts
-from hourwheel.errors import Rejected
+from hourwheel.errors import UNDECODABLE, Rejected
 from hourwheel.model.fields import MAX_DELAY_MS
-from hourwheel.model.overview import ArchiveState, BucketWheel, BucketWheels, DueCount, DueCounts, LatenessStep
+from hourwheel.model.last_runs import CompactRun, LeavingJob, ReconcileRun, ReportRun, file_of
+from hourwheel.model.overview import (
+    ArchiveState,
+    BucketWheel,
+    BucketWheels,
+    DueCount,
+    DueCounts,
+    LakeState,
+    LakeTable,
+    LatenessStep,
+)
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table, transactional
-from hourwheel.retention.watermarks import behind_seconds, head_record
+from hourwheel.retention.watermarks import ArchiveHead, behind_seconds, head_record
 from hourwheel.times import rfc3339
 
+R = TypeVar("R", CompactRun, ReconcileRun, ReportRun)
 DueStepSize: TypeAlias = Literal["hour", "minute"]
 
 _HOUR_MS = 3_600_000
@@ -79,18 +90,32 @@ class Background:
         return [_state(bucket, owners.get(bucket.name), totals[bucket.log].numbers, now_ms) for bucket in first]
 
     def archive(self) -> ArchiveState:
-        """Returns how far the archive is. Two reads."""
+        """Returns how far the archive is, and what the jobs of the pipeline left. Two reads, and where this process
+        reaches the lake one for each of three files."""
         enabled = self.context.settings.archive
         current = head_record(self.context).load(consistent=False)
-        head = None if current is None else current.value
+        head = ArchiveHead() if current is None else current.value
+        compacted = self._last_run("compact", CompactRun)
         return ArchiveState(
             enabled=enabled,
-            manifests=0 if head is None else head.number,
-            complete_at=_time(0 if head is None else head.complete_ms),
-            since=_time(0 if head is None else head.since_ms),
-            pass_began_at=_time(0 if head is None else head.pass_ms),
+            manifests=head.number,
+            last_at=_time(head.ended_ms),
+            complete_at=_time(head.complete_ms),
+            since=_time(head.since_ms),
+            pass_began_at=_time(head.pass_ms),
             behind_seconds=behind_seconds(self.context) if enabled else None,
+            lake=None if compacted is None else _lake(compacted, head.number),
+            reconciled=self._last_run("reconcile", ReconcileRun),
+            report=self._last_run("report", ReportRun),
         )
+
+    def _last_run(self, job: LeavingJob, kind: type[R]) -> R | None:
+        """Returns what the last run of the job left; None where it left nothing that this version can read."""
+        written = None if self.context.lake is None else self.context.lake.read(file_of(job))
+        try:
+            return None if written is None else msgspec.json.decode(written, type=kind)
+        except UNDECODABLE:
+            return None  # another version of the job wrote the file; its next run writes a new one
 
 
 def _state(bucket: Bucket, owner: Owner | None, messages: int, now_ms: int) -> BucketWheel:
@@ -121,6 +146,20 @@ def _lateness(context: Context) -> list[LatenessStep] | None:
     if histogram is None:
         return None
     return [LatenessStep(seconds=seconds, handovers=count) for seconds, count in histogram("DispatchLateness")]
+
+
+def _lake(compacted: CompactRun, manifests: int) -> LakeState:
+    tables = [
+        LakeTable(
+            table=table.table,
+            rows=table.rows,
+            behind=max(0, manifests - 1 - table.last_manifest),
+            quarantined=table.quarantined,
+            changed_at=table.changed_at,
+        )
+        for table in compacted.tables
+    ]
+    return LakeState(tables=tables, problems=compacted.problems)
 
 
 def _time(ms: int) -> str | None:

@@ -35,7 +35,8 @@ class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     before it. Every row that was stored before ``complete_ms`` is archived; ``last_manifest_ms`` is the largest
     ``complete_ms`` of any manifest. The archive exists since ``since_ms``. The current pass through all logs began at
     ``pass_ms`` (0: the next call begins a pass), goes on behind the watermark named ``resume``, and has skipped no log
-    so far if ``complete``. ``registry`` is the digest of the registry snapshot that was archived last."""
+    so far if ``complete``. ``registry`` is the digest of the registry snapshot that was archived last. The last commit
+    ended at ``ended_ms``."""
 
     number: int = 0
     complete_ms: int = 0
@@ -45,6 +46,7 @@ class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     registry: str = ""
     since_ms: int = 0
     last_manifest_ms: int = 0
+    ended_ms: int = 0
 
 
 def head_record(context: Context) -> CasRecord[ArchiveHead]:
@@ -127,6 +129,7 @@ def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
         complete_ms=max(head.complete_ms, manifest.complete_ms),
         last_manifest_ms=max(head.last_manifest_ms, manifest.complete_ms),
         registry=manifest.registry or head.registry,
+        ended_ms=max(head.ended_ms, manifest.ended_ms),
     )
 
 

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 class GroupOverview(Struct, frozen=True, kw_only=True):
     """The numbers of a group, as in its ``Lag``. ``settled`` is the sum over the queues of the offsets that the group
-    has pulled: two answers tell how fast. ``complete`` is False where a count stopped at its limit.
+    has pulled: two answers tell how fast. An ordered group has ``held`` keys, of which ``stopped`` ones wait for an
+    operator. ``complete`` is False where a count stopped at its limit.
 
     Example:
         >>> [(group.group, group.waiting) for group in api.subject_overview("orders").groups]
@@ -275,9 +276,70 @@ class BucketWheels(Struct, frozen=True, kw_only=True):
     lateness: list[LatenessStep] | None = None
 
 
+class LakeTable(Struct, frozen=True, kw_only=True):
+    """A table of the lake. ``behind`` counts the manifests of the archive that it does not hold yet, ``quarantined``
+    the segments that could not be read. Rows were last added at ``changed_at``.
+
+    Example:
+        >>> lake = api.archive().lake
+        >>> [] if lake is None else [table.table for table in lake.tables if table.behind]
+        []
+    """
+
+    table: str
+    rows: int
+    behind: int
+    quarantined: int
+    changed_at: datetime | None = None
+
+
+class LakeState(Struct, frozen=True, kw_only=True):
+    """The lake as the last ``compact`` left it. ``problems`` counts the damaged or missing objects of the archive.
+
+    Example:
+        >>> lake = api.archive().lake
+        >>> 0 if lake is None else lake.problems
+        0
+    """
+
+    tables: list[LakeTable]
+    problems: int
+
+
+class Reconciliation(Struct, frozen=True, kw_only=True):
+    """The findings of the last ``reconcile`` among the messages that were stored before ``horizon_at``: their number
+    by kind, and how many of them are ``errors``. ``totals`` counts messages that were accepted, delivered and given up.
+
+    Example:
+        >>> reconciled = api.archive().reconciled
+        >>> {} if reconciled is None else reconciled.findings
+        {}
+    """
+
+    found_at: datetime
+    horizon_at: datetime
+    findings: dict[str, int]
+    errors: int
+    totals: dict[str, int]
+
+
+class ReportPage(Struct, frozen=True, kw_only=True):
+    """The report of the pipeline: where its ``page`` is, and when it was made.
+
+    Example:
+        >>> report = api.archive().report
+        >>> None if report is None else report.page
+    """
+
+    made_at: datetime
+    page: str
+
+
 class ArchiveState(Struct, frozen=True, kw_only=True):
-    """How far the archive is. Every row that was stored before ``complete_at`` is archived. ``enabled`` is False where
-    the server archives nothing.
+    """How far the archive is. Every row that was stored before ``complete_at`` is archived; the last manifest was
+    written at ``last_at``. ``enabled`` is False where the server archives nothing. ``lake``, ``reconciled`` and
+    ``report`` are what jobs of the pipeline left at their last run: None where none has run, or where the server cannot
+    reach the lake.
 
     Example:
         >>> api.archive().manifests
@@ -286,7 +348,11 @@ class ArchiveState(Struct, frozen=True, kw_only=True):
 
     enabled: bool
     manifests: int
+    last_at: datetime | None = None
     complete_at: datetime | None = None
     since: datetime | None = None
     pass_began_at: datetime | None = None
     behind_seconds: float | None = None
+    lake: LakeState | None = None
+    reconciled: Reconciliation | None = None
+    report: ReportPage | None = None

@@ -1,61 +1,105 @@
-/** The pipeline: when the archive was written last, how far it is behind, the lake, and what reconciling found. */
+/** The pipeline: how far the archive and the lake are, what reconciling found, and the report. */
 
 import { get, isTrouble, poll } from "../api.js";
 import { h, replace } from "../dom.js";
-import { ago, bytes, count, duration, millis, time } from "../format.js";
-import { failure, heading, section } from "../frame.js";
+import { ago, count, duration, millis, time } from "../format.js";
+import { badge, failure, heading, section } from "../frame.js";
+import { table } from "../table.js";
+import { facts } from "./parts/panels.js";
 
 const EVERY_MS = 10_000;
-const LAKE = "The lake is not known to this server: hourwheel pipeline status shows it with the last findings, and hourwheel pipeline run report writes its report.";
-const UNKNOWN = "not known to this server";
+const NO_LAKE = "No job of the pipeline has left a note for this server, which looks into its data directory. hourwheel pipeline run fills the tables, reconciles them and writes the report; hourwheel pipeline status shows a lake elsewhere.";
 
 export async function show({ root, signal }) {
   const notice = h("div", { role: "alert" });
-  const content = h("div", { class: "page" });
+  const parts = { archive: h("div"), lake: lakePart(), reconciled: h("div"), report: h("div") };
   const lead = "The archive keeps every row of every log. Jobs bring it into the tables of the lake, and reconcile them.";
-  replace(root, heading({ title: "Pipeline", crumbs: [["Overview", "#/"]], lead }), notice, content);
+  replace(
+    root,
+    heading({ title: "Pipeline", crumbs: [["Overview", "#/"]], lead }),
+    notice,
+    section("Archive", parts.archive),
+    section("Lake", parts.lake.node),
+    section("Last reconciliation", parts.reconciled),
+    section("Report", parts.report),
+  );
   const load = async () => {
     const answer = await get("archive", {}, { signal });
     notice.replaceChildren();
-    replace(content, sections(answer));
+    replace(parts.archive, archivePart(answer));
+    parts.lake.update(answer.lake);
+    replace(parts.reconciled, reconciledPart(answer.reconciled));
+    replace(parts.report, reportPart(answer.report));
   };
   const onError = (error) => replace(notice, isTrouble(error) ? null : failure(error, "The state of the pipeline"));
   poll(load, { everyMs: EVERY_MS, signal, onError });
 }
 
-const isGroup = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-const words = (name) => name.replace(/_(at|ms|seconds)$/, "").replaceAll("_", " ");
-const title = (name) => words(name).replace(/^./, (letter) => letter.toUpperCase());
-
-/** Returns a section for each part of the answer, after one with its own values. A part that is null is not known. */
-export function sections(answer) {
-  const entries = Object.entries(answer);
-  const own = entries.filter(([name, value]) => !isGroup(value) && !(value === null && isPart(name)));
-  const parts = entries.filter(([name, value]) => isGroup(value) || (value === null && isPart(name)));
-  return [
-    own.length > 0 && section("Archive", facts(own)),
-    !("lake" in answer) && section("Lake", h("p", { class: "note" }, LAKE)),
-    ...parts.map(([name, value]) => section(title(name), value === null ? h("p", { class: "note" }, `${title(name)}: ${UNKNOWN}.`) : facts(Object.entries(value)))),
-  ];
+/** Returns a time with how long ago it was; null where there is none. */
+function since(value) {
+  return value ? [time(value), ` (${ago(Date.now() - millis(value))})`] : null;
 }
 
-const isPart = (name) => ["archive", "lake", "reconcile", "report"].includes(name);
+const card = (items) => {
+  const list = facts(items);
+  list.classList.add("card");
+  return list;
+};
 
-function facts(entries) {
-  return h("dl", { class: "facts card" }, entries.map(([name, value]) => [h("dt", null, words(name)), h("dd", null, shown(name, value))]));
+function archivePart({ enabled, manifests, last_at, complete_at, pass_began_at, behind_seconds }) {
+  const far = behind_seconds === null || behind_seconds === undefined ? null : duration(behind_seconds * 1_000);
+  return card([
+    ["this server archives", enabled ? badge("yes", "good") : "no"],
+    ["manifests", count(manifests)],
+    ["last archived", since(last_at) ?? "never"],
+    ["complete before", since(complete_at)],
+    ["pass under way since", since(pass_began_at)],
+    ["behind", far],
+  ]);
 }
 
-/** Returns a value in the form that its name asks for: a time, a span, a size, a count, or text. */
-function shown(name, value) {
-  if (value === null || value === undefined) return UNKNOWN;
-  if (name.endsWith("_at") || /^\d{4}-\d\d-\d\dT/.test(value)) return [time(value), ` (${ago(Date.now() - millis(value))})`];
-  if (typeof value === "boolean") return value ? "yes" : "no";
-  if (Array.isArray(value)) return value.length ? value.map((each) => h("div", null, shown(name, each))) : "none";
-  if (isGroup(value)) return Object.entries(value).map(([key, each]) => h("div", null, `${words(key)}: `, shown(key, each)));
-  if (typeof value !== "number") return link(String(value));
-  if (name.endsWith("_ms")) return duration(value);
-  if (name.endsWith("_seconds")) return duration(value * 1_000);
-  return name.endsWith("bytes") ? bytes(value) : count(value);
+/** Returns `{node, update(lake)}`. */
+function lakePart() {
+  const marked = (number) => (number ? h("span", { class: "warn-text" }, count(number)) : count(number));
+  const rows = table({
+    caption: "Tables of the lake",
+    columns: [
+      { key: "table", label: "Table" },
+      { key: "rows", label: "Rows", numeric: true, render: (row) => count(row.rows) },
+      { key: "behind", label: "Manifests behind", numeric: true, title: "manifests of the archive that the table does not hold yet", render: (row) => marked(row.behind) },
+      { key: "quarantined", label: "Quarantined", numeric: true, title: "segments of the archive that could not be read", render: (row) => marked(row.quarantined) },
+      { key: "changed_at", label: "Rows last added", render: (row) => time(row.changed_at) },
+    ],
+    rowKey: (row) => row.table,
+    empty: NO_LAKE,
+  });
+  const damage = h("p", { class: "note bad", hidden: true });
+  const update = (lake) => {
+    rows.update(lake?.tables ?? []);
+    damage.hidden = !lake?.problems;
+    damage.textContent = `${count(lake?.problems)} objects of the archive are damaged or missing: hourwheel pipeline status names them.`;
+  };
+  return { node: h("div", null, damage, rows.node), update };
 }
 
-const link = (text) => (/^https?:\/\//.test(text) ? h("a", { href: text, rel: "noreferrer" }, text) : text);
+function reconciledPart(reconciled) {
+  if (!reconciled) return h("p", { class: "note" }, "Never reconciled, as far as this server knows.");
+  const { findings, errors, totals, found_at, horizon_at } = reconciled;
+  const number = Object.values(findings).reduce((sum, each) => sum + each, 0);
+  const verdict = number === 0 ? badge("no findings", "good") : badge(`${count(number)} ${number === 1 ? "finding" : "findings"}`, errors ? "bad" : "warn");
+  return card([
+    ["result", [verdict, number > 0 && ` ${count(errors)} of them ${errors === 1 ? "is an error" : "are errors"}`]],
+    ...Object.entries(findings).map(([kind, found]) => [kind.replaceAll("_", " "), count(found)]),
+    ...Object.entries(totals).map(([name, messages]) => [`messages ${name}`, count(messages)]),
+    ["compared", since(found_at)],
+    ["judged what came before", since(horizon_at)],
+  ]);
+}
+
+function reportPart(report) {
+  if (!report) return h("p", { class: "note" }, "There is no report yet, as far as this server knows.");
+  return card([
+    ["made", since(report.made_at)],
+    ["page", h("code", null, report.page)],
+  ]);
+}
