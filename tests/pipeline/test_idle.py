@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.embedded.lake import LakeFolder
+from hourwheel.embedded.lake import LakeDirectory
 from hourwheel.model.last_runs import ReportRun
 from hourwheel.times import rfc3339
 from hourwheel_pipeline import exits, outcomes
@@ -57,7 +57,7 @@ def test_a_run_with_nothing_new_needs_no_spark_and_repeats_the_last_report(world
 
 
 def test_the_server_tells_what_the_last_runs_found(world: World) -> None:
-    world.bench.lake = LakeFolder(Path(world.lake))
+    world.bench.lake = LakeDirectory(Path(world.lake))
     state = world.bench.another_process().background.archive()
     assert state.lake is not None
     assert {table.table for table in state.lake.tables} == set(SCHEMAS)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-class LakeFolder:
+class LakeDirectory:
     """Implements ``LakeFiles`` for a folder of this machine, which need not exist."""
 
     def __init__(self, folder: Path) -> None:

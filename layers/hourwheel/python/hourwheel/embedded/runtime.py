@@ -27,7 +27,7 @@ from hourwheel.embedded.cells import EmbeddedCells
 from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, lake_of, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore, LoopStore
 from hourwheel.embedded.housekeeping import Repeating
-from hourwheel.embedded.lake import LakeFolder
+from hourwheel.embedded.lake import LakeDirectory
 from hourwheel.embedded.loss import check_archived, check_complete
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
@@ -101,7 +101,7 @@ class Runtime:
         self.wakeups = EmbeddedWakeups(max_waiting=options.max_waiting, greenlets=self.greenlets)
         self._wheels = Wheels(clock, at_once=_WHEELS)
         self._pushes = EmbeddedPushes()
-        self.lake = LakeFolder(lake_of(options.data))
+        self.lake = LakeDirectory(lake_of(options.data))
         self.wakeups.listen(self._pushes.heard)
         home = GreenletStore(store, self.greenlets)
         self._cells = self._open_cells(lossy)
