@@ -37,7 +37,7 @@ class Account:
     without a free execution is answered 429. So are most of the others while the account is crowded."""
 
     def __init__(self, queues: "LoopbackQueues", settings: Settings) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._store, self._blobs, self._queues, self._settings = MemoryStore(), MemoryBlobs(), queues, settings
         self._free = [UrlDeployment(self.process()) for _ in range(EXECUTIONS)]
         self._executions = [*self._free]
@@ -83,6 +83,12 @@ class Account:
         with self._lock:
             self._crowded_since, self._found = time.monotonic() if on else None, 0
 
+    def wait_for_refusals(self, *functions: str, seconds: float) -> None:
+        """Waits until a request to each of these functions was refused while the account was crowded."""
+        with self._lock:
+            refused = self._lock.wait_for(lambda: all(self.refused[name] for name in functions), seconds)
+            assert refused, self.refused
+
     def _take(self, name: str) -> UrlDeployment | None:
         """Removes a free execution. Counts the call if the account is crowded."""
         free = bool(self._free)
@@ -91,6 +97,7 @@ class Account:
             free = free and self._found < (time.monotonic() - self._crowded_since) // FREE_EVERY_SECONDS
             self._found += free
             self.refused[name] += not free
+            self._lock.notify_all()
         return self._free.pop() if free else None
 
     def respond(self, name: str, event: Event) -> Response:
