@@ -38,7 +38,7 @@ def test_urls_cost_less_than_the_http_api(shell: Shell) -> None:
     ("args", "says"),
     [
         ([], "Missing option '--messages-per-day'"),
-        (["--messages-per-day", "-1"], "greater than or equal to 0"),
+        (["--messages-per-day", "-1"], "must be a whole number from 0 to 1,000,000,000,000"),
         (["--messages-per-day", "many"], "--messages-per-day"),
         (["--messages-per-day", "10", "--groups", "0"], "--groups"),
         (["--messages-per-day", "10", "--batch", "1001"], "--batch"),

@@ -138,7 +138,7 @@ def test_consume_may_retry_or_reject_what_it_prints(shell: Shell) -> None:
     [
         (("--delay", "10m"), "only retries have a delay: add --then retry"),
         (("--then", "retry", "--delay", "soon"), "soon"),
-        (("--then", "drop"), "'drop' is not one of"),
+        (("--then", "drop"), "must be one of ack, retry, reject"),
     ],
 )
 def test_consume_refuses_outcomes_that_make_no_sense(shell: Shell, options: tuple[str, ...], told: str) -> None:

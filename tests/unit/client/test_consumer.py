@@ -100,7 +100,10 @@ def test_an_exception_retries_and_reject_gives_up(server: FakeServer, caplog: py
     assert ("fails once", 2) in attempts
     assert [letter["body"] for letter in group(server).dead] == ["hopeless"]
     assert "not today" in caplog.text
-    assert "never" in caplog.text
+    failed = next(line for line in caplog.messages if line.startswith("handler failed"))
+    assert "of subject orders, group billing, attempt 1:" in failed
+    rejected = next(line for line in caplog.messages if line.endswith("rejected: never"))
+    assert "of subject orders, group billing, attempt 1 rejected" in rejected
 
 
 def test_a_handler_may_decide_by_itself(server: FakeServer) -> None:

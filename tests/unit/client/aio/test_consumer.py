@@ -66,7 +66,8 @@ def test_an_exception_retries_and_reject_gives_up(
     run(handled(consumer(server), handle, lambda: len(group(server).acked) == 2))
     assert sorted(attempts) == [("fails", 1), ("fails", 2), ("fine", 1), ("rejected", 1)]
     assert [letter["body"] for letter in group(server).dead] == ["rejected"]
-    assert any("handler failed" in line for line in caplog.messages)
+    failed = next(line for line in caplog.messages if line.startswith("handler failed"))
+    assert "of subject orders, group billing, attempt 1:" in failed
 
 
 def test_a_handler_may_say_when_to_try_again(server: FakeServer, run: Run[Any]) -> None:

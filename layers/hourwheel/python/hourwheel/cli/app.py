@@ -27,6 +27,7 @@ from hourwheel.cli import (
     serve,
     subjects,
 )
+from hourwheel.cli.misfits import describe_misfit
 from hourwheel.cli.output import shown, write_error, write_raw
 from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
 from hourwheel.client import DEFAULT_URL
@@ -42,7 +43,11 @@ class _Root(TyperGroup):
     """Accepts the shared options anywhere on the command line, and prints errors as one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, hoist(args))
+        try:
+            return super().parse_args(ctx, hoist(args))
+        except typer.BadParameter as error:
+            describe_misfit(error)
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -51,6 +56,7 @@ class _Root(TyperGroup):
             write_error(advice_of(error))
             raise typer.Exit(1) from error
         except typer.BadParameter as error:
+            describe_misfit(error)
             error.message = shown(error.message)  # the message may quote lines of a file
             raise
 

@@ -208,7 +208,8 @@ class Consumer:
         if function is None:
             return self.batch_handler
         check_runs(function)
-        self._work = functools.partial(self._handle_batches, batch_handler_of(function, give_up))
+        reject = functools.partial(give_up, names=self._names)
+        self._work = functools.partial(self._handle_batches, batch_handler_of(function, reject))
         return function
 
     def run(self) -> None:
@@ -313,7 +314,7 @@ class Consumer:
                 self._prefetcher.acknowledge(messages)
 
     def _failed(self, messages: list[Delivery], error: BaseException) -> None:
-        if decide_failed(messages, error):
+        if decide_failed(messages, error, self._names):
             self._prefetcher.fail(error)  # such as SystemExit: it ends the consumer, and is raised by ``run``
 
     @contextlib.contextmanager

@@ -14,10 +14,10 @@ from hourwheel.ports import Ids
 _log = logging.getLogger("hourwheel.consumer")
 
 
-def decide_failed(messages: Sequence[Delivery], error: BaseException) -> bool:
-    """Decides about messages whose handler raised an error. What the handler decided before stays. Returns whether the
-    error ends the consumer, such as ``SystemExit``."""
-    named = _named(messages)
+def decide_failed(messages: Sequence[Delivery], error: BaseException, names: tuple[str, str]) -> bool:
+    """Decides about messages of the subject and group ``names`` whose handler raised an error. What the handler decided
+    before stays. Returns whether the error ends the consumer, such as ``SystemExit``."""
+    named = _named(messages, names)
     if isinstance(error, Reject):
         _log.info("%s rejected: %s", named, error)
         for message in messages:
@@ -29,26 +29,32 @@ def decide_failed(messages: Sequence[Delivery], error: BaseException) -> bool:
         _log.info("%s will be retried after %s: %s", named, error.delay, error)
     elif isinstance(error, Exception):
         _log.exception(
-            "handler failed: %s given back, to be retried unless this was the last attempt", named, exc_info=error
+            "handler failed on %s: given back, to be retried unless this was the last attempt", named, exc_info=error
         )
     for message in messages:
         message.retry(delay=delay)
     return not isinstance(error, Exception)
 
 
-def give_up(message: Delivery, error: Reject) -> None:
-    _log.info("%s rejected: %s", _named([message]), error)
+def give_up(message: Delivery, error: Reject, *, names: tuple[str, str]) -> None:
+    _log.info("%s rejected: %s", _named([message], names), error)
     message.dead(detail=str(error))
 
 
-def _named(messages: Sequence[Delivery]) -> str:
-    """Names the messages in a line of the log, also those that cannot be decoded."""
-    if len(messages) > 1:
-        return f"{len(messages)} messages"
+def _named(messages: Sequence[Delivery], names: tuple[str, str]) -> str:
+    """Names the messages in a line of the log, with their attempts, also those that cannot be decoded."""
+    where = f"of subject {names[0]}, group {names[1]}"
     try:
-        return f"message {messages[0].id}"
+        attempts = [message.attempt for message in messages]
+        if len(messages) == 1:
+            return f"message {messages[0].id} {where}, attempt {attempts[0]}"
     except UNDECODABLE:
-        return "a message that this client cannot decode"
+        if len(messages) == 1:
+            return f"a message {where}, which this client cannot decode,"
+        return f"{len(messages)} messages {where}"
+    first, last = min(attempts), max(attempts)
+    span = f"attempt {first}" if first == last else f"attempts {first} to {last}"
+    return f"{len(messages)} messages {where}, {span}"
 
 
 def default_consumer_id(ids: Ids) -> str:

@@ -189,7 +189,8 @@ class AsyncConsumer:
             return self.batch_handler
 
         check_awaitable(function)
-        handle = cast(Callable[[list[Delivery]], Awaitable[object] | None], batch_handler_of(function, give_up))
+        reject = functools.partial(give_up, names=self._names)
+        handle = cast(Callable[[list[Delivery]], Awaitable[object] | None], batch_handler_of(function, reject))
         self._work = functools.partial(self._handle_batches, handle)
         return function
 
@@ -295,7 +296,7 @@ class AsyncConsumer:
     def _failed(self, messages: Sequence[Delivery], error: BaseException) -> None:
         """Decides about messages whose handler raised an error. What the handler decided before stays."""
         if not isinstance(error, asyncio.CancelledError):
-            if decide_failed(messages, error):
+            if decide_failed(messages, error, self._names):
                 self._prefetcher.fail(error)
             return
         task = asyncio.current_task()
@@ -303,7 +304,7 @@ class AsyncConsumer:
             self._prefetcher.release(messages)
             raise error
         # The handler awaited a task that somebody else cancelled: that is its failure.
-        decide_failed(messages, RuntimeError("the handler awaited a task that was cancelled"))
+        decide_failed(messages, RuntimeError("the handler awaited a task that was cancelled"), self._names)
 
 
 class _AsyncLoop(AsyncIterator[Delivery]):
