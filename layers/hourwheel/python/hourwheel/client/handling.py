@@ -50,7 +50,7 @@ def _named(messages: Sequence[Delivery], names: tuple[str, str]) -> str:
             return f"message {messages[0].id} {where}, attempt {attempts[0]}"
     except UNDECODABLE:
         if len(messages) == 1:
-            return f"a message {where}, which this client cannot decode,"
+            return f"a message {where}, which this client cannot decode"
         return f"{len(messages)} messages {where}"
     first, last = min(attempts), max(attempts)
     span = f"attempt {first}" if first == last else f"attempts {first} to {last}"
