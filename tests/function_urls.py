@@ -1,6 +1,7 @@
 """Imitates function URLs: events as Lambda makes them, and servers whose requests become such events."""
 
 import json
+import re
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from itertools import count
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
+import pytest
 from aws_lambda_powertools import Logger
 
 from hourwheel.adapters.metrics import EmfMeter
@@ -21,6 +23,7 @@ from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.services import Environment, Services
 from hourwheel.cell import Cell
+from hourwheel.client import signing
 
 _numbers = count()
 
@@ -164,3 +167,15 @@ def _handler_of(deployment: UrlFunctions, name: str, callers: dict[str, str]) ->
     for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
         setattr(Handler, f"do_{method}", Handler.serve)
     return Handler
+
+
+def take_loopback_for_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes servers of this machine for function URLs, and signs with keys of no account."""
+    monkeypatch.setattr(signing, "LAMBDA_URL", re.compile(r"127\.0\.0\.1(?P<region>)"))
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", "AKIASHOP"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_CONFIG_FILE", "/dev/null"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null"),
+    ):
+        monkeypatch.setenv(name, value)

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.console import scene
+from tests.console.acting import answer, opened
 from tests.console.pages import Visits
 from tests.integration.process import Server, pull
 
@@ -38,20 +39,6 @@ def group_page(server: Server, visits: Visits, place: str) -> Page:
     page = visits.open(f"http://127.0.0.1:{server.port}/console/#/subjects/{place}", expected=("400 .*/seek",))
     expect(page.get_by_role("heading", level=1)).to_have_text(place.split("/")[-1])
     return page
-
-
-def opened(page: Page, title: str) -> Locator:
-    """Opens a closed section of the page, and returns it."""
-    section = page.locator("details").filter(has=page.get_by_role("heading", name=title, exact=True))
-    section.locator("summary").first.click()
-    return section
-
-
-def answer(page: Page, button: str) -> None:
-    """Says yes to the question that is open, pressing twice as impatient people do."""
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name=button, exact=True).evaluate("(button) => { button.click(); button.click(); }")
-    expect(dialog).to_have_count(0)
 
 
 def test_numbers_consumers_leases_and_retries_are_shown(filled: Server, page: Page) -> None:

@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
+from tests.console.acting import answer, opened
 from tests.console.pages import Visits
 from tests.integration.process import Server
 
@@ -20,20 +21,6 @@ def page(shop: Server, visits: Visits) -> Page:
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     expect(page.get_by_role("region", name="Groups side by side")).to_contain_text("billing")
     return page
-
-
-def opened(page: Page, title: str) -> Locator:
-    """Opens a closed section of the page, and returns it."""
-    section = page.locator("details").filter(has=page.get_by_role("heading", name=title, exact=True))
-    section.locator("summary").first.click()
-    return section
-
-
-def answer(page: Page, button: str) -> None:
-    """Says yes to the question that is open, pressing twice as impatient people do."""
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name=button, exact=True).evaluate("(button) => { button.click(); button.click(); }")
-    expect(dialog).to_have_count(0)
 
 
 def bodies(server: Server) -> list[str]:

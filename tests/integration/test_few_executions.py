@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, Producer, signing
+from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, Producer
 from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy
-from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, serving
+from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, serving, take_loopback_for_urls
 from tests.integration.account import Account, LoopbackQueues
 
 REGION = "eu-west-1"
@@ -31,14 +30,7 @@ LOOPS = 2 + 2 * len(GROUPS)  # two ways to send, and the pulls and settlements o
 
 @pytest.fixture(autouse=True)
 def local(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing, "LAMBDA_URL", re.compile(r"127\.0\.0\.1(?P<region>)"))
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "AKIASHOP"),
-        ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ("AWS_CONFIG_FILE", "/dev/null"),
-        ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null"),
-    ):
-        monkeypatch.setenv(name, value)
+    take_loopback_for_urls(monkeypatch)
 
 
 @pytest.fixture
@@ -97,7 +89,7 @@ def _threads(client: dict[str, Any], handled: Handled) -> Iterator[Callable[[str
     producer = Producer(subject="orders", **client)
 
     def send(name: str) -> Callable[[], None]:
-        """Begins to send, and returns what waits until all is accepted."""
+        """Begins to send. The call that it returns waits until all is accepted."""
         batch = threading.Thread(target=lambda: producer.send_batch([f"{name}-batch-{n}" for n in range(SENDS)]))
         batch.start()
         futures = [producer.send(f"{name}-{number}") for number in range(SENDS)]

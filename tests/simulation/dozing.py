@@ -2,7 +2,7 @@
 
 Every run ends in the same way: the producers stop, the faults stop, one more message is sent, and the consumers get a
 few seconds, much less than a consumer waits at a queue without a wake-up. A message that waits then has been forgotten.
-Where wake-ups may be lost, or consumers crash, the sweeper has to find what waits within a few of its rounds.
+Where wake-ups may be lost, or consumers crash, the sweeper has to find waiting messages within a few of its rounds.
 
 Some consumers handle messages slowly: they hold a lease while others of their group go to sleep, and give messages back
 then. Some stop, with or without a wake-up in hand, and start again later as another process.
@@ -408,7 +408,7 @@ def _end(keeper: Sender, doze: DozePlan, ended: Ended) -> None:
     if doze.loses:
         keeper.process.sleep(_AFTER_A_LOSS_SECONDS)
         if left := _left(keeper):
-            raise Violation("doze", f"neither a wake-up nor the sweeper has found what waits: {left[:3]}")
+            raise Violation("doze", f"neither a wake-up nor the sweeper has found these messages: {left[:3]}")
     elif doze.refused:
         keeper.process.sleep(_LONGEST_REST_SECONDS)
     else:

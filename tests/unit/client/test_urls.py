@@ -1,7 +1,6 @@
 """Clients and function URLs: each request goes to its function, signed for Lambda, with the newest token."""
 
 import asyncio
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from hourwheel.client import (
     signing,
 )
 from hourwheel.client.urls import FrontUrls
-from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving
+from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving, take_loopback_for_urls
 from tests.support import Bench
 
 REGION = "eu-west-1"
@@ -27,15 +26,7 @@ REGION = "eu-west-1"
 
 @pytest.fixture(autouse=True)
 def local(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes servers of this machine for function URLs, and signs with keys of no account."""
-    monkeypatch.setattr(signing, "LAMBDA_URL", re.compile(r"127\.0\.0\.1(?P<region>)"))
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "AKIASHOP"),
-        ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ("AWS_CONFIG_FILE", "/dev/null"),
-        ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null"),
-    ):
-        monkeypatch.setenv(name, value)
+    take_loopback_for_urls(monkeypatch)
 
 
 @pytest.fixture

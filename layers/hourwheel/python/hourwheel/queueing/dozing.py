@@ -37,7 +37,7 @@ more than the steps to the queue, because a second in a function costs as much a
 _DOZING_AWAKE_SECONDS = 0.5
 """The same time in a group whose mark counts. Its consumers go back to the queue by one pull, and a second in a
 function costs twice as much as a wake-up. It is at least the pause between two wake-ups of a process: the look that
-follows finds what was stored in that pause."""
+follows finds the messages stored in that pause."""
 
 _WOKEN_SECONDS = 0.3
 """A pull that follows a wake-up waits this long, because its first look may read outdated counters. Another pull

@@ -130,8 +130,8 @@ def groups_to_push(subject: Subject, groups: Sequence[Group], lags: Sequence[Gro
 def groups_to_wake(
     subject: Subject, groups: Sequence[Group], lags: Sequence[GroupLag | None], now_ms: int
 ) -> list[int]:
-    """Returns the indexes of the groups whose messages have waited for so long that their consumers may sleep beside
-    them: a wake-up was lost, or a consumer took it and ended. Paused groups wait until they are resumed."""
+    """Returns the indexes of the groups whose messages have waited long enough to show that their consumers may sleep
+    beside them: a wake-up was lost, or a consumer took it and ended. Paused groups wait until they are resumed."""
     if subject.paused or not subject.dozing:
         return []
     return [

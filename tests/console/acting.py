@@ -1,0 +1,17 @@
+"""What the tests of several pages do on a page."""
+
+from playwright.sync_api import Locator, Page, expect
+
+
+def opened(page: Page, title: str) -> Locator:
+    """Opens a closed section of the page, and returns it."""
+    section = page.locator("details").filter(has=page.get_by_role("heading", name=title, exact=True))
+    section.locator("summary").first.click()
+    return section
+
+
+def answer(page: Page, button: str) -> None:
+    """Says yes to the question that is open, pressing twice as impatient people do."""
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name=button, exact=True).evaluate("(button) => { button.click(); button.click(); }")
+    expect(dialog).to_have_count(0)
