@@ -42,6 +42,7 @@ from .job import (
     share,
     taken,
 )
+from .recorded import calls_of
 from .starts import next_hour, order, relay, wait_minutes
 from .system import DAY, HOUR, System
 from .template import CELL
@@ -245,11 +246,8 @@ def objects(system: System) -> set[str]:
 def mend(system: System) -> None:
     """Checks that a reserved row that is never stored delays no other message, and that the sweeper finishes a move
     that was cut off."""
-    next_hour(system)
-    hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
-    _give_out_row(system, f"schedule/{hour_ms}-60/000")
-    _, moved = send(system, "tower", [{"body": "behind a hole", "delay": 1}, {"body": large("moved"), "delay": "50m"}])
-    assert bodies(received(system, "tower", "radio", 1)) == ["behind a hole"]
+    system.until(lambda: _wheel_fills(system), "a hole that the wheel meets first")
+    (moved,) = send(system, "tower", [{"body": large("moved"), "delay": "50m"}])
     with pytest.raises(Unavailable):
         _cut_off_after(system, puts=2).reschedule(moved["scheduled_id"], delay="1s")
 
@@ -261,6 +259,22 @@ def mend(system: System) -> None:
     system.until(dispatched, "the end of the move")
     assert system.clock.now() < began + 45 * 60
     assert bodies(received(system, "tower", "radio", 1)) == [large("moved")]
+
+
+def _wheel_fills(system: System) -> bool:
+    """Leaves a hole in front of a delayed message, which arrives nevertheless. Returns whether the wheel has filled the
+    hole: the archiver, whose time comes in the same hour, may read the log first."""
+    next_hour(system)
+    since = len(system.entries())
+    hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
+    _give_out_row(system, f"schedule/{hour_ms}-60/000")
+    send(system, "tower", [{"body": "behind a hole", "delay": 1}])
+    assert bodies(received(system, "tower", "radio", 1)) == ["behind a hole"]
+    made = [call for entry in system.entries()[since:] if "function" in entry for call in calls_of(entry)]
+    return any(
+        (call.function, call.action) == ("wheel", "dynamodb:PutItem") and call.resource.endswith("-schedule")
+        for call in made
+    )
 
 
 def _give_out_row(system: System, log: str) -> None:
