@@ -1,8 +1,10 @@
 """Nothing is cut when the server is told to stop."""
 
 import json
+import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,15 @@ from tests.integration.test_long_polls import ask, until_groups
 def test_a_server_without_work_waits_for_nothing_when_it_stops(start: Start, number: signal.Signals) -> None:
     server = start(stop_seconds=1_000, body_seconds=1_000)
     server.signal(number)
+    assert server.end() == (0, "")
+    assert server.process.communicate(SECONDS)[0].endswith("hourwheel stopped\n")
+
+
+def test_a_server_whose_output_nobody_reads_any_more_stops_as_well(start: Start) -> None:
+    server = start()
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), server.process.stdout.fileno())  # closes this end of the pipe
+    server.signal(signal.SIGTERM)
     assert server.end() == (0, "")
 
 

@@ -107,6 +107,7 @@ def test_a_cell_is_drained_and_removed_once_it_holds_nothing(shell: Shell, api: 
 
 
 def test_a_cell_is_removed_only_where_somebody_confirms(shell: Shell) -> None:
+    assert "holds subjects and groups: it cannot be removed" in shell.failed("cell", "remove", "home")
     shell.ok("cell", "drain", "old")
     assert shell.ok("cell", "drain", "old") == "old holds nothing"
     assert "give --yes" in shell.refused("cell", "remove", "old")

@@ -98,7 +98,10 @@ def test_a_trace_of_a_delayed_message_names_its_state(shell: Shell, api: Api) ->
 
 def test_a_trace_of_a_message_that_is_not_there_says_so(shell: Shell, api: Api) -> None:
     api.produce("orders", [Message("a")])
-    assert shell("message", "show", "orders", "0:7").exit_code == 1
+    command = "hourwheel pipeline run trace --data DIRECTORY --subject orders --message 0:7"
+    assert shell.failed("message", "show", "orders", "0:7") == (
+        f"hourwheel: there is no message at 0:7: the lake keeps messages that expired or were removed: {command}"
+    )
     assert "no group 'mail'" in shell.failed("message", "show", "orders", "0:0", "--group", "mail")
 
 
@@ -109,7 +112,14 @@ def test_dead_letters_are_chosen_in_one_way(shell: Shell, api: Api) -> None:
             "dead", "redrive", "orders", "billing", *options
         )
     assert "give --yes" in shell.refused("dead", "drop", "orders", "billing", "--all")
-    assert shell.ok("dead", "drop", "orders", "billing", "--to", "2026-01-01T00:00:00Z", "--yes") == "dropped 0"
+    assert shell.ok("dead", "drop", "orders", "billing", "--to", "2026-01-01T00:00:00Z", "--yes") == (
+        "dropped 0: no dead letter of billing matches"
+    )
+    other = ("--reason", "rejected", "--detail", "no such detail")
+    assert shell.ok("dead", "redrive", "orders", "billing", *other) == (
+        "redriven 0: no dead letter of billing matches; hourwheel dead reasons orders billing lists reasons and details"
+    )
+    assert shell.json("dead", "redrive", "orders", "billing", *other) == {"redriven": 0}
     assert shell.ok("dead", "drop", "orders", "billing", "--from", "2026-01-01T00:00:00Z", "--yes") == "dropped 3"
     assert shell.ok("dead", "list", "orders", "billing") == "none"
 

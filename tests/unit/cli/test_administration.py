@@ -174,7 +174,7 @@ def test_dead_letters(shell: Shell) -> None:
         {"dropped": 2}
     ]
     assert shell.server.calls("drop")[0].body == {"from": "2026-11-20T00:00:00.000Z"}
-    assert shell.ok("dead", "redrive", "orders", "billing", "--all") == "redriven 0\n"
+    assert shell.ok("dead", "redrive", "orders", "billing", "--all") == ("redriven 0: billing has no dead letters\n")
     assert third
 
 

@@ -1,7 +1,13 @@
 """A value that an option does not take is refused in a sentence that names the option and what it takes."""
 
-import pytest
+import re
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
+import typer
+
+from hourwheel.cli.app import app
 from tests.unit.cli.conftest import Shell
 
 MESSAGES = "--messages-per-day"
@@ -28,3 +34,28 @@ def test_the_sentence_names_the_option_and_its_values(shell: Shell, line: str, o
     assert f": {sentence}" in told
     assert "Input should" not in told
     assert "Value error" not in told
+
+
+def commands(root: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yields the root command, and all that are below it."""
+    yield path
+    for name, below in getattr(root, "commands", {}).items():
+        yield from commands(below, *path, name)
+
+
+@pytest.mark.parametrize("path", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_help_names_no_type_of_python(shell: Shell, path: tuple[str, ...]) -> None:
+    told = shell.ok(*path, "--help")
+    assert re.findall(r"<\w+|\b(?:bool|str|int|float)\b|list\[", told) == []
+
+
+def test_help_says_what_an_option_takes(shell: Shell) -> None:
+    told = shell.ok("serve", "--help")
+    for option, name in {
+        "--data": "PATH",
+        "--host": "TEXT",
+        "--port": "NUMBER",
+        "--synchronous": r"FULL\|NORMAL",
+    }.items():
+        assert re.search(rf"{option} +{name}", told)
+    assert re.search("ROW +NUMBER", shell.ok("outbox", "retry", "--help"))

@@ -27,7 +27,7 @@ from hourwheel.cli import (
     serve,
     subjects,
 )
-from hourwheel.cli.misfits import describe_misfit
+from hourwheel.cli.misfits import describe_misfit, name_values
 from hourwheel.cli.output import shown, write_error, write_raw
 from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
 from hourwheel.client import DEFAULT_URL
@@ -43,6 +43,7 @@ class _Root(TyperGroup):
     """Accepts the shared options anywhere on the command line, and prints errors as one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        name_values(self, ctx)
         try:
             return super().parse_args(ctx, hoist(args))
         except typer.BadParameter as error:

@@ -125,9 +125,10 @@ def remove(ctx: typer.Context, cell: CellArgument, yes: YesOption = False, dry_r
 
     Example: hourwheel cell remove old --yes
     """
-    if not dry_run:
-        confirm(f"Remove cell {cell}?", yes=yes)
     with connect(ctx) as api:
+        if not (dry_run or yes):
+            api.remove_cell(cell, dry_run=True)  # nobody is asked about a cell that cannot be removed
+            confirm(f"Remove cell {cell}?", yes=yes)
         _show(ctx, api.remove_cell(cell, dry_run=dry_run), dry_run=dry_run)
 
 

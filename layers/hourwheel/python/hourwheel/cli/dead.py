@@ -192,11 +192,18 @@ def _move(
     if settings_of(ctx).json:
         write_json({verb: count})
     else:
-        write_line(f"{verb} {count}")
+        write_line(f"{verb} {count}" if count or which.ids is not UNSET else _none(verb, subject, group, which))
     named = set(which.ids) if which.ids is not UNSET else set()
     if count < len(named):
         write_error(_missing(sorted(named), count, verb))
         raise typer.Exit(1)
+
+
+def _none(verb: str, subject: str, group: str, which: DeadSelection) -> str:
+    if which.all is True:
+        return f"{verb} 0: {group} has no dead letters"
+    listed = f"; hourwheel dead reasons {subject} {group} lists reasons and details"
+    return f"{verb} 0: no dead letter of {group} matches{'' if which.reason is UNSET else listed}"
 
 
 def _missing(named: list[str], count: int, verb: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import text_of, write_json, write_line, write_table
+from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
 from hourwheel.client import Api, MessageTrace, NotFound
 
@@ -56,19 +56,19 @@ def find(
 
 @contextmanager
 def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
-    """Yields a list for traces. Prints the command that asks the lake, if the server does not know the message or a
-    part of its history any more."""
+    """Yields a list for traces. Afterwards prints the command that asks the lake, if the server does not know the
+    message or a part of its history any more."""
     traces: list[MessageTrace] = []
     command = f"hourwheel pipeline run trace --data DIRECTORY --subject {subject} --message {message}"
-    hint = f"the lake may know more: {command}"
     try:
         yield traces
     except NotFound as error:
-        if error.slug == "message-unknown":
-            typer.echo(hint, err=True)
-        raise
+        if error.slug != "message-unknown":
+            raise
+        write_error(f"{error}: {command}")  # the sentence of the server ends with the lake
+        raise typer.Exit(1) from error
     if any(group.state in _FORGOTTEN or not group.complete for trace in traces for group in trace.groups):
-        typer.echo(hint, err=True)
+        write_error(f"the lake may know more: {command}")
 
 
 def _all(

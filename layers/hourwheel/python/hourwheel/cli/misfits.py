@@ -1,10 +1,30 @@
-"""Says in sentences of Hourwheel what is wrong with the value of an option or an argument."""
+"""Says in words of Hourwheel what an option or an argument takes, and what is wrong with a value."""
 
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import typer
 
 _KINDS: dict[Any, str] = {int: "a whole number", float: "a number"}
+_NAMES: dict[Any, str] = {bool: "", int: "NUMBER", float: "NUMBER"}
+
+
+def name_values(command: Any, ctx: Any) -> None:
+    """Names in ``--help`` what the parameters of the command, and of the commands below it, take. An option that
+    declares a name keeps it."""
+    for parameter in command.get_params(ctx):
+        parameter.display_type = partial(_value_name, parameter.type_descriptor)
+    for below in getattr(command, "commands", {}).values():
+        name_values(below, ctx)
+
+
+def _value_name(descriptor: Any, _: Any) -> str:
+    if descriptor.choices is not None:
+        return "|".join(str(getattr(choice, "value", choice)) for choice in descriptor.choices)
+    if descriptor.is_path:
+        return "PATH"
+    kind = get_args(descriptor.annotation)[0] if descriptor.is_list else descriptor.annotation
+    return _NAMES.get(kind, "TEXT")
 
 
 def describe_misfit(error: typer.BadParameter) -> None:

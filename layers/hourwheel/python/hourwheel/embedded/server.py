@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import ssl
 import sys
+from contextlib import suppress
 
 import uvloop
 
@@ -51,6 +53,10 @@ def serve(options: ServeOptions) -> int:
             _run(runtime, options, listener, security)
         finally:
             runtime.close()
+    with suppress(
+        BrokenPipeError
+    ):  # unbuffered: whoever read the address may be gone, and the server has done its work
+        os.write(sys.stdout.fileno(), b"hourwheel stopped\n")
     return 0
 
 

@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -191,6 +192,9 @@ def _shown(url: str) -> str:
 def _sqlite(path: str) -> Any:
     import sqlite3
 
+    if not Path(path).exists():
+        where = "" if Path(path).is_absolute() else f" in {Path.cwd()}"
+        raise OutboxUnreachable(f"there is no file {path}{where}: name the database that your application writes")
     return sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
 
 

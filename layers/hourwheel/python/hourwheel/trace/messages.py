@@ -41,7 +41,7 @@ MOST = 10  # traces in one answer: a sender may have used an id for many message
 GROUPS = 20
 """A trace covers at most this many groups; a group that the caller names is always among them."""
 
-_ELSEWHERE = "messages that expired or were removed are in the lake: hourwheel pipeline run trace"
+_ELSEWHERE = "the lake keeps messages that expired or were removed"
 
 
 class MessagePosition(NamedTuple):
