@@ -109,9 +109,9 @@ class CallByCall:
         self.calls.append(("counter", counter))
         return self._store.counter(counter)
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         self.calls.append(("counters", ",".join(counters)))
-        return self._store.counters(counters)
+        return self._store.counters(counters, consistent=consistent)
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         self.calls.append(("get", key.table))

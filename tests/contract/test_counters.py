@@ -117,3 +117,11 @@ def test_many_counters_show_what_was_added_once_some_time_has_passed(store: Stor
         store.add(name, rows=2, numbers=5)
     wanted = dict.fromkeys(names, Counter(2, 5))
     assert any(store.counters(names) == wanted for _ in range(100))
+
+
+def test_many_counters_show_at_once_what_was_added_if_they_are_read_consistently(store: Store, partition: str) -> None:
+    names = [f"{partition}/{number}" for number in range(3)]
+    for number in range(1, 20):
+        for name in names:
+            store.add(name, rows=1, numbers=2)
+        assert store.counters(names, consistent=True) == dict.fromkeys(names, Counter(number, 2 * number))

@@ -300,6 +300,12 @@ def test_counters_that_were_left_out_are_asked_for_again_and_those_that_are_not_
     assert found == dict.fromkeys(names[:40], Counter(0, 0)) | dict.fromkeys(names[40:], Counter(1, 9))
 
 
+def test_many_counters_are_read_consistently_where_that_is_asked_for() -> None:
+    service = Hesitant(most=40)
+    DynamoStore(service, prefix="p").counters(["0", "1"], consistent=True)
+    assert service.consistent == {True}
+
+
 def test_a_service_that_reads_none_of_many_counters_throttles() -> None:
     service = Hesitant(most=0)
     with pytest.raises(Throttled):

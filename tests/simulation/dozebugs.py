@@ -10,8 +10,10 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from hourwheel.model.subjects import DozingGroup
+from hourwheel.queueing import dozing as queueing
 from hourwheel.queueing.dozing import SAFETY_SECONDS, Dozes, LookState, Rest
 from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.totals import read_totals
 from hourwheel.registry import dozing
 from hourwheel.registry.dozing import DozingWakeups
 from hourwheel.sweep import sweep
@@ -105,6 +107,12 @@ def a_consumer_waits_under_the_mark_of_a_busy_group() -> Iterator[None]:
 @planted(faultless, unsettled)
 def nobody_looks_again_before_the_group_dozes() -> Iterator[None]:
     with patch.object(Dozes, "_waits", lambda self, subject, group, limit: False):
+        yield
+
+
+@planted(faultless, unsettled)
+def the_look_before_a_group_dozes_reads_old_counters() -> Iterator[None]:
+    with patch.object(queueing, "read_totals", lambda context, names, consistent: read_totals(context, names)):
         yield
 
 

@@ -326,9 +326,9 @@ class SimulatedStore(Connection):
     def counter(self, counter: str) -> Counter:
         return self.call("counter", counter, lambda: self.state.counter(counter))
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         def read() -> dict[str, Counter]:
-            return self.state.counters({counter: self._changes_ago() for counter in counters})
+            return self.state.counters({counter: self._changes(consistent) for counter in counters})
 
         return self.call("counters", tuple(counters), read)
 

@@ -52,11 +52,26 @@ def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_doze
     scene.bench.clock.pass_time(3)
     store = scene.store._store
 
-    def outdated(names: Sequence[str]) -> dict[str, Counter]:
-        return {name: store.counter(name)._replace(rows=1) for name in names}
+    def outdated(names: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
+        totals = {name: store.counter(name) for name in names}
+        return totals if consistent else {name: total._replace(rows=1) for name, total in totals.items()}
 
     monkeypatch.setattr(store, "counters", outdated)
     assert scene.pull() == PullResult([], next_pull_seconds=1.0)
+
+
+def test_the_look_before_the_wait_reads_the_counters_of_all_logs_in_one_request(scene: Scene) -> None:
+    scene.bench.cell.put_subject("orders", queues=64)
+    for number in range(200):
+        scene.bench.send(str(number), key=str(number))
+    while (taken := scene.pull(max_messages=1_000)).pulls:
+        scene.settle(taken)
+    scene.doze()
+    scene.bench.clock.pass_time(10)
+    del scene.store.calls[:]
+    assert scene.pull().wakeup is not None
+    # Twice the records of the subject and the group, once the counters; the pull itself has read them before.
+    assert [name for name, _ in scene.store.calls] == ["get", "get", "counters", "get", "get", "counters"]
 
 
 def test_a_stored_message_wakes_and_a_thousand_wake_once(scene: Scene) -> None:

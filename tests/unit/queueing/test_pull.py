@@ -96,10 +96,10 @@ def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
     bench.pull()
     counters = store.counters
 
-    def failing(names: Sequence[str]) -> dict[str, Counter]:
+    def failing(names: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         if wakeups.waits:
             raise Unavailable("busy")
-        return counters(names)
+        return counters(names, consistent=consistent)
 
     store.counters = failing
     with pytest.raises(Unavailable):

@@ -40,8 +40,8 @@ class OutOfDate(CallByCall):
     def let_go(self) -> None:
         self.held = None
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
-        return super().counters(counters) | (self.held or {})
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
+        return super().counters(counters, consistent=consistent) | (self.held or {})
 
 
 @dataclass

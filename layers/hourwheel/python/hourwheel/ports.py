@@ -100,10 +100,11 @@ class Store(Protocol):
         """Returns the totals, strongly consistent; zeros for a counter to which nothing was added."""
         ...
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         """Returns the totals of up to ``GET_MANY`` counters, each named once; zeros for a counter to which nothing was
         added. Each counter is read by itself, and its totals may be out of date: they are totals that the counter had
-        at some time. One request, at half the price of ``counter`` for each counter."""
+        at some time. One request, at half the price of ``counter`` for each counter. With ``consistent`` each is read
+        as by ``counter``, at its price."""
         ...
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:

@@ -140,8 +140,8 @@ class DynamoStore:
         answer = _ask(self._client.get_item, TableName=self._counters, Key={"pk": {"S": counter}}, ConsistentRead=True)
         return _counter(answer.get("Item", {}))
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
-        items = self._batch(self._counters, [{"pk": {"S": counter}} for counter in counters], consistent=False)
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
+        items = self._batch(self._counters, [{"pk": {"S": counter}} for counter in counters], consistent=consistent)
         return dict.fromkeys(counters, Counter(0, 0)) | {item["pk"]["S"]: _counter(item) for item in items}
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:

@@ -55,7 +55,7 @@ class _Rows:
     def counter(self, counter: str) -> Counter:
         return self._counters.get(counter, Counter(0, 0))
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         return {counter: self.counter(counter) for counter in counters}
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
@@ -155,7 +155,7 @@ class MemoryStore(TransactedWrites):
     def counter(self, counter: str) -> Counter:
         return self.transact(lambda store: store.counter(counter))
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         return self.transact(lambda store: store.counters(counters))
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:

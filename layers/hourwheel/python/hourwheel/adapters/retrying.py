@@ -42,8 +42,8 @@ class RetryingStore:
     def counter(self, counter: str) -> Counter:
         return self._ask(lambda: self._store.counter(counter))
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
-        return self._ask(lambda: self._store.counters(counters))
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
+        return self._ask(lambda: self._store.counters(counters, consistent=consistent))
 
     def get(self, key: Key, *, consistent: bool = True) -> Record | None:
         return self._ask(lambda: self._store.get(key, consistent=consistent))

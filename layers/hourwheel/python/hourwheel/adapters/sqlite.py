@@ -80,7 +80,7 @@ class SqliteStore(SqliteWrites):
         with self._reading() as session:
             return session.counter(counter)
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         with self._reading() as session:
             return session.counters(counters)
 

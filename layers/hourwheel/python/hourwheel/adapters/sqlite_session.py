@@ -76,7 +76,7 @@ class SqliteSession:
         ).fetchone()
         return Counter(0, 0) if row is None else Counter(row[0], row[1], bool(row[2]))
 
-    def counters(self, counters: Sequence[str]) -> dict[str, Counter]:
+    def counters(self, counters: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
         rows = self.connection.execute(
             f"SELECT name, rows, numbers, sealed FROM counters WHERE name IN ({','.join('?' * len(counters))})",  # noqa: S608 - question marks alone
             tuple(counters),

@@ -20,13 +20,14 @@ from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
 from hourwheel.model.overview import GroupOverview
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import GET_MANY, Counter
+from hourwheel.ports import Counter
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.held_keys import with_parked
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.progress import LogLag, lag_of_log, lag_of_queue
 from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
@@ -123,18 +124,13 @@ class GroupNumbers:
 
 def read_counters(context: Context, logs: Iterable[str]) -> tuple[dict[str, Counter], set[str]]:
     """Returns the totals of the logs, and the cells that cannot be reached, whose logs are left out."""
-    by_cell: dict[str, list[str]] = {}
-    for log in logs:
-        by_cell.setdefault(cell_of(log), []).append(log)
     totals: dict[str, Counter] = {}
     out: set[str] = set()
-    for cell, names in by_cell.items():
+    for names in names_by_cell(logs):
         try:
-            store = context.store_of(names[0])
-            for start in range(0, len(names), GET_MANY):
-                totals |= store.counters(names[start : start + GET_MANY])
+            totals |= read_totals(context, names)
         except CellUnavailable:
-            out.add(cell)
+            out.add(cell_of(names[0]))
     return totals, out
 
 

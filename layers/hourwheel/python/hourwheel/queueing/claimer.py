@@ -1,7 +1,7 @@
 """Settles what a pull settles and claims what it asks for, from the logs that may have messages."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +21,7 @@ from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import OpenedSettlement, Settlements, settled_logs
+from hourwheel.queueing.totals import names_by_cell
 
 _logger = logging.getLogger("hourwheel")
 
@@ -208,11 +209,3 @@ class Claimer:
 
     def _full(self, look: Look) -> bool:
         return min(self._room(look)) <= 0
-
-
-def names_by_cell(logs: Iterable[str]) -> list[list[str]]:
-    """Returns the names of the logs by cell, in their order."""
-    cells: dict[str, list[str]] = {}
-    for log in logs:
-        cells.setdefault(cell_of(log), []).append(log)
-    return list(cells.values())

@@ -18,12 +18,14 @@ from hourwheel.errors import Broken, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, WakeupQueue
 from hourwheel.model.subjects import DozingGroup, Subject
-from hourwheel.ports import WakeupQueues
+from hourwheel.ports import Counter, WakeupQueues
+from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import has_turn
 from hourwheel.queueing.ordered_parts import in_turn
-from hourwheel.queueing.pull_log import pull_logs
+from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry import dozing
 from hourwheel.registry.broadcast import with_settings
 from hourwheel.registry.dozing import LOOK_AGAIN_SECONDS, RENEW_MS
@@ -122,6 +124,7 @@ class Dozes:
     queues: WakeupQueues
     registry: Registry
     key_states: KeyStateCache
+    ends: SourceEnds
     passed_on: LastWakeups
     request: PullRequest
     idle_seconds: float
@@ -239,7 +242,15 @@ class Dozes:
         if group.ordered:
             logs = [*in_turn(self.context, self.key_states, subject, group, logs)]
             return any(has_turn(self.key_states, log) for log in logs)
-        return any(log.has_unpulled() for log in logs)
+        return any(log.has_unpulled() for log in self._moved(group, logs))
+
+    def _moved(self, group: Group, logs: list[PullLog]) -> list[PullLog]:
+        """Returns the logs that have a row behind the end which the looks of pulls remember: the others have no message
+        for the group. One request for each cell."""
+        totals: dict[str, Counter] = {}
+        for names in names_by_cell(log.source.name for log in logs):
+            totals |= read_totals(self.context, names, consistent=True)
+        return [log for log in logs if self.ends.moved(log, group, totals[log.source.name])]
 
     def _missed(self, group: Group, error: Exception) -> None:
         self.context.meter.record("WakesMissed", 1)

@@ -180,6 +180,7 @@ class Puller:
             queues,
             self.registry,
             self.key_states,
+            self.ends,
             self.passed_on,
             request,
             request.idle_seconds,

@@ -10,14 +10,14 @@ from hourwheel.errors import Broken, Unavailable
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import GET_MANY, Counter
-from hourwheel.queueing.claimer import names_by_cell
+from hourwheel.ports import Counter
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.ordered_parts import in_turn
 from hourwheel.queueing.pull_log import Nothing, PullLog, pull_logs
 from hourwheel.queueing.settlements import OpenedSettlement, Settlements
+from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.moves import refresh_route
 
 _MOST_GROUPS = 2_000
@@ -130,16 +130,10 @@ class SourceLogs:
         every = [log.source.name for log in logs]
         for names in [every] if self.context.cells is None else names_by_cell(every):
             if cell_of(names[0]) == HOME:
-                totals |= self._read_totals(names)
+                totals |= read_totals(self.context, names)
             else:
                 with suppress(Unavailable, Broken), self._contained(f"reading cell {cell_of(names[0])}"):
-                    totals |= self._read_totals(names)
-        return totals
-
-    def _read_totals(self, names: Sequence[str]) -> dict[str, Counter]:
-        totals: dict[str, Counter] = {}
-        for start in range(0, len(names), GET_MANY):
-            totals |= self.context.store_of(names[0]).counters(names[start : start + GET_MANY])
+                    totals |= read_totals(self.context, names)
         return totals
 
     def _contained(self, what: str) -> AbstractContextManager[None]:

@@ -23,15 +23,15 @@ from hourwheel.logs.log import Log
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import GET_MANY, Counter, Table
+from hourwheel.ports import Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
-from hourwheel.queueing.claimer import names_by_cell
 from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.open_ends import LogEnd, OpenEnds
 from hourwheel.queueing.progress import LogLag, lag_of_log
 from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.moves import finish_change, refresh_route
 from hourwheel.registry.registry import Registry
@@ -196,15 +196,11 @@ class Sweeper:
         totals = last.snapshot.totals
         with self._contained(f"reading the counters of {subject.name}"):
             return any(
-                self._rows(names) != {name: totals[name].rows for name in names} for names in names_by_cell(totals)
+                total.rows != totals[name].rows
+                for names in names_by_cell(totals)
+                for name, total in read_totals(self.context, names).items()
             )
         return True
-
-    def _rows(self, names: Sequence[str]) -> dict[str, int]:
-        totals: dict[str, Counter] = {}
-        for start in range(0, len(names), GET_MANY):
-            totals |= self.context.store_of(names[0]).counters(names[start : start + GET_MANY])
-        return {name: total.rows for name, total in totals.items()}
 
     def _wake_dozing(self, subject: Subject, members: list[_Member], lags: Sequence[GroupLag | None]) -> None:
         """Wakes the dozing groups in which messages wait that nobody takes."""
