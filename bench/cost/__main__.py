@@ -134,6 +134,7 @@ class Bench:
             ),
             "the same with a message each hour": (waiting.sparse_group(self.fresh(), 3_600), rivals.idle_poller()),
             "the same with a message each minute": (waiting.sparse_group(self.fresh(), 60), rivals.idle_poller()),
+            "the sweeper's part for a subject whose group waits so": (waiting.watched_group(self.fresh), nothing),
             "a consumer that polls a subject of 64 queues": (
                 cases.idle_poller(self.fresh(), queues=64),
                 rivals.idle_poller(),

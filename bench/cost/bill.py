@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def counted_waiting(fresh: Fresh, front: Front, send: Usage, take: Usage) -> Wai
     sparse = waiting.sparse_group(fresh(front=front), _PERIOD_SECONDS).usage
     messages = MONTH_SECONDS / _PERIOD_SECONDS
     return WaitingCounts(
-        resting=dict(resting),
+        resting=dict(_sum(resting, waiting.watched_group(partial(fresh, front=front)).usage)),
         waking=_positive(_less(_scaled(_less(sparse, resting), 1 / messages), _sum(send, take))),
         polling=dict(cases.idle_poller(fresh(front=front)).usage),
     )

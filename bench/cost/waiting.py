@@ -1,12 +1,14 @@
 """The measured cases of consumers that wait at a wake-up queue: each returns the usage for a month."""
 
+from collections.abc import Callable
 from typing import Any
 
 from bench.cost.cases import GROUP_PULL, MESSAGES, MONTH_SECONDS, POLL_SECONDS, Measured, spent, warm
 from bench.cost.deployment import Deployment
-from bench.cost.prices import scaled
+from bench.cost.prices import Usage, scaled
 
 _MOST_PULLS = 20
+_SWEEPS = 64  # twice as many as the sweeper lets an idle subject rest
 _IDLE_SECONDS = 1e6  # longer ago than anything that a case does
 
 
@@ -24,6 +26,30 @@ def dozing_consumer(deployment: Deployment, rounds: int = 3) -> Measured:
     seconds = sum(deployment.seconds["pull"]) / rounds
     usage = scaled(spent(deployment), MONTH_SECONDS / wait_seconds / rounds)
     return Measured(usage, f"{rounds} waits", seconds={"pull": seconds})
+
+
+def watched_group(fresh: Callable[[], Deployment]) -> Measured:
+    """Measures what a month of sweeps costs more for a group that dozes, alone on its subject, than for one that does
+    not: each sweep reads the counters of its logs."""
+    dozing, other = fresh(), fresh()
+    for deployment in (dozing, other):
+        warm(deployment)
+    _doze(dozing)
+    usage = _swept(dozing)
+    usage.subtract(_swept(other))
+    return Measured(scaled(usage, MONTH_SECONDS / 60 / _SWEEPS), f"{_SWEEPS} sweeps of each")
+
+
+def _swept(deployment: Deployment) -> Usage:
+    """Returns the usage of an hour of sweeps, after two in which the sweeper comes to rest."""
+    for _ in range(2 * _SWEEPS):
+        deployment.invoke("sweep", {})
+        deployment.clock.wait(60)
+    spent(deployment)
+    for _ in range(_SWEEPS):
+        deployment.invoke("sweep", {})
+        deployment.clock.wait(60)
+    return spent(deployment)
 
 
 def sparse_group(deployment: Deployment, period_seconds: int, rounds: int = 3) -> Measured:
