@@ -1,8 +1,9 @@
 """Nothing is cut when the server is told to stop."""
 
 import json
-import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -21,12 +22,15 @@ def test_a_server_without_work_waits_for_nothing_when_it_stops(start: Start, num
     assert server.process.communicate(SECONDS)[0].endswith("hourwheel stopped\n")
 
 
-def test_a_server_whose_output_nobody_reads_any_more_stops_as_well(start: Start) -> None:
-    server = start()
-    with Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), server.process.stdout.fileno())  # closes this end of the pipe
-    server.signal(signal.SIGTERM)
-    assert server.end() == (0, "")
+def test_a_server_whose_output_nobody_reads_any_more_stops_as_well(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hourwheel", "serve", "--data", str(tmp_path / "data"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"hourwheel listening")
+        process.stdout.close()
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(SECONDS), process.stderr.read()) == (0, b"")
 
 
 def test_a_request_that_is_on_its_way_is_answered(start: Start) -> None:

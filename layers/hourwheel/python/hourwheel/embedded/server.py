@@ -53,9 +53,7 @@ def serve(options: ServeOptions) -> int:
             _run(runtime, options, listener, security)
         finally:
             runtime.close()
-    with suppress(
-        BrokenPipeError
-    ):  # unbuffered: whoever read the address may be gone, and the server has done its work
+    with suppress(BrokenPipeError):  # unbuffered: nobody may read this any more
         os.write(sys.stdout.fileno(), b"hourwheel stopped\n")
     return 0
 
