@@ -65,7 +65,7 @@ class Deployed:
         self._processes = {name: Boundary(self._cell(), Logger(service=f"waking-{name}-{wake}")) for name in FUNCTIONS}
         (self._body,) = bodies(1)
         self._receipt: str | None = None
-        self.rung: list[float] = []
+        self.wakeups: list[float] = []
         """When each wake-up was sent, in seconds."""
         self.step()
         self._take(idle_seconds=0.0)
@@ -90,9 +90,9 @@ class Deployed:
 
     def step(self) -> None:
         """Sends a message, and takes it with the settlement of the one before."""
-        rung = self._queues.rung
+        wakeups = self._queues.wakeups
         self._call("produce", MESSAGES, {"messages": [{"body": self._body}]})
-        self.rung += [self.clock.elapsed_ms() / 1_000] * (self._queues.rung - rung)
+        self.wakeups += [self.clock.elapsed_ms() / 1_000] * (self._queues.wakeups - wakeups)
         (pulled,) = self._take(idle_seconds=STEP_SECONDS)["pulls"]
         self._receipt = pulled["receipt"]
         self.clock.wait(STEP_SECONDS)
@@ -106,7 +106,7 @@ class Deployed:
 
     def sent_per_second(self, first: float, last: float) -> float:
         """Returns the wake-ups a second between these seconds after the group dozed."""
-        return sum(first <= at - self.dozed_at < last for at in self.rung) / (last - first)
+        return sum(first <= at - self.dozed_at < last for at in self.wakeups) / (last - first)
 
     def _doze(self) -> None:
         answer = self._take(idle_seconds=_IDLE_SECONDS)
@@ -150,7 +150,7 @@ def compared() -> dict[str, Any]:
 def _seconds(deployed: Deployed, pairs: Sequence[tuple[float, float]], column: int) -> list[float]:
     """Returns the seconds of a message in each round: CPU time, and the round trips that it waits for on AWS."""
     messages = len(pairs) * STEPS
-    waited = deployed.store.requests * DYNAMODB_SECONDS + len(deployed.rung) * SQS_SECONDS
+    waited = deployed.store.requests * DYNAMODB_SECONDS + len(deployed.wakeups) * SQS_SECONDS
     return [1 / pair[column] + waited / messages for pair in pairs]
 
 

@@ -17,7 +17,7 @@ Verbs: TypeAlias = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 TABLE_ACTIONS: Verbs = {
     "produce": {
-        # Query and DeleteItem: a message to a deleted subject creates it anew. The first caller to do so completes the
+        # Query and DeleteItem: a message to a deleted subject creates it again. The first caller to do so completes the
         # deletion: it seals the logs of the groups and removes the records of pushing to them.
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("UpdateItem",),

@@ -65,10 +65,10 @@ class NoWakeups:
     def announce(self, subject: str, group: str | None = None) -> None:
         self.announced.append((subject, group))
 
-    def mark(self, subject: str) -> int:
+    def announcements(self, subject: str) -> int:
         return len(self.announced)
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         return False
 
 
@@ -178,7 +178,7 @@ class HandTimers:
 class HandQueues:
     """Wake-up queues in memory. ``away`` is an error that each call raises."""
 
-    rung: dict[str, int] = field(default_factory=dict)
+    wakeups: dict[str, int] = field(default_factory=dict)
     """The wake-ups that nobody has received, by queue."""
     made: list[str] = field(default_factory=list)
     away: Exception | None = None
@@ -187,26 +187,26 @@ class HandQueues:
         self._fail()
         if fresh or name not in self.made:
             self.made.append(name)
-            self.rung.setdefault(name, 0)
+            self.wakeups.setdefault(name, 0)
         return WakeupQueue(f"https://sqs.example/{name}", "eu-west-1")
 
-    def ring(self, name: str) -> bool:
+    def wake(self, name: str) -> bool:
         self._fail()
-        if name in self.rung:
-            self.rung[name] += 1
-        return name in self.rung
+        if name in self.wakeups:
+            self.wakeups[name] += 1
+        return name in self.wakeups
 
     def remove(self, name: str) -> None:
         self._fail()
-        self.rung.pop(name, None)
+        self.wakeups.pop(name, None)
 
     def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls]
 
     def received(self) -> int:
         """Takes all wake-ups, and returns their number."""
-        taken = sum(self.rung.values())
-        self.rung = dict.fromkeys(self.rung, 0)
+        taken = sum(self.wakeups.values())
+        self.wakeups = dict.fromkeys(self.wakeups, 0)
         return taken
 
     def _fail(self) -> None:

@@ -78,7 +78,7 @@ def counted_batch(deployment: Deployment, batch: int, rounds: int | None = None)
 
 
 def stored_bytes(usage: Usage) -> float:
-    """Returns the size of the batch that was stored: of its object, or else of its row."""
+    """Returns the size of the batch that was stored: of its object, or of its row if it has none."""
     if usage["s3-put"]:
         return usage["s3-storage"] * 1e9 * MONTH_DAYS / SEGMENT_DAYS
     days = counts_module.ROW_DAYS / MONTH_DAYS / 1e9

@@ -213,7 +213,7 @@ class CountedQueues:
         self._meter = meter
         self._made: set[str] = set()
         self._waits = True
-        self.rung = 0
+        self.wakeups = 0
 
     def open(self, name: str, *, fresh: bool) -> WakeupQueue:
         if fresh or name not in self._made:
@@ -221,9 +221,9 @@ class CountedQueues:
             self._count()
         return WakeupQueue(name, "us-east-1")
 
-    def ring(self, name: str) -> bool:
+    def wake(self, name: str) -> bool:
         self._count()
-        self.rung += 1
+        self.wakeups += 1
         return name in self._made
 
     def remove(self, name: str) -> None:

@@ -67,9 +67,9 @@ def sparse_group(deployment: Deployment, period_seconds: int, rounds: int = 3) -
         deployment.clock.wait(period_seconds - safety * wait_seconds)
         # Also the request that returns the wake-up.
         deployment.meter.usage["sqs-request"] += period_seconds / POLL_SECONDS + 1
-        rung = queues.rung
+        wakeups = queues.wakeups
         deployment.call("POST", MESSAGES, {"messages": [{"body": "rare"}]})
-        assert queues.rung == rung + 1
+        assert queues.wakeups == wakeups + 1
         answer = _pull(deployment, idle_seconds=_IDLE_SECONDS, wakeup="woken")
         (pulled,) = answer["pulls"]
         rest_seconds = answer["next_pull_seconds"]

@@ -1,5 +1,5 @@
 """Decides what a run of ``reconcile`` takes over from the last run that judged the whole lake, or the same number of
-days, and what it judges anew.
+days, and what it judges again.
 
 The findings about a subject follow from its own rows, from rows that name no subject (cancel markers, dropped
 messages), from the manifests and the snapshots of the registry in the archive, and from the horizon. So a run judges
@@ -126,7 +126,7 @@ def most_expired(expired: Mapping[str, int], listed: int) -> dict[str, int]:
 def scope_of(
     search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int
 ) -> Scope | None:
-    """Returns what a run after ``before`` judges anew; None: everything. ``stuck_ms``: the time after which a delayed
+    """Returns what a run after ``before`` judges again; None: everything. ``stuck_ms``: the time after which a delayed
     message is stuck."""
     try:
         return _scope(search, before, claims, snapshots, stuck_ms)

@@ -52,7 +52,7 @@ _THREADS = 16  # they read footers of files, and wait for storage
 _LOOKS_PER_CORE = 4
 
 _PROPERTIES = {
-    # A job that is overtaken reads the table anew before it tries again: no retry in the library.
+    # A job that is overtaken reads the table again before it tries again: no retry in the library.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",

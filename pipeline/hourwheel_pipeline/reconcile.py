@@ -291,7 +291,7 @@ def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> A
 
 
 class _Carried(NamedTuple):
-    """The last judgement of the whole lake, and what this run judges anew."""
+    """The last judgement of the whole lake, and what this run judges again."""
 
     before: Judgement
     scope: Scope

@@ -17,7 +17,7 @@ KEY = Key(Table.CONSUME, "subject", "1")
 
 
 class Unreliable(MemoryStore):
-    """Raises the next of ``before`` instead of the effect, or else the next of ``after`` after the effect."""
+    """Raises the next of ``before`` instead of the effect, or without one the next of ``after`` after the effect."""
 
     def __init__(self) -> None:
         super().__init__()

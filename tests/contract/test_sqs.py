@@ -56,14 +56,14 @@ def test_a_queue_is_made_once_and_again_when_it_is_missing(
     assert queue.url.endswith(f"/{PREFIX}{partition}")
     queues.client.delete_queue(QueueUrl=queue.url)
     assert queues.open(partition, fresh=False) == queue  # this process takes it to be there
-    assert not queues.ring(partition)
+    assert not queues.wake(partition)
     assert heard(queue, 1.5) is WaitResult.MISSING
     assert queues.open(partition, fresh=True) == queue
-    assert queues.ring(partition)
+    assert queues.wake(partition)
     queues.client.delete_queue(QueueUrl=queue.url)
     clock.pass_time(3_601)
     queues.open(partition, fresh=False)
-    assert queues.ring(partition)
+    assert queues.wake(partition)
 
 
 def test_a_queue_has_the_times_that_spare_its_consumers_the_removal(queues: SqsWakeupQueues, partition: str) -> None:
@@ -75,13 +75,13 @@ def test_a_queue_has_the_times_that_spare_its_consumers_the_removal(queues: SqsW
 def test_a_queue_that_was_made_otherwise_is_used(queues: SqsWakeupQueues, partition: str) -> None:
     queues.client.create_queue(QueueName=PREFIX + partition, Attributes={"VisibilityTimeout": "45"})
     assert queues.open(partition, fresh=False).url.endswith(partition)
-    assert queues.ring(partition)
+    assert queues.wake(partition)
 
 
 def test_a_wakeup_is_received_once(queues: SqsWakeupQueues, partition: str) -> None:
     queue = queues.open(partition, fresh=False)
     for _ in range(3):
-        assert queues.ring(partition)
+        assert queues.wake(partition)
     assert heard(queue, LONG_SECONDS) is WaitResult.WAKEUP
     assert heard(queue, 1.5) is WaitResult.NOTHING
 
@@ -93,7 +93,7 @@ def test_a_wakeup_ends_the_wait_of_a_consumer_that_waits_already(queues: SqsWake
     consumer.start()
     began = time.monotonic()
     while consumer.is_alive() and time.monotonic() < began + LONG_SECONDS / 2:
-        queues.ring(partition)
+        queues.wake(partition)
         consumer.join(0.5)
     assert results == [WaitResult.WAKEUP]
 
@@ -102,12 +102,12 @@ def test_what_is_removed_is_not_there_and_may_be_removed_again(queues: SqsWakeup
     queues.open(partition, fresh=False)
     for _ in range(2):
         queues.remove(partition)
-    assert not queues.ring(partition)
+    assert not queues.wake(partition)
 
 
 def test_a_service_that_is_away_is_an_error_of_the_library(clock: HandClock) -> None:
     queues = SqsWakeupQueues(clock, PREFIX, ACCOUNT, region=REGION, endpoint_url="http://127.0.0.1:9")
-    for call in (lambda: queues.open("a", fresh=False), lambda: queues.ring("a"), lambda: queues.remove("a")):
+    for call in (lambda: queues.open("a", fresh=False), lambda: queues.wake("a"), lambda: queues.remove("a")):
         with pytest.raises(OutcomeUnknown):
             call()
     queues.client.close()

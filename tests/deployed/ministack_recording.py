@@ -106,7 +106,7 @@ scheduler._SCHEDULE_TICK_INTERVAL = 0.25  # ten seconds of its own accord
 scheduler.time = SimpleNamespace(time=lambda: now_ns() / 1e9, sleep=time.sleep)
 sqs.time = SimpleNamespace(time=lambda: now_ns() / 1e9)
 lambda_runtime.Worker = Environments
-_Worker._drain_stderr_bounded = _Worker._drain_stderr  # else it waits 50 ms after each invocation
+_Worker._drain_stderr_bounded = _Worker._drain_stderr  # otherwise it waits 50 ms after each invocation
 ministack.app.app = _recording
 threading.Thread(target=_end_with_parent, daemon=True).start()
 ministack.app.main()

@@ -47,7 +47,7 @@ def _of_bucket(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Needs:
     action = _OBJECT_ACTIONS[entry["method"]]
     yield f"s3:{action}", f"{bucket_arn}/{key}"
     if action == "GetObject" and entry["status"] == 404:
-        yield "s3:ListBucket", bucket_arn  # else the answer would be 403
+        yield "s3:ListBucket", bucket_arn  # otherwise the answer would be 403
 
 
 def _of_schedule(entry: Mapping[str, Any], body: Mapping[str, Any]) -> Needs:

@@ -120,7 +120,7 @@ def _soon_and_gone(system: System, subject: str, group: str) -> None:
 def relay(system: System) -> None:
     """Checks that a wheel calls its successor before its invocation ends."""
     called = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-wheel"
-    with system.unswept():  # else the sweeper would, for a wheel that slept through its lease
+    with system.unswept():  # otherwise the sweeper would, for a wheel that slept through its lease
         # No promise to read the queue of timers lasts for an hour: without one the wheel turns until the message.
         next_hour(system)
         since = len(system.entries())

@@ -68,7 +68,7 @@ def test_buckets_are_closed_and_encrypted(each: Synthesis, purpose: str) -> None
     (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     own = bool(each.resources("KMS::Key"))
     assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == ("aws:kms" if own else "AES256")
-    assert encryption.get("BucketKeyEnabled", False) is own, "else each object is a request to KMS"
+    assert encryption.get("BucketKeyEnabled", False) is own, "otherwise each object is a request to KMS"
     assert bucket["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
     assert "VersioningConfiguration" not in bucket
 

@@ -128,7 +128,7 @@ class LoopbackQueues:
         self._made.add(name)
         return WakeupQueue(f"{self.url}/111122223333/{name}", "eu-west-1")
 
-    def ring(self, name: str) -> bool:
+    def wake(self, name: str) -> bool:
         self._add(name)
         return name in self._made
 

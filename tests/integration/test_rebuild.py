@@ -1,4 +1,4 @@
-"""A data directory whose database is gone, made anew from its archive."""
+"""A data directory whose database is gone, made again from its archive."""
 
 from pathlib import Path
 

@@ -70,7 +70,7 @@ def spark() -> Iterator[SparkSession]:
         pytest.fail("Spark needs Java 17: put its java on the PATH, or set JAVA_HOME", pytrace=False)
     import_frame_comparison()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)  # else the workers are whatever python3 is on the path
+        patch.setenv("PYSPARK_PYTHON", sys.executable)  # otherwise the workers are whatever python3 is on the path
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master("local[2]").appName("tests")
         for name, value in SETTINGS.items():

@@ -17,7 +17,7 @@ from hourwheel_pipeline.report import newest
 from tests.pipeline.worlds import DAY, World
 
 LONG = 3 * DAY
-"""Longer than the span of which each run computes metrics anew, and than a later horizon decides about a row."""
+"""Longer than the span of which each run computes metrics again, and than a later horizon decides about a row."""
 
 
 def archived_and_compacted(world: World, spark: SparkSession) -> None:

@@ -149,7 +149,7 @@ def share(mine: Cell, theirs: Cell) -> None:
 
 @dataclass
 class Actor:
-    """Works until the run is over. Begins anew after each crash."""
+    """Works until the run is over. Starts again after each crash."""
 
     machine: Machine
     process: Process

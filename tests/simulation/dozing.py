@@ -53,8 +53,8 @@ _STEP_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class DozePlan:
-    """What a run draws. ``lost``, ``doubled``, ``forged``: wake-ups, as rates per ring. ``refused``: rings that SQS
-    throttles. ``deleted``: queues that an operator deletes, as a rate per message."""
+    """What a run draws. ``lost``, ``doubled``, ``forged``: wake-ups, as rates per wake-up. ``refused``: wake-ups that
+    SQS throttles. ``deleted``: queues that an operator deletes, as a rate per message."""
 
     plan: Plan
     producers: int

@@ -74,7 +74,7 @@ class Promise:
     source: str
     stored_row: int | None = None
     replaced: bool = False
-    """Set when the row was filled, and another token promises the messages anew."""
+    """Set when the row was filled, and another token promises the messages again."""
 
 
 class Promiser(NamedTuple):

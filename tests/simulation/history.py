@@ -290,7 +290,7 @@ class History:
         if (partition, row) not in verb.claims:
             raise Violation("4", f"a pull handed out {partition} row {row}, which it did not claim")
         history = self.audit.pulls[partition]
-        # The pull log of a deleted group is erased: a process that does not know of it may have claimed the row anew.
+        # The pull log of a deleted group is erased: a process that does not know of it may have claimed the row again.
         if not self.audit.gone(history.source, history.member):
             self._check_content(history, row, pulled)
         bodies = [message.body or "" for message in pulled.messages]

@@ -34,7 +34,7 @@ class OrderedHistory(PullHistory):
     flying: dict[Place, int] = field(default_factory=dict)
     """The pull row that has the message in flight."""
     void: set[tuple[int, int]] = field(default_factory=set)
-    """Messages in flight, by pull row and index, that a seek hands out anew."""
+    """Messages in flight, by pull row and index, that a seek hands out again."""
     attempts: dict[int, list[int]] = field(default_factory=dict)
 
     @property

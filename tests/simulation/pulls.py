@@ -81,7 +81,7 @@ class PullHistory:
 
     def checkpointed(self, checkpoint: Checkpoint) -> None:
         lowest = min(self.open, default=self.next_row)
-        # A pull that knew the group before its deletion may claim anew in an erased log: nobody reads its checkpoint.
+        # A pull that knew the group before its deletion may claim again in an erased log: nobody reads its checkpoint.
         gone = self.audit.gone(self.source, self.member)
         if checkpoint.row_no > lowest and not gone:
             raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row_no} passes the open row {lowest}")

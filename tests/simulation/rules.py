@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hourwheel.buckets.lease import Owner
+from hourwheel.buckets.lease import WheelOwner
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED
 from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
@@ -204,7 +204,7 @@ class Rules:
 
     def check_reading(self, verb: Verb, key: Key, record: Record) -> None:
         """Checks that an owner publishes as read only rows that it has read."""
-        owner = msgspec.msgpack.decode(record.value, type=Owner)
+        owner = msgspec.msgpack.decode(record.value, type=WheelOwner)
         if verb.name != "wheel" or not owner.owner:
             return
         seen = verb.seen.get(SCHEDULE_PREFIX + key.sort, set())

@@ -10,7 +10,7 @@ import msgspec
 
 from hourwheel.buckets import lease
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import Owner
+from hourwheel.buckets.lease import WheelOwner
 from hourwheel.context import Context
 from hourwheel.delay import maintenance
 from hourwheel.delay import wheel as wheels
@@ -84,7 +84,7 @@ def a_wheel_leaves_without_a_start_though_messages_wait() -> Iterator[None]:
 
 @planted(sharpen=_in_time)
 def a_start_that_did_not_come_is_not_missed() -> Iterator[None]:
-    def lacks_wheel(owner: Owner | None, *what: Any) -> bool:
+    def lacks_wheel(owner: WheelOwner | None, *what: Any) -> bool:
         return not (owner is not None and owner.left) and real(owner, *what)
 
     real = maintenance.lacks_wheel
@@ -105,7 +105,7 @@ def a_process_relies_on_a_start_that_comes_too_late() -> Iterator[None]:
 
 @planted(sharpen=_in_time)
 def an_earlier_message_leaves_the_recorded_start_as_it_is() -> Iterator[None]:
-    def planned_start(owner: Owner | None, *what: Any, **more: Any) -> Owner | None:
+    def planned_start(owner: WheelOwner | None, *what: Any, **more: Any) -> WheelOwner | None:
         return real(owner, *what, **more) if owner is None else None
 
     real = lease.planned_start
@@ -143,7 +143,7 @@ def a_wheel_leaves_without_a_coarse_start_though_messages_wait() -> Iterator[Non
 
 @planted(sharpen=_by_the_minute)
 def a_coarse_start_that_did_not_come_is_not_missed() -> Iterator[None]:
-    def lacks_wheel(owner: Owner | None, *what: Any) -> bool:
+    def lacks_wheel(owner: WheelOwner | None, *what: Any) -> bool:
         return real(owner and msgspec.structs.replace(owner, minute_ms=0), *what)
 
     real = maintenance.lacks_wheel
@@ -163,7 +163,9 @@ def a_wheel_takes_what_is_due_within_the_minute() -> Iterator[None]:
 
 @planted(sharpen=_by_the_minute)
 def a_precise_message_relies_on_a_coarse_start() -> Iterator[None]:
-    def planned_start(owner: Owner | None, bucket: Bucket, need_ms: int, *what: Any, **more: Any) -> Owner | None:
+    def planned_start(
+        owner: WheelOwner | None, bucket: Bucket, need_ms: int, *what: Any, **more: Any
+    ) -> WheelOwner | None:
         if owner is not None and 0 < owner.minute_ms <= need_ms:
             return None
         return real(owner, bucket, need_ms, *what, **more)

@@ -43,11 +43,11 @@ class SimulatedQueues:
             self.waiting.setdefault(name, [])
         return WakeupQueue(name, "simulated")
 
-    def ring(self, name: str) -> bool:
+    def wake(self, name: str) -> bool:
         chance = self.world.rng.random
         if not self.world.alone and chance() < self.rates.refused and not self.calm:
             raise Throttled("SQS")
-        self.world.record("ring", name)
+        self.world.record("wake", name)
         if name not in self.made:
             return False
         if self.calm or chance() >= self.rates.lost:

@@ -337,10 +337,10 @@ class Silence:
     def announce(self, subject: str, group: str | None = None) -> None:
         pass
 
-    def mark(self, subject: str) -> int:
+    def announcements(self, subject: str) -> int:
         return 0
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         self._process.sleep(min(seconds, 0.3))
         return True
 

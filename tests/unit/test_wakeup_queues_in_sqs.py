@@ -131,7 +131,7 @@ def patient(server: SlowSqs) -> SqsWakeupQueues:
 
 def outcome(queues: SqsWakeupQueues, name: str) -> bool | Unavailable | Broken:
     try:
-        return queues.ring(name)
+        return queues.wake(name)
     except (Unavailable, Broken) as error:
         return error
 
@@ -182,7 +182,7 @@ def test_a_wakeup_is_sent_once_to_a_server_that_does_not_answer(silent: tuple[st
     endpoint, taken = silent
     queues = made(endpoint)
     with pytest.raises(Unavailable):
-        queues.ring("a")
+        queues.wake("a")
     timeouts = queues.client.meta.config
     queues.client.close()
     assert len(taken) == 1

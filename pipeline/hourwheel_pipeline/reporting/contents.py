@@ -67,7 +67,7 @@ class SubjectHours(msgspec.Struct, frozen=True, kw_only=True):
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """``reconciled``: the last reconciliation, with its findings; None where there was none. ``subjects``: those with
     the most messages, of ``subjects_total``; their hours from ``since_ms`` on. ``step_ms``: where all of the lake spans
-    a few hours, subjects and groups have ``steps`` of that length beside their hours; else 0."""
+    a few hours, subjects and groups have ``steps`` of that length beside their hours; otherwise 0."""
 
     format: int = FORMAT
     made_ms: int

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import LEASE_MS, Owner, owner_record
+from hourwheel.buckets.lease import LEASE_MS, WheelOwner, owner_record
 from hourwheel.times import rfc3339
 from tests.support import NOON_MS
 from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api
@@ -321,7 +321,7 @@ def test_a_wheel_that_does_not_answer_is_to_be_asked_again(api: Api) -> None:
     bucket = Bucket.at(NOON_MS + 60_000, 60)
     record = owner_record(context, bucket)
     current = record.load()
-    paused = Owner(owner="paused", until_ms=NOON_MS + LEASE_MS)
+    paused = WheelOwner(owner="paused", until_ms=NOON_MS + LEASE_MS)
     assert record.swap(None if current is None else current.token, paused).stored
     answer = api.call("DELETE", f"/v1/scheduled/{scheduled_id}")
     assert (answer.status, answer.slug) == (503, "unavailable")

@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.buckets.buckets import Bucket, order_timer
-from hourwheel.buckets.lease import START_MS, Owner, lacks_wheel, owner_record, planned_start
+from hourwheel.buckets.lease import START_MS, WheelOwner, lacks_wheel, owner_record, planned_start
 from hourwheel.buckets.starts import (
     COARSE_MS,
     KEPT_MS,
@@ -112,8 +112,8 @@ def test_nothing_is_read_or_written_while_no_start_is_near() -> None:
     assert store.calls == []
 
 
-def left(wakes_ms: int, minute_ms: int = 0) -> Owner:
-    return Owner(owner="w", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
+def left(wakes_ms: int, minute_ms: int = 0) -> WheelOwner:
+    return WheelOwner(owner="w", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,16 @@ def left(wakes_ms: int, minute_ms: int = 0) -> Owner:
         (left(NOON_MS - 1_000), False, None),  # it has just come
         (left(NOON_MS - 60_000), False, NOON_MS),  # overdue: the sweeper must see that
         (left(0), False, NOON_MS),  # stopped
-        (Owner(owner="w", until_ms=NOON_MS + 1), False, None),  # it turns
+        (WheelOwner(owner="w", until_ms=NOON_MS + 1), False, None),  # it turns
         (left(BUCKET.end_ms, NEED_MS), False, NEED_MS),  # a coarse start may come too late
         (left(BUCKET.end_ms, NEED_MS - COARSE_MS), False, None),
         (left(BUCKET.end_ms, NEED_MS), True, None),
         (left(NEED_MS), True, None),
     ],
 )
-def test_a_start_is_recorded_unless_one_comes_in_time(owner: Owner | None, minute: bool, wakes_ms: int | None) -> None:
+def test_a_start_is_recorded_unless_one_comes_in_time(
+    owner: WheelOwner | None, minute: bool, wakes_ms: int | None
+) -> None:
     planned = planned_start(owner, BUCKET, NEED_MS, NOON_MS, minute=minute)
     assert (None if planned is None else planned.wakes_ms) == wakes_ms
 
@@ -170,7 +172,7 @@ def test_a_producer_records_the_start_once() -> None:
 
 
 @pytest.mark.parametrize("owner", [None, left(BUCKET.end_ms)], ids=["never started", "drained"])
-def test_a_message_stored_just_after_the_end_of_its_bucket_has_a_start_ordered(owner: Owner | None) -> None:
+def test_a_message_stored_just_after_the_end_of_its_bucket_has_a_start_ordered(owner: WheelOwner | None) -> None:
     now_ms = BUCKET.end_ms + 500
     planned = planned_start(owner, BUCKET, now_ms, now_ms, minute=False)
     assert planned is not None

@@ -39,7 +39,7 @@ class Terminal:
         """Returns the bytes that were sent to the terminal."""
         ours, theirs = pty.openpty()
         modes = termios.tcgetattr(theirs)
-        modes[1] &= ~termios.OPOST  # else line ends would be turned into others
+        modes[1] &= ~termios.OPOST  # otherwise line ends would be turned into others
         termios.tcsetattr(theirs, termios.TCSANOW, modes)
         environment = {**os.environ, "HOURWHEEL_URL": self.server.url, "TERM": "dumb", "COLUMNS": "300"}
         command = [sys.executable, "-m", "hourwheel", *args]

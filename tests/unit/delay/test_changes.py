@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import Owner, owner_record
+from hourwheel.buckets.lease import WheelOwner, owner_record
 from hourwheel.errors import NotFound, Rejected, Unavailable
 from hourwheel.model.messages import NewMessage, ScheduledMessage, SendResult
 from hourwheel.times import parse_rfc3339, rfc3339
@@ -80,7 +80,7 @@ def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) 
     (one,) = later(bench, "a", delay="20m")
     bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
     record = owner_record(bench.cell.context, bucket)
-    record.swap(getattr(record.load(), "token", None), Owner(owner="gone", until_ms=bench.clock.ms - 1))
+    record.swap(getattr(record.load(), "token", None), WheelOwner(owner="gone", until_ms=bench.clock.ms - 1))
     bench.timers.ordered.clear()
     with pytest.raises(Unavailable, match="ask again"):
         bench.cell.cancel(one)
@@ -210,7 +210,7 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     context = bench.cell.context
     record = owner_record(context, bucket)
     current = record.load()
-    silent = record.swap(None if current is None else current.token, Owner(owner="silent", until_ms=1)).current
+    silent = record.swap(None if current is None else current.token, WheelOwner(owner="silent", until_ms=1)).current
     assert silent is not None
     at = rfc3339(bench.clock.ms + 86_400_000)
     with pytest.raises(Unavailable):
@@ -218,7 +218,7 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     bench.turn(7_200)
     current = record.load()
     assert current is not None
-    record.swap(current.token, Owner(owner="silent", until_ms=1))
+    record.swap(current.token, WheelOwner(owner="silent", until_ms=1))
     bench.clock.pass_time(3_600)
     assert bench.cell.reschedule(one, deliver_at=at).state == "moved"
     bench.turn(86_400)

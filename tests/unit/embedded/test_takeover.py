@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.adapters.sqlite_writer import SqliteWriter
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import LEASE_MS, Owner, owner_record
+from hourwheel.buckets.lease import LEASE_MS, WheelOwner, owner_record
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.runtime import Runtime
@@ -24,7 +24,7 @@ def test_a_take_over_that_could_not_write_is_tried_again(tmp_path: Path, monkeyp
         context = runtime.cell.context
         now_ms = context.clock.now_ms()
         record = owner_record(context, Bucket.at(now_ms, 60))
-        record.swap(None, Owner(owner="other", until_ms=now_ms + LEASE_MS))
+        record.swap(None, WheelOwner(owner="other", until_ms=now_ms + LEASE_MS))
         other.close()
         with monkeypatch.context() as patched:
             patched.setattr(SqliteWriter, "begin", refuse)

@@ -20,11 +20,11 @@ class Waiters:
 
     def start(self, group: str, *, caller: Caller | None = None, seconds: float = LONG) -> Future[bool]:
         before = self.wakeups.waiting
-        mark = self.wakeups.mark("orders")
+        since = self.wakeups.announcements("orders")
 
         def wait() -> bool:
             with self.wakeups.serving(caller or Caller()):
-                return self.wakeups.wait("orders", group, mark=mark, tries=0, seconds=seconds)
+                return self.wakeups.wait("orders", group, since=since, tries=0, seconds=seconds)
 
         answer = self._pool.submit(wait)
         while self.wakeups.waiting == before and not answer.done():
@@ -85,18 +85,18 @@ def test_another_subject_wakes_nobody(waiters: Waiters) -> None:
 
 def test_what_was_announced_since_the_mark_is_not_waited_for() -> None:
     wakeups = EmbeddedWakeups(max_waiting=1)
-    mark = wakeups.mark("orders")
+    since = wakeups.announcements("orders")
     wakeups.announce("orders")
-    assert wakeups.wait("orders", "a", mark=mark, tries=0, seconds=LONG)
+    assert wakeups.wait("orders", "a", since=since, tries=0, seconds=LONG)
 
 
 def test_any_number_of_subjects_takes_the_same_room() -> None:
     wakeups = EmbeddedWakeups(max_waiting=1)
     room = len(wakeups._marks)
     for number in range(10_000):
-        mark = wakeups.mark(f"s{number}")
+        since = wakeups.announcements(f"s{number}")
         wakeups.announce(f"s{number}")
-        assert wakeups.mark(f"s{number}") != mark
+        assert wakeups.announcements(f"s{number}") != since
     assert len(wakeups._marks) == room
 
 

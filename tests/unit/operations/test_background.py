@@ -9,7 +9,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.archive.archiver import Archiver
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import Owner, owner_record
+from hourwheel.buckets.lease import WheelOwner, owner_record
 from hourwheel.context import Settings
 from hourwheel.errors import Rejected
 from hourwheel.model.last_runs import ReconcileRun, ReportRun
@@ -137,7 +137,7 @@ def owned(bench: Bench, **fields: Any) -> str:
     bench.send_later("a", delay="2h")
     bench.clock.pass_time(2 * 3_600)
     bucket = Bucket.at(bench.clock.ms, 60)
-    owner_record(bench.cell.context, bucket).swap(None, Owner(owner="o", **fields))
+    owner_record(bench.cell.context, bucket).swap(None, WheelOwner(owner="o", **fields))
     (wheel,) = bench.cell.background.wheels().wheels
     return wheel.state
 

@@ -194,16 +194,16 @@ def test_a_late_producer_that_found_no_queue_does_not_remove_the_new_mark(
     scene.doze()
     producer = scene.bench.another_process()
     producer.produce("orders", [NewMessage(body="a")])
-    scene.queues.rung.clear()  # deleted by hand
-    ring = scene.queues.ring
+    scene.queues.wakeups.clear()  # deleted by hand
+    wake = scene.queues.wake
 
     def late(name: str) -> bool:
-        found = ring(name)
+        found = wake(name)
         scene.bench.clock.pass_time(1)
         scene.pull(wakeup="missing")
         return found
 
-    monkeypatch.setattr(scene.queues, "ring", late)
+    monkeypatch.setattr(scene.queues, "wake", late)
     producer.produce("orders", [NewMessage(body="b")])
     assert len(scene.cell.subject("orders").dozing) == 1
 
@@ -315,7 +315,7 @@ def test_a_retry_wakes_its_own_group_and_no_other(scene: Scene) -> None:
     scene.doze()
     scene.doze("mail")
     scene.settle(held, retry=[0])
-    assert sorted(scene.queues.rung.values()) == [0, 1]
+    assert sorted(scene.queues.wakeups.values()) == [0, 1]
 
 
 def test_a_consumer_that_cannot_take_everything_wakes_the_next_one(scene: Scene) -> None:
@@ -367,7 +367,7 @@ def test_a_queue_that_cannot_be_used_loses_nothing_and_fails_no_request(scene: S
     scene.bench.send("a")
     assert ("WakesMissed", 1) in scene.bench.meter.metrics
     scene.queues.away = None
-    scene.bench.send("b")  # not noted as rung: the next message rings
+    scene.bench.send("b")  # not recorded as sent: the next message wakes
     assert scene.queues.received() == 1
     scene.settle(scene.pull(wakeup="woken"))
     scene.queues.away = error
@@ -389,7 +389,7 @@ def test_a_throttled_store_fails_no_request_whose_message_is_stored(
     monkeypatch.setattr(scene.store, "put", throttled)
     scene.bench.send("a")
     assert scene.queues.received() == 1
-    scene.queues.rung.clear()  # the mark of a group whose queue is gone has to be removed
+    scene.queues.wakeups.clear()  # the mark of a group whose queue is gone has to be removed
     scene.bench.clock.pass_time(1)
     scene.bench.send("b")
     assert ("WakesMissed", 1) in scene.bench.meter.metrics
@@ -399,11 +399,11 @@ def test_a_throttled_store_fails_no_request_whose_message_is_stored(
 
 def test_a_queue_that_was_deleted_by_hand_is_made_again(scene: Scene) -> None:
     scene.doze()
-    scene.queues.rung.clear()
+    scene.queues.wakeups.clear()
     scene.bench.send("a")  # fails nothing
     scene.settle(scene.pull())
     scene.doze(wakeup="able")
-    assert scene.queues.rung == {}
+    assert scene.queues.wakeups == {}
     assert scene.pull(wakeup="missing").wakeup is None
     scene.doze()
     scene.bench.send("b")
@@ -415,10 +415,10 @@ def test_a_deleted_group_and_a_deleted_subject_take_their_queues_along(scene: Sc
     scene.doze()
     scene.doze("mail")
     scene.cell.delete_group("orders", GROUP)
-    assert len(scene.queues.rung) == 1
+    assert len(scene.queues.wakeups) == 1
     scene.bench.send("a")  # wakes a group that is gone, without a fault
     scene.cell.delete_subject("orders")
-    assert scene.queues.rung == {}
+    assert scene.queues.wakeups == {}
     with pytest.raises(NotFound):
         scene.cell.subject("orders")
 
@@ -456,7 +456,7 @@ def test_a_deleted_group_leaves_the_list_of_dozing_ones(scene: Scene) -> None:
 
 def test_a_group_whose_queue_is_gone_leaves_the_list_of_dozing_ones(scene: Scene) -> None:
     scene.doze()
-    scene.queues.rung.clear()
+    scene.queues.wakeups.clear()
     scene.bench.send("a")
     assert scene.cell.subject("orders").dozing == ()
 

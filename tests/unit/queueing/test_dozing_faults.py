@@ -16,12 +16,12 @@ def away(scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[
     """Makes each call to SQS fail after this time, as a time-out does. Returns the names of the queues called."""
     calls: list[str] = []
 
-    def ring(name: str) -> bool:
+    def wake(name: str) -> bool:
         calls.append(name)
         scene.bench.clock.pass_time(seconds)
         raise OutcomeUnknown("SQS")
 
-    monkeypatch.setattr(scene.queues, "ring", ring)
+    monkeypatch.setattr(scene.queues, "wake", wake)
     return calls
 
 
@@ -47,13 +47,13 @@ def test_a_sender_wakes_groups_for_a_second_and_the_next_one_wakes_the_others(
     groups = [f"g{number}" for number in range(8)]
     for group in groups:
         scene.doze(group)
-    ring = scene.queues.ring
+    wake = scene.queues.wake
 
     def slow(name: str) -> bool:
         scene.bench.clock.pass_time(0.3)
-        return ring(name)
+        return wake(name)
 
-    monkeypatch.setattr(scene.queues, "ring", slow)
+    monkeypatch.setattr(scene.queues, "wake", slow)
     scene.bench.send("a")
     assert scene.queues.received() == 4
     assert ("WakesMissed", 4) in scene.bench.meter.metrics
@@ -66,15 +66,15 @@ def test_groups_whose_wakeups_fail_keep_no_other_group_asleep_and_each_is_logged
 ) -> None:
     for number in range(6):
         scene.doze(f"g{number}")
-    ring, names = scene.queues.ring, [*scene.queues.made]
+    wake, names = scene.queues.wake, [*scene.queues.made]
     errors = {names[0]: Throttled("SQS refuses"), names[2]: Throttled("SQS refuses"), names[5]: Broken("AccessDenied")}
 
     def failing(name: str) -> bool:
         if name in errors:
             raise errors[name]
-        return ring(name)
+        return wake(name)
 
-    monkeypatch.setattr(scene.queues, "ring", failing)
+    monkeypatch.setattr(scene.queues, "wake", failing)
     scene.bench.send("a")
     assert scene.queues.received() == 3
     assert ("WakesMissed", 3) in scene.bench.meter.metrics
@@ -109,7 +109,7 @@ def test_a_failed_wakeup_is_logged_also_if_the_list_cannot_be_changed(
     gone, failed = scene.queues.made
     put = scene.store.put
 
-    def ring(name: str) -> bool:
+    def wake(name: str) -> bool:
         if name == failed:
             raise Broken("AccessDenied")
         return False
@@ -119,7 +119,7 @@ def test_a_failed_wakeup_is_logged_also_if_the_list_cannot_be_changed(
             raise Throttled("meta")
         return put(key, record, expect=expect)
 
-    monkeypatch.setattr(scene.queues, "ring", ring)
+    monkeypatch.setattr(scene.queues, "wake", wake)
     monkeypatch.setattr(scene.store, "put", throttled)
     scene.bench.send("a")
     assert ("WakesMissed", 2) in scene.bench.meter.metrics
@@ -164,7 +164,7 @@ def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(
 
     monkeypatch.setattr(scene.store, "put", throttled)
     scene.cell.delete_group("orders", GROUP)
-    assert scene.queues.rung == {}
+    assert scene.queues.wakeups == {}
     monkeypatch.undo()
     scene.bench.send("a")
     assert scene.cell.subject("orders").dozing == ()

@@ -18,11 +18,11 @@ def test_each_consumer_of_a_broadcast_group_has_a_queue_of_its_own(scene: Scene)
         scene.doze("caches", consumer=consumer)
     assert len(scene.cell.subject("orders").dozing) == 2
     scene.bench.send("a")
-    assert list(scene.queues.rung.values()) == [1, 1]
+    assert list(scene.queues.wakeups.values()) == [1, 1]
     for consumer in ("c1", "c2"):
         assert scene.pull("caches", consumer=consumer, wakeup="woken").pulls
     scene.cell.delete_group("orders", "caches")
-    assert (scene.queues.rung, scene.cell.subject("orders").dozing) == ({}, ())
+    assert (scene.queues.wakeups, scene.cell.subject("orders").dozing) == ({}, ())
 
 
 def test_a_consumer_of_a_broadcast_group_that_stays_away_loses_its_queue(scene: Scene) -> None:
@@ -30,7 +30,7 @@ def test_a_consumer_of_a_broadcast_group_that_stays_away_loses_its_queue(scene: 
     scene.doze("caches")
     scene.bench.clock.pass_time(8_000)
     scene.bench.another_process().sweep()
-    assert (scene.queues.rung, scene.cell.subject("orders").dozing) == ({}, ())
+    assert (scene.queues.wakeups, scene.cell.subject("orders").dozing) == ({}, ())
 
 
 def test_a_broadcast_group_that_was_resumed_is_looked_at_by_its_own_settings(scene: Scene) -> None:

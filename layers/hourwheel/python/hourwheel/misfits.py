@@ -131,7 +131,8 @@ def _misfit(text: str, noun: str) -> Rejected:
 
 
 def of_msgspec(text: str, noun: str = "the body") -> str:
-    """Returns a sentence for the text of a ``ValidationError``. Its subject is the field, or else this ``noun``."""
+    """Returns a sentence for the text of a ``ValidationError``. Its subject is the field, or without a field this
+    ``noun``."""
     return _sentence(*_parts(text), noun)
 
 

@@ -182,7 +182,7 @@ def items_of(
 
 
 def atomically(store: Store, work: Callable[[Store], T]) -> T:
-    """Runs ``work`` in one transaction where the store has transactions, else call by call; returns its result.
+    """Runs ``work`` in one transaction where the store has transactions, otherwise call by call; returns its result.
 
     ``work`` must be correct without the transaction, which only saves round trips and syncs.
     """
@@ -292,12 +292,12 @@ class Wakeups(Protocol):
         named for all its consumers, or as one consumer's group for that one."""
         ...
 
-    def mark(self, subject: str) -> int:
+    def announcements(self, subject: str) -> int:
         """Returns a number that changes with each announcement for the subject."""
         ...
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
-        """Waits until messages may have arrived since ``mark`` was read, at most for ``seconds``. ``tries`` counts the
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
+        """Waits until messages may have arrived since ``since`` was read, at most for ``seconds``. ``tries`` counts the
         waits of one pull, from 0. Returns False when it refuses to wait (shutdown, or too many waiters): the pull then
         answers at once. Each return is only a hint."""
         ...
@@ -311,7 +311,7 @@ class WakeupQueues(Protocol):
         opened lately is taken to be there. May raise ``Unavailable`` or ``Broken``."""
         ...
 
-    def ring(self, name: str) -> bool:
+    def wake(self, name: str) -> bool:
         """Sends a wake-up, which one of the waiting consumers receives, within a second as a rule. It may come twice,
         late, or never, and is dropped when nobody receives it within a minute. Returns False where there is no such
         queue. May raise ``Unavailable`` or ``Broken``."""

@@ -16,10 +16,10 @@ class PollingWakeups:
     def announce(self, subject: str, group: str | None = None) -> None:
         pass
 
-    def mark(self, subject: str) -> int:
+    def announcements(self, subject: str) -> int:
         return 0
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         # From four tries on the longest sleep applies; the exponent stays small.
         self._clock.sleep(min(seconds, _LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(tries, 4)))
         return True

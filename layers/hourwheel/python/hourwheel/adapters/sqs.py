@@ -111,7 +111,7 @@ class SqsWakeupQueues:
                     raise
                 return self._url(name)  # made with other attributes, by an operator or another version
 
-    def ring(self, name: str) -> bool:
+    def wake(self, name: str) -> bool:
         with translating():
             try:
                 self.client.send_message(QueueUrl=self._url(name), MessageBody="wake")

@@ -221,7 +221,7 @@ def _literal(parts: SplitResult) -> Address | None:
 
 
 class _Timed(io.RawIOBase):
-    """Reads a socket until a deadline: the socket's own time-out would begin anew with every byte."""
+    """Reads a socket until a deadline: the socket's own time-out would start again with every byte."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock

@@ -18,7 +18,7 @@ class Match(NamedTuple):
 
 
 class _Node:
-    """Maps the next part of a path to a node: one of these words, else any word as a parameter."""
+    """Maps the next part of a path to a node: one of these words, or any other word as a parameter."""
 
     def __init__(self) -> None:
         self.words: dict[str, _Node] = {}
@@ -38,7 +38,7 @@ class Router:
             node.routes[route.method] = route
 
     def find(self, method: str, path: str) -> Match | Sequence[str]:
-        """Returns the match, else the methods of the path, which are none where no route has the path."""
+        """Returns the match, or without one the methods of the path, which are none where no route has the path."""
         node: _Node | None = self._root
         parameters: dict[str, str] = {}
         for part in path.split("/")[1:]:

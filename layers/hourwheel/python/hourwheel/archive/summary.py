@@ -16,7 +16,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import LogName, is_schedule, source_of
-from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
+from hourwheel.logs.entries import CancelMarker, DueTimes, readable_entry
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
@@ -255,10 +255,7 @@ def _add_dispatch(summary: ArchiveSummary, name: str, row_no: int, dispatched: D
 
 def _add_schedule_row(summary: ArchiveSummary, log: str, row_no: int, count: int, data: bytes) -> None:
     tally = summary.tallies.setdefault(Bucket.of_log(log).name, Tally())
-    try:
-        entry = decode_entry(data) if data else None
-    except Corrupt:
-        entry = None  # no wheel could read this entry either
+    entry = readable_entry(data)  # of a damaged one no wheel could read the messages either
     if isinstance(entry, CancelMarker):
         tally.settle([(entry.row_no, entry.index)])
     elif isinstance(entry, DueTimes):

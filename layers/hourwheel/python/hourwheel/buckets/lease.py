@@ -3,7 +3,7 @@
     table      meta
     partition  wheels
     sort       {bucket}
-    value      Owner, msgpack array
+    value      WheelOwner, msgpack array
 
 The lease only keeps wheels out of each other's way; ``delay/ownership.py`` fences them.
 """
@@ -37,7 +37,7 @@ _REMEMBERED = 40_000  # as many as the buckets of two years
 _RACES = 20  # tries to announce a start; after them a timer too many is ordered
 
 
-class Owner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class WheelOwner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The owner of a wheel. ``until_ms``: end of the lease; 0 once the owner has left after all its writes were
     certain. ``read_below``: the owner has read the schedule log below this row, and sends no message that a cancel
     marker below this row names. ``wakes_ms``: the next start of the wheel after the owner has left. ``leaves_ms``: the
@@ -66,8 +66,8 @@ class Owner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return now_ms < self.until_ms <= now_ms + 4 * LEASE_MS
 
 
-def owner_record(context: Context, bucket: Bucket) -> CasRecord[Owner]:
-    return CasRecord(context.store, context.ids, Key(Table.META, "wheels", bucket.name), Owner)
+def owner_record(context: Context, bucket: Bucket) -> CasRecord[WheelOwner]:
+    return CasRecord(context.store, context.ids, Key(Table.META, "wheels", bucket.name), WheelOwner)
 
 
 def ensure_wheel_by(context: Context, bucket: Bucket, due_ms: int, *, minute: bool = False) -> None:
@@ -136,13 +136,15 @@ def _plan_start(context: Context, bucket: Bucket, need_ms: int, *, minute: bool)
     return PlannedStart(context.clock.now_ms())
 
 
-def planned_start(owner: Owner | None, bucket: Bucket, need_ms: int, now_ms: int, *, minute: bool) -> Owner | None:
+def planned_start(
+    owner: WheelOwner | None, bucket: Bucket, need_ms: int, now_ms: int, *, minute: bool
+) -> WheelOwner | None:
     """Decides, where timers are precise, what a caller records that needs the wheel at ``need_ms``, or with ``minute``
-    within a minute of that. Returns None if a wheel comes in time, ``START_NOW`` if the owner died, else the record
-    with the earlier start, which is to be ordered."""
+    within a minute of that. Returns None if a wheel comes in time, ``START_NOW`` if the owner died, otherwise the
+    record with the earlier start, which is to be ordered."""
     if owner is None:
         # Nothing else needs a wheel before the end of the bucket, at which the sweeper closes it.
-        owner = Owner(owner="", until_ms=0, wakes_ms=bucket.end_ms)
+        owner = WheelOwner(owner="", until_ms=0, wakes_ms=bucket.end_ms)
     elif owner.alive(now_ms):
         return None
     elif not owner.left:
@@ -162,12 +164,12 @@ def planned_start(owner: Owner | None, bucket: Bucket, need_ms: int, now_ms: int
     return _left_with(owner, wakes_ms=now_ms if overdue else need_ms, minute_ms=owner.minute_ms)
 
 
-def _left_with(owner: Owner, *, wakes_ms: int, minute_ms: int) -> Owner:
+def _left_with(owner: WheelOwner, *, wakes_ms: int, minute_ms: int) -> WheelOwner:
     """Returns the record of an owner that left, with these starts: no wheel is replaced by it, as its lease is over."""
-    return Owner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
+    return WheelOwner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
 
 
-START_NOW = Owner(owner="", until_ms=0)
+START_NOW = WheelOwner(owner="", until_ms=0)
 """Stands for a start at once, which is not recorded: the lease that is over tells the sweeper the same."""
 
 
@@ -194,7 +196,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
         # The record then reads as that of an owner that left: no wheel is replaced by it, as its lease is over.
         # It keeps a coarse start, which was ordered while timers were precise and may be lost.
         minute_ms = 0 if owner is None else owner.minute_ms
-        announcement = Owner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
+        announcement = WheelOwner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
         stored, current = record.swap(None if current is None else current.token, announcement)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
         if stored:
@@ -202,7 +204,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
     return now_ms
 
 
-def lacks_wheel(owner: Owner | None, bucket: Bucket, now_ms: int) -> bool:
+def lacks_wheel(owner: WheelOwner | None, bucket: Bucket, now_ms: int) -> bool:
     """Returns whether a wheel should run for an open bucket with this record, and none does."""
     if owner is None:
         return bucket.start_ms - LEAD_MS <= now_ms

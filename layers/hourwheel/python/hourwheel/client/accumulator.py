@@ -96,7 +96,7 @@ class Accumulator:
         self.size_bytes = 0
 
     def add(self, subject: str, pending: Pending) -> bool:
-        """Adds a message to the buffer of its subject. Returns True where a sender must check anew what is due."""
+        """Adds a message to the buffer of its subject. Returns True where a sender must check again what is due."""
         buffer = self._buffers.get(subject)
         if buffer is None:
             buffer = self._buffers[subject] = SubjectBuffer(subject)
@@ -144,7 +144,7 @@ class Accumulator:
         return {buffer: buffer.accepted for buffer in self._buffers.values()}
 
     def hurry(self, subject: str) -> bool:
-        """Makes the messages of a subject due at once. Returns True where a sender must check anew what is due."""
+        """Makes the messages of a subject due at once. Returns True where a sender must check again what is due."""
         buffer = self._buffers.get(subject)
         return buffer is not None and self._end_linger(buffer)
 

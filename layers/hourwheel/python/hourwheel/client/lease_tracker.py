@@ -112,7 +112,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def due_at(self) -> datetime | None:
-        """The time at which a delayed message was due, in UTC; else None."""
+        """The time at which a delayed message was due, in UTC; None for other messages."""
         return self._record.due_at
 
     @property
@@ -297,7 +297,8 @@ class LeaseTracker:
         return [lease.settlement() for lease in itertools.islice(decided, MOST_RECEIPTS)]
 
     def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
-        """Returns the settlements to send now: outcomes whose linger is over, all with ``ending``; else extensions."""
+        """Returns the settlements to send now: outcomes whose linger is over, all with ``ending``; if there are none,
+        extensions."""
         leases = self._leases.values()
         late = [lease for lease in leases if lease.sendable and (ending or self._send_at(lease) <= now)]
         if late:

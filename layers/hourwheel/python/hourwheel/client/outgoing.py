@@ -118,7 +118,7 @@ class RequestParts(Generic[B]):
         self._next_part()
 
     def failed(self, error: Exception, now: float) -> None:
-        """Records the error of an attempt, of any kind: else the callers would wait for ever."""
+        """Records the error of an attempt, of any kind: otherwise the callers would wait for ever."""
         part = self._parts[0]
         if isinstance(error, ServerUnavailable):
             self._may_be_stored |= error.sent
@@ -238,7 +238,8 @@ def _may_concern_one(error: Exception) -> bool:
 
 
 def split(part: Sequence[B], problem: Problem) -> list[Sequence[B]]:
-    """Returns smaller parts to send instead, in order: the culprit apart where the problem names it, else halves."""
+    """Returns smaller parts to send instead, in order: the culprit apart where the problem names it, otherwise
+    halves."""
     culprit = _CULPRIT.match(problem.field or "")
     message = int(culprit[1]) if culprit else -1
     index = -1 if message < 0 else _batch_of(part, message)

@@ -51,7 +51,7 @@ class CallerBatch:
         self.results: Sequence[SendResult] = ()
         self.error: Exception | None = None
         self.leads = False
-        self.request: OutgoingRequest[CallerBatch] | None = None  # the one that a leader goes on with, else a new one
+        self.request: OutgoingRequest[CallerBatch] | None = None  # the one that a leader goes on with (None: a new one)
         self.turn: threading.Lock | None = None
         self.shared_by = 1  # of a leader: the callers of its request
 
@@ -71,7 +71,7 @@ class CallerBatch:
             self.turn.release()
 
     def lead(self, request: "OutgoingRequest[CallerBatch] | None") -> None:
-        """Makes the waiting caller the leader of a request that another began, or else of a new one."""
+        """Makes the waiting caller the leader of a request that another began, or of a new one."""
         assert self.turn is not None
         self.leads, self.request = True, request
         self.turn.release()
@@ -281,7 +281,8 @@ class SharedSends:
                 callers.leave(batch)
 
     def _pass_on(self, subject: str, callers: _SubjectCallers, leader: CallerBatch) -> None:
-        """Makes a caller the leader that waits for the same request; else one that waits for the next request."""
+        """Makes a caller the leader that waits for the same request; without one, a caller that waits for the next
+        request."""
         request = leader.request
         heir = next(request.unfinished(), None) if request is not None else None
         if heir is not None:

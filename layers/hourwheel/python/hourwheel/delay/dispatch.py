@@ -77,13 +77,13 @@ class Dispatcher:
         self.batches.prepare(unpack_all(positions))
 
     def finish(self, transfers: Iterable[Transfer]) -> None:
-        """Repeats the puts of these transfers, the last ones of the dispatch log. Hands batches over anew whose rows
+        """Repeats the puts of these transfers, the last ones of the dispatch log. Hands batches over again whose rows
         were filled."""
         self.cells.open = [transfer for transfer in transfers if transfer.log]
         self.put_open()
 
     def put_open(self) -> None:
-        """Repeats the puts of the open transfers, except those in cells that are out of reach. Hands batches over anew
+        """Repeats the puts of the open transfers, except those in cells that are out of reach. Hands batches over again
         whose rows were filled."""
         left: list[Transfer] = []
         anew: list[OutgoingBatch] = []
@@ -105,7 +105,7 @@ class Dispatcher:
             anew = self._hand_over(anew)
 
     def _put_again(self, transfer: Transfer) -> OutgoingBatch | None:
-        """Puts the row of a transfer. Returns its batch if that has to be handed over anew."""
+        """Puts the row of a transfer. Returns its batch if that has to be handed over again."""
         if self._expired(transfer):
             return None
         batch = self.batches.of_transfer(transfer)
@@ -131,7 +131,7 @@ class Dispatcher:
         return transfer.row_no < log.trimmed() and log.get(transfer.row_no) is None
 
     def _hand_over(self, batches: Sequence[OutgoingBatch]) -> list[OutgoingBatch]:
-        """Hands the batches over in one step. Returns those to hand over anew, because their row was filled or their
+        """Hands the batches over in one step. Returns those to hand over again, because their row was filled or their
         log sealed. Holds those back whose cell is out of reach."""
         at_ms = self.ownership.time()
         # Before the step is written: the sweeper must know the log of orphans once a dispatch row may name it.
@@ -214,7 +214,7 @@ class Dispatcher:
                 step.done.append(batch)
 
     def _after(self, step: "_Step") -> list[OutgoingBatch]:
-        """Takes note of what a step has left. Returns the batches to hand over anew."""
+        """Remembers the transfers that a step has left open. Returns the batches to hand over again."""
         self.cells.open += step.open
         for batch in step.held:
             self._hold(batch)

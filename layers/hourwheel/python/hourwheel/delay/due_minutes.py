@@ -6,9 +6,7 @@ from itertools import islice
 from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.context import Context
 from hourwheel.delay.ownership import DispatchLog
-from hourwheel.errors import Corrupt
-from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
-from hourwheel.logs.rows import Row
+from hourwheel.logs.entries import CancelMarker, readable_entry
 
 _MINUTE_MS = 60_000
 _ROWS = 2_000  # of each log of the hour: more take a second
@@ -39,7 +37,7 @@ def _count(
     rows = 0
     for row_no, row in islice(context.log(bucket.log).rows(0), _ROWS):
         rows += 1
-        entry = _entry_of(row)
+        entry = readable_entry(row.meta)
         if isinstance(entry, CancelMarker):
             done.add((entry.row_no, entry.index))
         elif entry is not None and entry.member is None and subject in (None, (entry.subject, entry.generation)):
@@ -48,10 +46,3 @@ def _count(
         if span[0] <= due_ms < span[1] and (row_no, index) not in done:
             counts[due_ms // _MINUTE_MS * _MINUTE_MS] += 1
     return max(rows, len(dispatched)) < _ROWS
-
-
-def _entry_of(row: Row) -> DueTimes | CancelMarker | None:
-    try:
-        return decode_entry(row.meta) if row.meta else None
-    except Corrupt:
-        return None  # the wheel reports the damage

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, buckets, order_timer
-from hourwheel.buckets.lease import Owner, lacks_wheel, owner_record
+from hourwheel.buckets.lease import WheelOwner, lacks_wheel, owner_record
 from hourwheel.buckets.starts import COARSE_MS, RELAY_MS, keep_listening
 from hourwheel.context import Context
 from hourwheel.delay.pending_changes import CHANGES
@@ -50,7 +50,7 @@ def start_wheels(context: Context, entries: Iterable[RegisteredBucket]) -> int:
     return started
 
 
-def start_is_near(owner: Owner | None, bucket: Bucket, now_ms: int) -> bool:
+def start_is_near(owner: WheelOwner | None, bucket: Bucket, now_ms: int) -> bool:
     """Returns whether a precise start of the wheel is soon to come, or may be ordered by a wheel that turns."""
     if owner is None:
         return False
@@ -60,7 +60,7 @@ def start_is_near(owner: Owner | None, bucket: Bucket, now_ms: int) -> bool:
     return now_ms - COARSE_MS < owner.wakes_ms <= now_ms + RELAY_MS and owner.wakes_ms < bucket.end_ms
 
 
-def _close_drained(context: Context, bucket: Bucket, owner: Owner | None, now_ms: int) -> bool:
+def _close_drained(context: Context, bucket: Bucket, owner: WheelOwner | None, now_ms: int) -> bool:
     """Closes a bucket that is over and has nothing left, without a wheel: seals its schedule log, and compares its end
     with what the last owner has read. Returns False if a wheel has to look. Two writes."""
     if owner is None or not owner.drained or now_ms < bucket.end_ms:

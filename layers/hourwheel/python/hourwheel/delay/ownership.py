@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import LEASE_MS, Owner, owner_record
+from hourwheel.buckets.lease import LEASE_MS, WheelOwner, owner_record
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, Corrupt, HourwheelError
 from hourwheel.handover.handover import Transfer
@@ -106,7 +106,7 @@ class Ownership:
         self._bucket = bucket
         self._owner = owner
         self._leaves_ms = leaves_ms
-        self._held: Versioned[Owner] | None = None
+        self._held: Versioned[WheelOwner] | None = None
         self._announced_ms = 0
         self._next = 0
         self._last_ms = 0
@@ -185,7 +185,7 @@ class Ownership:
     def leave(self, read_below: int, *, wakes_ms: int, minute_ms: int = 0, drained: bool = False) -> None:
         """Gives the lease back, and publishes when the bucket needs a wheel again (``wakes_ms``, ``minute_ms``), and
         with ``drained`` that nothing below ``read_below`` is left to hand over. Raises ``Fenced``."""
-        owner = Owner(
+        owner = WheelOwner(
             owner=self._owner,
             until_ms=0,
             read_below=read_below,
@@ -195,9 +195,9 @@ class Ownership:
         )
         self._swap(owner)
 
-    def _owner_now(self, read_below: int) -> Owner:
+    def _owner_now(self, read_below: int) -> WheelOwner:
         until_ms = self._context.clock.now_ms() + LEASE_MS
-        return Owner(
+        return WheelOwner(
             owner=self._owner,
             until_ms=until_ms,
             read_below=read_below,
@@ -205,7 +205,7 @@ class Ownership:
             leaves_ms=self._leaves_ms,
         )
 
-    def _swap(self, value: Owner) -> None:
+    def _swap(self, value: WheelOwner) -> None:
         assert self._held is not None
         # Guarded by the token of this lease: an owner that was replaced learns of it at its next renewal at the latest.
         outcome = owner_record(self._context, self._bucket).swap(self._held.token, value)

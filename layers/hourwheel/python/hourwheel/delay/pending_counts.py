@@ -15,9 +15,7 @@ from typing import TypeAlias
 from hourwheel.buckets.buckets import Bucket, BucketRecord, buckets
 from hourwheel.context import Context
 from hourwheel.delay.ownership import DispatchLog
-from hourwheel.errors import Corrupt
-from hourwheel.logs.entries import CancelMarker, DueTimes, ScheduleEntry, decode_entry
-from hourwheel.logs.rows import Row
+from hourwheel.logs.entries import CancelMarker, DueTimes, readable_entry
 from hourwheel.ports import GET_MANY
 
 _HOUR_MS = 3_600_000
@@ -182,7 +180,7 @@ class PendingCounts:
         read = 0
         for row_no, row in islice(context.log(bucket.log).rows(tally.next_row), most_rows):
             tally.next_row, read = row_no + 1, read + 1
-            entry = _entry_of(row)
+            entry = readable_entry(row.meta)
             if isinstance(entry, DueTimes):
                 address = (entry.subject, entry.generation, entry.member)
                 # One object for all rows of an address saves memory.
@@ -219,10 +217,3 @@ def _of_subject(counts: Counter[Address], subject: tuple[str, int] | None) -> in
     if subject is not None:
         return max(0, counts[*subject, None])
     return sum(max(0, count) for (_, _, member), count in counts.items() if member is None)
-
-
-def _entry_of(row: Row) -> ScheduleEntry | None:
-    try:
-        return decode_entry(row.meta) if row.meta else None
-    except Corrupt:
-        return None  # the wheel reports the damage

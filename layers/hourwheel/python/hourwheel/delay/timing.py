@@ -104,7 +104,8 @@ class TimingWheel:
         return list(islice(positions, most))
 
     def _spread(self) -> None:
-        """Spreads the first coarse slot over its ticks. Positions that are added to it later make it anew."""
+        """Spreads the first coarse slot over its ticks. A position that is added to it later creates the coarse slot
+        again."""
         number = heapq.heappop(self._coarse_order)
         positions, ticks = self._coarse.pop(number)
         first = number * self._ticks

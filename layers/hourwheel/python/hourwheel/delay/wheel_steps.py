@@ -37,8 +37,8 @@ REST_MS = 10_000
 it turn for some 4 s; a wheel that has handed over more than once stays this long for what may follow."""
 
 READING_SHARE = 20
-"""A wheel leaves only for this many times the time that it took to open: another one has to read the bucket anew, and a
-second of reading costs as much as 20 s of turning."""
+"""A wheel leaves only for this many times the time that it took to open: another one has to read the bucket again, and
+a second of reading costs as much as 20 s of turning."""
 
 
 class WheelState(Enum):

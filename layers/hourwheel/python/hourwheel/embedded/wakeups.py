@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from hourwheel.embedded.greenlets import GreenletRunner, Resume
 from hourwheel.log_names import shared_name
 
-_MARKS = 4_096
-"""Subjects share the marks. A change of another subject may end a wait early, which is harmless."""
+_COUNTS = 4_096
+"""Subjects share the counts. A change of another subject may end a wait early, which is harmless."""
 
 
 class Caller:
@@ -43,7 +43,7 @@ class EmbeddedWakeups:
         self._max_waiting = max_waiting
         self._greenlets = greenlets
         self._lock = threading.Lock()
-        self._marks = [0] * _MARKS
+        self._counts = [0] * _COUNTS
         self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
         self._count = 0
         self._closed = False
@@ -77,7 +77,7 @@ class EmbeddedWakeups:
     def announce(self, subject: str, group: str | None = None) -> None:
         self._listen(subject, None if group is None else shared_name(group))
         with self._lock:
-            self._marks[hash(subject) % _MARKS] += 1
+            self._counts[hash(subject) % _COUNTS] += 1
             groups = self._waiting.get(subject)
             if groups is None:
                 return
@@ -125,18 +125,18 @@ class EmbeddedWakeups:
         for subject in subjects:
             self.announce(subject)
 
-    def mark(self, subject: str) -> int:
+    def announcements(self, subject: str) -> int:
         with self._lock:
-            return self._marks[hash(subject) % _MARKS]
+            return self._counts[hash(subject) % _COUNTS]
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         caller = self._caller.get()
         waiter = Waiter()
         with self._lock:
             if self._closed or (caller is not None and caller.left):
                 return False
             # An announcement came after the caller had looked: the message may be there already.
-            if self._marks[hash(subject) % _MARKS] != mark:
+            if self._counts[hash(subject) % _COUNTS] != since:
                 return True
             if self._count >= self._max_waiting:
                 return False

@@ -110,8 +110,8 @@ def release(context: Context, transfers: Iterable[Transfer]) -> None:
 
 
 def put_row(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:
-    """Step 3: puts the row. Returns None once the row is stored; else the transfer with a new reservation, which the
-    caller has to record."""
+    """Step 3: puts the row. Returns None once the row is stored; otherwise the transfer with a new reservation, which
+    the caller has to record."""
     log = context.log(transfer.log)
     try:
         # Under the token of the record: a repeat after a crash recognises the row, and stores it once.

@@ -82,6 +82,15 @@ def decode_entry(data: bytes) -> ScheduleEntry:
         raise Corrupt(f"not an entry of a schedule row: {error}") from error
 
 
+def readable_entry(data: bytes) -> ScheduleEntry | None:
+    """Returns the entry of a row that only counts: None for a row without one, and for a damaged one, which the wheel
+    reports."""
+    try:
+        return decode_entry(data) if data else None
+    except Corrupt:
+        return None
+
+
 def decode_drop_marker(data: bytes) -> DropMarker:
     try:
         return _drop_decoder.decode(data)

@@ -38,7 +38,8 @@ class PartialRows:
         return messages
 
     def _keep(self, name: _Name, messages: list[msgspec.Raw], size: int) -> None:
-        # Begins anew instead of counting what each row takes: rows that are in use come back with their next part.
+        # Starts empty again instead of counting what each row takes: rows that are in use come back with their next
+        # part.
         if self._bytes + size > _KEPT_BYTES:
             self._kept, self._bytes = {}, 0
         if size <= _KEPT_BYTES:

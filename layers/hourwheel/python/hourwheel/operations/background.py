@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, buckets
-from hourwheel.buckets.lease import Owner, lacks_wheel
+from hourwheel.buckets.lease import WheelOwner, lacks_wheel
 from hourwheel.context import Context
 from hourwheel.delay.due_minutes import due_by_minute
 from hourwheel.delay.pending_counts import PendingCounts
@@ -77,17 +77,17 @@ class Background:
         the buckets that were closed within a day as well."""
         following = (bucket for bucket, record in buckets(self.context) if not record.closed_ms)
         first = list(islice(following, _WHEELS + 1))
-        states = self._states(first[:_WHEELS]) if first else []
+        states = self._bucket_wheels(first[:_WHEELS]) if first else []
         return BucketWheels(wheels=states, lateness=_lateness(self.context), complete=len(first) <= _WHEELS)
 
-    def _states(self, first: Sequence[Bucket]) -> list[BucketWheel]:
+    def _bucket_wheels(self, first: Sequence[Bucket]) -> list[BucketWheel]:
         store = self.context.store
         # Records of owners are kept as long as their buckets. Those of closed buckets come before the first open one.
         records = store.scan(Table.META, "wheels", start=first[0].name, limit=_WHEELS)
-        owners = {name: msgspec.msgpack.decode(record.value, type=Owner) for name, record in records}
+        owners = {name: msgspec.msgpack.decode(record.value, type=WheelOwner) for name, record in records}
         totals = store.counters([bucket.log for bucket in first])
         now_ms = self.context.clock.now_ms()
-        return [_state(bucket, owners.get(bucket.name), totals[bucket.log].numbers, now_ms) for bucket in first]
+        return [_bucket_wheel(bucket, owners.get(bucket.name), totals[bucket.log].numbers, now_ms) for bucket in first]
 
     def archive(self) -> ArchiveState:
         """Returns how far the archive is, and what the jobs of the pipeline left. Two reads, and where this process
@@ -118,7 +118,7 @@ class Background:
             return None  # another version of the job wrote the file; its next run writes a new one
 
 
-def _state(bucket: Bucket, owner: Owner | None, messages: int, now_ms: int) -> BucketWheel:
+def _bucket_wheel(bucket: Bucket, owner: WheelOwner | None, messages: int, now_ms: int) -> BucketWheel:
     turning = owner is not None and owner.alive(now_ms)
     wakes_ms = bucket.start_ms - LEAD_MS
     overdue = wakes_ms <= now_ms - _STARTING_MS

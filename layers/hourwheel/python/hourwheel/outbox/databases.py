@@ -220,5 +220,5 @@ def _mysql(url: str) -> Any:
         password=unquote(parts.password or ""),
         database=unquote(parts.path[1:]),
         connect_timeout=_BUSY_SECONDS,
-        client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # else an update that changes nothing counts as none
+        client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # otherwise an update that changes nothing counts as none
     )

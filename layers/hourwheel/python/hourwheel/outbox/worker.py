@@ -116,7 +116,7 @@ class Worker:
                     logger.error("row %d of the outbox is set aside: %s", row, reason)
         except (Stopping, ServerUnreachable):
             if batch is not None:
-                self.shards.release(batch.shard)  # else the next relay would wait for the end of the lease
+                self.shards.release(batch.shard)  # otherwise the next relay would wait for the end of the lease
             raise
         except LeaseLost:
             logger.warning("another relay has taken over a shard of the outbox: this one was paused or out of reach")

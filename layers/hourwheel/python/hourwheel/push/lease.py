@@ -42,7 +42,7 @@ class PushLease:
         if not before.overdue(now_ms) and not something():
             return PusherEnd.IDLE  # two wake-ups for the same messages, or a consumer has pulled them
         self.health = TargetHealth.of(before)
-        # Read anew: the look for messages may have taken seconds.
+        # Read again: the look for messages may have taken seconds.
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
         taken = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
         stored, current = record.swap(None if current is None else current.token, taken)

@@ -49,14 +49,14 @@ _BUSY_SECONDS = 1.0
 """A consumer is busy if it gets messages within this time of those before, without a wake-up."""
 
 _BUSY_SHARE = 0.02
-"""This share of the pulls of busy consumers notes that the group is busy. A note costs a write, and then the steps to
-the queue, which is too much for a short burst."""
+"""This share of the pulls of busy consumers records that the group is busy. A record costs a write, and then the steps
+to the queue, which is too much for a short burst."""
 
 SAFETY_SECONDS = 360.0
 """A consumer without a wake-up pulls after this long at its queue, because the wake-up may have been lost. These pulls
 cost $0.02 a month."""
 
-_SETTLING_SECONDS = 1.0
+_EXPIRING_SECONDS = 1.0
 """The time between two pulls while older copies of the list expire: a message that comes then is this late at most."""
 
 _SHORTEST_WAIT_SECONDS = 2.0
@@ -139,7 +139,7 @@ class Dozes:
 
     def busy(self, state: LookState) -> Rest:
         """Returns how the consumer rests after a pull with messages. After a wake-up it pulls again a moment later,
-        because messages that are stored meanwhile may send no wake-up. Otherwise this method notes for a share of the
+        because messages that are stored meanwhile may send no wake-up. Otherwise this method records for a share of the
         pulls that the group is busy. Raises nothing."""
         if self._woken:
             return Rest(LOOK_AGAIN_SECONDS)
@@ -147,7 +147,7 @@ class Dozes:
         if entry is None or self.idle_seconds >= _BUSY_SECONDS or self.context.ids.jitter() >= _BUSY_SHARE:
             return Rest()
         try:
-            dozing.note_busy(self.registry, state.subject, entry)
+            dozing.record_busy(self.registry, state.subject, entry)
         except (Unavailable, Broken) as error:
             _logger.warning("%s/%s counts as dozing and is busy: %s", state.group.subject, state.group.name, error)
         return Rest()
@@ -159,7 +159,7 @@ class Dozes:
         if _entry(state.subject, name) is None or not self.passed_on.turn(name, self.context.clock.now_ms()):
             return
         try:
-            self.queues.ring(name)
+            self.queues.wake(name)
         except (Unavailable, Broken) as error:
             self._missed(state.group, error)
 
@@ -189,7 +189,7 @@ class Dozes:
         """Returns for how long after its last message the consumer stays in its pulls."""
         entry = _entry(state.subject, queue_name(state.group))
         now_ms = self.context.clock.now_ms()
-        stands = entry is not None and entry.counts(now_ms - RENEW_MS, now_ms - self._settle_ms)
+        stands = entry is not None and entry.counts(now_ms - RENEW_MS, now_ms - self._expiring_ms)
         return _DOZING_AWAKE_SECONDS if stands and self.request.wakeup is not None else AWAKE_SECONDS
 
     def _doze(self, state: LookState, now_ms: int) -> Rest | None:
@@ -202,10 +202,10 @@ class Dozes:
         if entry is None or missing or not entry.counts(marked_after_ms, now_ms + _SKEW_MS):
             self.queues.open(name, fresh=missing)  # before the mark: a wake-up must find it
             marked = dozing.mark(self.registry, state.subject, name, marked_after_ms)
-            return Rest(_SETTLING_SECONDS) if marked else None
-        left_ms = entry.since_ms + self._settle_ms - now_ms
+            return Rest(_EXPIRING_SECONDS) if marked else None
+        left_ms = entry.since_ms + self._expiring_ms - now_ms
         if left_ms > 0:
-            return Rest(min(_SETTLING_SECONDS, left_ms / 1_000))
+            return Rest(min(_EXPIRING_SECONDS, left_ms / 1_000))
         seconds = SAFETY_SECONDS
         if state.due_ms is not None:
             due_seconds = (state.due_ms - now_ms) / 1_000
@@ -216,7 +216,7 @@ class Dozes:
         subject = self.registry.subject(state.subject.name)
         group = self._read_again(subject, state.group)
         if _entry(subject, name) != entry or self._waits(subject, group, state.limit):
-            return Rest(_SETTLING_SECONDS)
+            return Rest(_EXPIRING_SECONDS)
         return Rest(queue=msgspec.structs.replace(self.queues.open(name, fresh=False), wait_seconds=seconds))
 
     def _read_again(self, subject: Subject, group: Group) -> Group:
@@ -228,7 +228,7 @@ class Dozes:
         return with_settings(self.registry.group(subject, group.name), parent)
 
     @property
-    def _settle_ms(self) -> int:
+    def _expiring_ms(self) -> int:
         return int(self.context.settings.registry_seconds * 1_000) + _SKEW_MS
 
     def _waits(self, subject: Subject, group: Group, limit: Limit | None) -> bool:

@@ -97,7 +97,7 @@ class IdempotencyKey:
             raise self._conflict(first)
 
     def _conflict(self, first: Remembered) -> Conflict:
-        """Returns the error for a batch that differs from the first one: in its sequence, in its content, or else
+        """Returns the error for a batch that differs from the first one: in its sequence, in its content, or otherwise
         because a subject was deleted."""
         if self.sequence is not None and first.sequence is not None and self.sequence < first.sequence:
             slug = "sequence-passed"

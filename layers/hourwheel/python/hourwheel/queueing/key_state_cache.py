@@ -25,7 +25,7 @@ from hourwheel.queueing.records import Position, PullRow
 
 _PAGE = 100
 _TRUSTED_MS = 6 * 3_600_000
-"""A state that is older is read anew from the snapshot: settled pull rows vanish after three days."""
+"""A state that is older is read again from the snapshot: settled pull rows vanish after three days."""
 
 _NEAR = 4
 """Open rows among the newest rows, four times as many as are open, are read by a scan: DynamoDB bills a scan by 4 KB,

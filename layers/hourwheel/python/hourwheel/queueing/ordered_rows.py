@@ -145,7 +145,7 @@ class OrderedRow(PullRow, array_like=True, frozen=True, kw_only=True):
 
 class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
     """An open row at a snapshot: ``done`` are the indexes of messages that were settled or parked again. Messages from
-    ``again_below`` on are not parked again when they fail, because a seek hands them out anew."""
+    ``again_below`` on are not parked again when they fail, because a seek hands them out again."""
 
     row_no: int
     done: tuple[int, ...] = ()

@@ -26,8 +26,9 @@ _PAGE = 32
 
 @dataclass(frozen=True)
 class PeekStart:
-    """Where a peek starts: at an offset, at a time (Unix milliseconds), or else at the first message. With ``newest``
-    the peek goes backwards: from the offset, from the last message before the time, or else from the last message."""
+    """Where a peek starts: at an offset, at a time (Unix milliseconds), or without both at the first message. With
+    ``newest`` the peek goes backwards: from the offset, from the last message before the time, or without both from the
+    last message."""
 
     offset: int | None = None
     at_ms: int | None = None

@@ -135,7 +135,7 @@ class Puller:
         opened = self._settlements.open(request.settle or ())
         began_ms = self.context.clock.now_ms()
         wakeups = self.context.wakeups
-        seen = wakeups.mark(self.subject)
+        seen = wakeups.announcements(self.subject)
         look = first = self._look(request, opened, answer, pushing)
         dozes = self._dozes(request, began_ms)
         wait_seconds = request.wait_seconds if dozes is None else dozes.wait_seconds(look.state)
@@ -148,10 +148,10 @@ class Puller:
                 looks = left_ms > -_LOOKING_MS
             else:
                 seconds = look.wait_ms(left_ms, now_ms) / 1_000
-                looks = left_ms > 0 and wakeups.wait(self.subject, look.group, mark=seen, tries=tries, seconds=seconds)
+                looks = left_ms > 0 and wakeups.wait(self.subject, look.group, since=seen, tries=tries, seconds=seconds)
             if not looks:
                 break
-            seen = wakeups.mark(self.subject)
+            seen = wakeups.announcements(self.subject)
             try:
                 look = self._look(request, [], answer, pushing)
             except BaseException:

@@ -6,17 +6,17 @@ ago than that, the copy lists the group, and the process wakes it. A message tha
 look in step 3 (``queueing/dozing.py``).
 
     1  mark   a pull adds the group to the list: one conditional write
-    2  settle consumers go on pulling until every older copy has expired
+    2  pull   consumers go on pulling until every older copy has expired
     3  look   a pull looks again at the ends of all logs, strongly consistent; only then do consumers wait at the queue
-    4  ring   a process that stored a message sends a wake-up, and writes nothing: the mark stays
+    4  wake   a process that stored a message sends a wake-up, and writes nothing: the mark stays
     5  again  a woken consumer pulls, and looks again ``LOOK_AGAIN_SECONDS`` later; it waits again under the same mark
 
-A process wakes a group at most once in ``_RING_MS``. A message that it stores in this time after a wake-up is found in
-step 5, which comes later. A mark counts for ``_MARK_MS``, and consumers that wait renew it. So a group without
+A process wakes a group at most once in ``_WAKE_PAUSE_MS``. A message that it stores in this time after a wake-up is
+found in step 5, which comes later. A mark counts for ``_MARK_MS``, and consumers that wait renew it. So a group without
 consumers leaves the list.
 
 A group is *busy* if its consumers get messages without wake-ups. A process wakes a busy group at most once in
-``_BUSY_RING_MS``. After ``_BUSY_MS`` the group leaves the list: by then every consumer that waited has pulled. No
+``_BUSY_WAKE_PAUSE_MS``. After ``_BUSY_MS`` the group leaves the list: by then every consumer that waited has pulled. No
 consumer begins to wait under the mark of a busy group; it marks the group again.
 """
 
@@ -48,12 +48,12 @@ LOOK_AGAIN_SECONDS = 0.75
 """A consumer looks again this long after a wake-up, and sends its settlements with that pull: before their linger of a
 second is over, so that they need no call of their own."""
 
-_RING_MS = 100
+_WAKE_PAUSE_MS = 100
 """A process wakes a group at most once in this time, so that a burst does not wait for SQS with each message. It is
 shorter than ``LOOK_AGAIN_SECONDS``, and than an idle consumer stays in its pulls: the look that follows a wake-up comes
 after it. A longer time would hide messages from consumers that wait, while the woken one handles others."""
 
-_BUSY_RING_MS = 10_000
+_BUSY_WAKE_PAUSE_MS = 10_000
 """The same for a busy group. A consumer that still waits comes this much later to help, and costs little."""
 
 _BUSY_MS = 400_000
@@ -64,7 +64,7 @@ _MARK_MS = 43_200_000
 
 RENEW_MS = _MARK_MS // 2  # consumers that wait pull every six minutes, and so renew the mark in time
 
-_MOST_RUNG = 10_000  # queues that a process remembers
+_MOST_REMEMBERED = 10_000  # queues that a process remembers
 
 _LANDING_MS = 200
 """The time of a mark is taken before its write. If the write takes longer than this, consumers would start to wait
@@ -72,7 +72,7 @@ while older copies of the list are still in use."""
 
 _MARKS = 3  # after three slow writes the store is slow, and the consumers stay in their pulls
 
-_RINGING_MS = 1_000
+_WAKING_MS = 1_000
 """One request spends at most this long on wake-ups: its message is stored already, and its sender waits."""
 
 _SLOW_MS = 200
@@ -124,13 +124,13 @@ def unmark(registry: Registry, subject: Subject, queue: str) -> None:
     _change(registry, subject, lambda groups: tuple(dozing for dozing in groups if dozing.queue != queue))
 
 
-def note_busy(registry: Registry, subject: Subject, noted: DozingGroup) -> None:
+def record_busy(registry: Registry, subject: Subject, seen: DozingGroup) -> None:
     """Records that the group is busy, or removes it from the list if it has been busy for long. Changes nothing if the
-    group got a new mark since the entry ``noted`` was read, because consumers may wait under the new mark. May raise
+    group got a new mark since the entry ``seen`` was read, because consumers may wait under the new mark. May raise
     ``Unavailable`` or ``Broken``."""
     now_ms = registry.context.clock.now_ms()
-    if is_due_busy(noted, now_ms):
-        _change(registry, subject, lambda groups: after_busy(groups, noted, now_ms))
+    if is_due_busy(seen, now_ms):
+        _change(registry, subject, lambda groups: after_busy(groups, seen, now_ms))
 
 
 def is_due_busy(dozing: DozingGroup, now_ms: int) -> bool:
@@ -138,14 +138,14 @@ def is_due_busy(dozing: DozingGroup, now_ms: int) -> bool:
     return not (dozing.busy_ms and within(dozing.busy_ms, now_ms, _BUSY_MS))
 
 
-def after_busy(groups: tuple[DozingGroup, ...], noted: DozingGroup, now_ms: int) -> tuple[DozingGroup, ...]:
+def after_busy(groups: tuple[DozingGroup, ...], seen: DozingGroup, now_ms: int) -> tuple[DozingGroup, ...]:
     """Returns the list after a group was found busy."""
-    if noted not in groups:
+    if seen not in groups:
         return groups
-    if noted.busy_ms:
-        return tuple(dozing for dozing in groups if dozing != noted)
-    busy = msgspec.structs.replace(noted, busy_ms=now_ms)
-    return tuple(busy if dozing == noted else dozing for dozing in groups)
+    if seen.busy_ms:
+        return tuple(dozing for dozing in groups if dozing != seen)
+    busy = msgspec.structs.replace(seen, busy_ms=now_ms)
+    return tuple(busy if dozing == seen else dozing for dozing in groups)
 
 
 def is_live(dozing: DozingGroup, now_ms: int) -> bool:
@@ -185,13 +185,13 @@ class WakeupTimes:
     _at_ms: dict[str, int] = field(default_factory=dict)
 
     def is_due(self, dozing: DozingGroup, now_ms: int) -> bool:
-        pause_ms = _BUSY_RING_MS if dozing.busy_ms else _RING_MS
+        pause_ms = _BUSY_WAKE_PAUSE_MS if dozing.busy_ms else _WAKE_PAUSE_MS
         return not 0 <= now_ms - self._at_ms.get(dozing.queue, -pause_ms) < pause_ms
 
     def record(self, name: str, at_ms: int) -> None:
         """Records a wake-up that was sent. ``at_ms`` is a time before it was sent: consumers count from its
         receipt."""
-        if len(self._at_ms) >= _MOST_RUNG:
+        if len(self._at_ms) >= _MOST_REMEMBERED:
             self._at_ms.clear()
         self._at_ms[name] = at_ms
 
@@ -230,9 +230,9 @@ class GuardedWakeupQueues:
         with self._remembering():
             return self.queues.open(name, fresh=fresh)
 
-    def ring(self, name: str) -> bool:
+    def wake(self, name: str) -> bool:
         with self._remembering():
-            return self.queues.ring(name)
+            return self.queues.wake(name)
 
     def remove(self, name: str) -> None:
         with self._remembering():
@@ -276,7 +276,7 @@ class DozingWakeups:
         except NotFound:
             pass  # the subject was deleted: nobody waits for its messages
         except _FailedWakeups as failed:
-            # The consumers pull by themselves within minutes, and the next message rings again.
+            # The consumers pull by themselves within minutes, and the next message wakes again.
             self.context.meter.record("WakesMissed", len(failed.errors))
             for line in failed.lines():
                 _logger.warning("consumers of %s that doze were not woken: %s", subject, line)
@@ -284,11 +284,11 @@ class DozingWakeups:
             self.context.meter.record("WakesMissed", 1)
             _logger.warning("the consumers of %s that doze were not woken: %s", subject, error)
 
-    def mark(self, subject: str) -> int:
-        return self.pulls.mark(subject)
+    def announcements(self, subject: str) -> int:
+        return self.pulls.announcements(subject)
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
-        return self.pulls.wait(subject, group, mark=mark, tries=tries, seconds=seconds)
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
+        return self.pulls.wait(subject, group, since=since, tries=tries, seconds=seconds)
 
     def _wake(self, subject: str, group: str | None) -> None:
         registry = self.registry()
@@ -298,14 +298,14 @@ class DozingWakeups:
             now_ms = self.context.clock.now_ms()
             due = [each for each in due_wakeups(owner.dozing, prefix, now_ms) if self.sent.is_due(each, now_ms)]
             if due:
-                self._ring(registry, owner, due)
+                self._send(registry, owner, due)
 
-    def _ring(self, registry: Registry, subject: Subject, due: list[DozingGroup]) -> None:
-        """Sends the wake-ups side by side, and begins none after ``_RINGING_MS``. A group whose wake-up was not sent is
+    def _send(self, registry: Registry, subject: Subject, due: list[DozingGroup]) -> None:
+        """Sends the wake-ups side by side, and begins none after ``_WAKING_MS``. A group whose wake-up was not sent is
         woken by the next message. One whose queue is gone leaves the list: it was deleted, or its consumers will be
-        told so and mark it anew."""
-        until_ms = self.context.clock.now_ms() + _RINGING_MS
-        answers = self.queues.side_by_side([partial(self._ring_one, dozing.queue, until_ms) for dozing in due])
+        told so and mark it again."""
+        until_ms = self.context.clock.now_ms() + _WAKING_MS
+        answers = self.queues.side_by_side([partial(self._send_one, dozing.queue, until_ms) for dozing in due])
         errors: dict[str, Unavailable | Broken] = {}
         removed: list[DozingGroup] = []
         for dozing, answer in zip(due, answers, strict=True):
@@ -323,14 +323,14 @@ class DozingWakeups:
         if errors:
             raise _FailedWakeups(errors)
 
-    def _ring_one(self, queue: str, until_ms: int) -> int | Unavailable | Broken | None:
+    def _send_one(self, queue: str, until_ms: int) -> int | Unavailable | Broken | None:
         """Sends one wake-up, and returns a time just before it was sent; None if the queue is gone. Runs in a thread of
         the queues, and changes nothing of this object."""
         now_ms = self.context.clock.now_ms()
         if now_ms >= until_ms:
             return _SkippedCall("SQS takes wake-ups slowly")
         try:
-            return now_ms if self.queues.ring(queue) else None
+            return now_ms if self.queues.wake(queue) else None
         except (Unavailable, Broken) as error:
             return error
 

@@ -57,10 +57,10 @@ class NoWaiting:
     def announce(self, subject: str, group: str | None = None) -> None:
         pass
 
-    def mark(self, subject: str) -> int:
+    def announcements(self, subject: str) -> int:
         return 0
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         return False
 
 

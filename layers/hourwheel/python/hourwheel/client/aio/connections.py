@@ -142,7 +142,7 @@ class AsyncConnections:
         await asyncio.sleep(0)  # a transport that was aborted closes its socket in the next turn of the loop
 
     def _idle_connection(self) -> _Connection:
-        """Returns a connection that is alive, else one that is not connected yet."""
+        """Returns a connection that is alive, or one that is not connected yet."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.stale:

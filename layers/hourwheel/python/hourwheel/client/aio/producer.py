@@ -36,7 +36,7 @@ class AsyncProducer:
     not accepted within ``delivery_timeout_seconds`` fails with ``DeliveryTimeout``. While ``max_pending_messages`` or
     ``max_pending_bytes`` are not accepted, further calls wait for room.
 
-    A cancelled call takes its messages back while no request holds them. Else they may be stored: a note of the
+    A cancelled call takes its messages back while no request holds them. Otherwise they may be stored: a note of the
     ``CancelledError`` says which, and a line of the log says that they are stored. The messages of other tasks in the
     request are sent nevertheless.
 

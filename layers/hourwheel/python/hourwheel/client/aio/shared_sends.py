@@ -97,8 +97,8 @@ class AsyncSharedSends:
     async def send(self, batch: AwaitedBatch) -> Sequence[SendResult]:
         """Returns the results once the batch is durable. Raises ``AnswerError``, ``DeliveryTimeout`` or ``Closed``.
 
-        A cancelled task takes its batch back if no request has it yet. Else the request goes on for the others; a note
-        of the error says that the messages may be stored, and a line of the log says so once they are.
+        A cancelled task takes its batch back if no request has it yet. Otherwise the request goes on for the others; a
+        note of the error says that the messages may be stored, and a line of the log says so once they are.
         """
         subject = self._subjects.get(batch.subject)
         if subject is None:
