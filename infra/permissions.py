@@ -56,7 +56,8 @@ TABLE_ACTIONS: Verbs = {
         "consume": ("GetItem", "PutItem", "Query"),  # PutItem: redrive, and fillers of holes that it meets
         # PutItem: seek, and the outcome of dead letters. BatchGetItem: as for pull, for the lag.
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
-        # PutItem: cancel and reschedule. BatchGetItem: retries that wait for their delay, to count their attempts.
+        # PutItem: cancel and reschedule. BatchGetItem: retries that wait for their delay, to count their attempts, and
+        # what became of delayed messages in a list.
         "schedule": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("GetItem", "Query"),
     },

@@ -1,6 +1,6 @@
 """What the tests of several pages do on a page."""
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 
 def opened(page: Page, title: str) -> Locator:
@@ -15,3 +15,14 @@ def answer(page: Page, button: str) -> None:
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name=button, exact=True).evaluate("(button) => { button.click(); button.click(); }")
     expect(dialog).to_have_count(0)
+
+
+def read_only(page: Page) -> None:
+    """Has the console told that it is read-only, as ``hourwheel console --read-only`` tells it."""
+
+    def told(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "read_only": True})
+
+    page.route("**/settings.json", told)
+    page.reload()

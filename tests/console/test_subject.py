@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.acting import answer, opened
+from tests.console.acting import answer, opened, read_only
 from tests.console.pages import Visits
 from tests.integration.process import Server
 
@@ -171,17 +171,6 @@ def test_an_unknown_subject_is_told_and_shown_once_it_exists(shop: Server, visit
     shop.ok("PUT", "/v1/subjects/later", {})
     expect(page.get_by_role("region", name="Queues of the subject")).to_contain_text("home")
     expect(page.get_by_role("alert").filter(has_text="later")).to_have_count(0)
-
-
-def read_only(page: Page) -> None:
-    """Has the console told that it is read-only, as ``hourwheel console --read-only`` tells it."""
-
-    def told(route: Route) -> None:
-        response = route.fetch()
-        route.fulfill(response=response, json={**response.json(), "read_only": True})
-
-    page.route("**/settings.json", told)
-    page.reload()
 
 
 def test_the_read_only_console_shows_no_act(page: Page) -> None:

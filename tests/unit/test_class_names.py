@@ -22,6 +22,8 @@ PAIRS = {
     "DeadPage": WIRE,
     "DeadReason": WIRE,
     "DeadReasons": WIRE,
+    "DelayedMessage": WIRE,
+    "DelayedPage": WIRE,
     "DueCounts": WIRE,
     "DueCount": WIRE,
     "Group": WIRE,

@@ -34,6 +34,7 @@ OPERATORS = {
     "GET /v1/openapi.json",
     "GET /v1/overview",
     "GET /v1/scheduled",
+    "GET /v1/delayed",
     "GET /v1/wheels",
     "GET /v1/archive",
     "GET /v1/subjects/{subject}/overview",

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { askedFor, barsOf, spanOf } from "../static/pages/parts/due_spans.js";
+import { askedFor, barsOf, minuteOf, spanOf } from "../static/pages/parts/due_spans.js";
 
 const HOUR = 3_600_000;
 const NOW = Date.parse("2026-11-20T09:17:03Z");
@@ -26,6 +26,18 @@ test("a bar opens the span that it stands for, down to the minutes of an hour", 
   assert.deepEqual(spans.map((span) => barsOf(span, [], true).length), [31, 24, 60]);
   assert.deepEqual(texts(spans[2]), ["Two years", "March 2027", "Sun, 28 Mar 2027", "Sun, 28 Mar 2027, 01:00"]);
   assert.equal(spans[2].step, "minute");
+});
+
+test("a minute is chosen only within the hour that is shown", () => {
+  const at = String(Date.parse("2027-03-28T01:30:00Z"));
+  const span = (level) => spanOf({ level, at }, NOW, true);
+  const chosen = (minute, level = "hour") => minuteOf({ minute }, span(level))?.map(iso);
+  const bounds = ["2027-03-28T01:59:00.000Z", "2027-03-28T02:00:00.000Z"];
+  assert.deepEqual(chosen(String(Date.parse("2027-03-28T01:59:59Z"))), bounds);
+  for (const other of [undefined, "", "soon", "Infinity", String(Date.parse("2027-03-28T02:00:00Z")), "0"]) {
+    assert.equal(chosen(other), undefined);
+  }
+  assert.equal(chosen(String(Date.parse("2027-03-28T01:59:59Z")), "day"), undefined);
 });
 
 test("a local day on which the clocks change has 23 or 25 hours", () => {

@@ -251,6 +251,21 @@ def test_delayed_messages_are_looked_up_by_tokens_that_say_so(urls: Urls) -> Non
     assert urls.call("meta", "GET", "/v1/subjects/paid/scheduled", token=token).status == 403
 
 
+def test_delayed_messages_are_listed_by_tokens_of_their_subject_that_say_so(urls: Urls) -> None:
+    token = urls.grant(produce=["orders"], delayed=True)
+    for subject in ("orders", "paid"):
+        target, body = f"/v1/subjects/{subject}/messages", {"messages": [{"body": "x", "delay": 60}]}
+        assert urls.call("produce", "POST", target, body, caller=OPERATOR_SESSION).status == 200
+    listed = urls.call("meta", "GET", "/v1/subjects/orders/delayed", token=token)
+    assert [message["subject"] for message in listed.json["messages"]] == ["orders"]
+    for target in ("/v1/subjects/paid/delayed", "/v1/delayed"):
+        assert urls.call("meta", "GET", target, token=token).slug == "grant-insufficient"
+    without = urls.grant(produce=["orders"])
+    assert urls.call("meta", "GET", "/v1/subjects/orders/delayed", token=without).slug == "grant-insufficient"
+    everything = urls.call("meta", "GET", "/v1/delayed", caller=OPERATOR_SESSION).json["messages"]
+    assert sorted(message["subject"] for message in everything) == ["orders", "paid"]
+
+
 def test_each_function_serves_its_own_routes(urls: Urls) -> None:
     for name, method, target, status in (
         ("produce", "POST", f"{BILLING}/pull", 404),

@@ -106,3 +106,42 @@ def test_list_counts_by_the_hour(shell: Shell) -> None:
     shell.ok("subject", "create", "returns")
     assert shell.ok("scheduled", "list", "returns") == "0 due within 72 h; --hours looks further, up to 744\n"
     assert shell("scheduled", "list", "orders", "--hours", "0").exit_code == 2
+
+
+def test_messages_are_listed_one_by_one(shell: Shell) -> None:
+    later, sooner = schedule(shell, "b", "2026-11-20T11:00:00Z"), schedule(shell, "a", "2026-11-20T10:00:00Z")
+    shell.ok("produce", "paid", "c", "--deliver-at", "2026-11-20T10:30:00Z")
+    shell.ok("scheduled", "cancel", later)
+    assert [(each["subject"], each["state"]) for each in shell.json("scheduled", "messages")] == [
+        ("orders", "waiting"),
+        ("paid", "waiting"),
+        ("orders", "cancelled"),
+    ]
+    assert [each["scheduled_id"] for each in shell.json("scheduled", "messages", "orders")] == [sooner, later]
+    head, _, first, *_ = (line.split() for line in shell.ok("scheduled", "messages", "orders").strip().splitlines())
+    assert head == ["deliver", "at", "subject", "state", "key", "id", "scheduled", "id"]
+    assert first[:4] == ["2026-11-20", "10:00:00Z", "orders", "waiting"]
+    span = ("--from", "2026-11-20T10:30:00Z", "--to", "2026-11-20T11:00:00Z")
+    [found] = shell.json("scheduled", "messages", *span, "--bodies")
+    assert (found["subject"], found["body"]) == ("paid", "c")
+
+
+def test_as_many_messages_are_listed_as_asked_for_page_by_page(shell: Shell) -> None:
+    shell.ok("produce", "orders", *["x"] * 230, "--delay", "1h")
+    assert len(shell.json("scheduled", "messages", "orders", "--limit", "205")) == 205
+    limits = [
+        call.target.partition("limit=")[2].partition("&")[0] for call in shell.server.calls("list_subject_delayed")
+    ]
+    assert limits == ["100", "100", "5"]
+    assert shell("scheduled", "messages", "orders", "--limit", "0").exit_code == 2
+    assert shell("scheduled", "messages", "orders", "--from", "noon").exit_code == 2
+    result = shell("scheduled", "messages", "nothing")
+    assert (result.exit_code, result.stderr) == (1, "hourwheel: there is no subject 'nothing'\n")
+
+
+def test_a_message_that_the_server_cannot_read_is_reported(shell: Shell) -> None:
+    damaged = {"scheduled_id": "s-1", "subject": "orders", "deliver_at": "2026-11-20T10:00:00Z", "damaged": "no block"}
+    raw = json.dumps({"messages": [damaged], "next": None}).encode()
+    shell.server.fail("list_delayed", raw=raw)
+    result = shell("scheduled", "messages")
+    assert (result.exit_code, result.stderr) == (0, "hourwheel: s-1 cannot be read: no block\n")

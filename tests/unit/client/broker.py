@@ -168,6 +168,26 @@ class Broker:
         counts = [{"hour": hour, "messages": count} for hour, count in sorted(each.items())]
         return {"subject": subject, "messages": sum(each.values()), "hours": counts}
 
+    def list_delayed(self, query: Json, subject: str | None = None) -> Json:
+        known = {each.known["scheduled_id"]: {**each.known, **each.message} for each in self.scheduled.values()}
+        first, end = query.get("from", ""), query.get("to", "9999")
+        due = sorted(
+            (
+                each
+                for each in known.values()
+                if subject in (None, each["subject"]) and first <= each["deliver_at"] < end
+            ),
+            key=lambda each: each["deliver_at"],
+        )
+        start, limit = int(query.get("after", 0)), int(query["limit"])
+        hidden = set() if "bodies" in query else {"body", "body_base64"}
+        page = [{name: each[name] for name in each if name not in hidden} for each in due[start : start + limit]]
+        return {"messages": page, "next": str(start + limit) if len(due) > start + limit else None}
+
+    def list_subject_delayed(self, subject: str, query: Json) -> Json:
+        self.known_subject(subject)
+        return self.list_delayed(query, subject)
+
     def fall_due(self, scheduled_id: str) -> None:
         """Its time has come."""
         with self.changed:

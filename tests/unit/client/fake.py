@@ -153,6 +153,8 @@ _ROUTES: list[tuple[str, str, str]] = [
     ("DELETE", "/v1/scheduled/([^/]+)", "cancel"),
     ("PATCH", "/v1/scheduled/([^/]+)", "reschedule"),
     ("GET", _SUBJECT + "/scheduled", "pending"),
+    ("GET", "/v1/delayed", "list_delayed"),
+    ("GET", _SUBJECT + "/delayed", "list_subject_delayed"),
     ("GET", _SUBJECT + "/messages/([^/]+)", "trace"),
     ("GET", _SUBJECT + r"/queues/(\d+)/messages", "peek"),
     ("GET", _SUBJECT + "/dead", "list_orphans"),
@@ -256,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         given: list[Any] = [*names, body] if call in _WITH_BODY else list(names)
         if call in _PAGED:
             given += [int(query["limit"]), query.get("after", "")]
-        if call in ("peek", "trace"):
+        if call in ("peek", "trace", "list_delayed", "list_subject_delayed"):
             given.append(query)
         if call == "pending":
             given.append(int(query["hours"]))

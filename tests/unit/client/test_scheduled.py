@@ -267,6 +267,25 @@ def test_what_is_due_is_counted_by_the_hour(api: Api, server: FakeServer) -> Non
         api.pending("gone")
 
 
+def test_delayed_messages_are_listed_page_by_page(api: Api, server: FakeServer) -> None:
+    schedule(api, "a", "b", "c", delay="90m")
+    schedule(api, "d", subject="returns")
+    page = api.list_subject_delayed("orders", since=NEW_YEAR - timedelta(days=60), until=NEW_YEAR, limit=2)
+    rest = api.list_subject_delayed("orders", after=page.next, bodies=True)
+    assert [(each.state, each.body, each.tags) for each in page.messages] == [("waiting", None, [])] * 2
+    assert [each.body for each in rest.messages] == ["c"]
+    assert rest.next is None
+    assert [each.subject for each in api.list_delayed().messages] == ["returns", "orders", "orders", "orders"]
+    assert [request.target for request in server.calls("list_subject_delayed")] == [
+        "/v1/subjects/orders/delayed?from=2026-11-02T09%3A00%3A00.000Z&to=2027-01-01T09%3A00%3A00.000Z&limit=2",
+        "/v1/subjects/orders/delayed?limit=100&after=2&bodies=true",
+    ]
+    with pytest.raises(NotFound):
+        api.list_subject_delayed("gone")
+    with pytest.raises(ValueError, match="needs a zone"):
+        api.list_delayed(since=datetime(2027, 1, 1))  # noqa: DTZ001 - a time without a zone is what the test is for
+
+
 def test_messages_of_a_deleted_subject_are_found(api: Api, server: FakeServer) -> None:
     ids = schedule(api, "a", "b", "c", deliver_at=NEW_YEAR)
     api.delete_subject("orders")

@@ -15,6 +15,7 @@ from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id,
 from hourwheel.buckets.starts import order_start
 from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
+from hourwheel.delay.delayed_list import DelayedList, DelayedRequest
 from hourwheel.delay.orphans import orphans
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
@@ -24,7 +25,7 @@ from hourwheel.model.fields import Delay
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
 from hourwheel.model.messages import AddressedMessage, Message, NewMessage, ScheduledMessage, SendResult
-from hourwheel.model.pages import DeadPage, PeekPage
+from hourwheel.model.pages import DeadPage, DelayedPage, PeekPage
 from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.model.traces import TracePage
@@ -396,6 +397,11 @@ class Cell:
             assert delay is not None
             due_ms = now_ms + limited_delay_ms(delay, "delay")
         return self._scheduled(ScheduledMessages(self.context).reschedule(position, due_ms))
+
+    def delayed(self, subject: str | None, request: DelayedRequest) -> DelayedPage:
+        """Returns a page of the delayed messages of a subject (None: of all): see ``DelayedList.page``."""
+        owner = None if subject is None else self.subject(subject)
+        return DelayedList(self.context, self.secret, owner, request).page()
 
     def orphans(self, subject: str, *, after: str | None, limit: int) -> DeadPage:
         """Returns messages that waited for their time when the subject was deleted."""

@@ -25,8 +25,9 @@ def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dic
     """Returns a policy that allows sending to the subject, at once or delayed. ``api_arn`` is
     ``arn:…:execute-api:{region}:{account}:{api}/{stage}``.
 
-    ``delayed`` also allows looking up, moving and cancelling delayed messages. The path of these requests names no
-    subject, so the permission covers the delayed messages **of all subjects**, for callers that know their ids.
+    ``delayed`` also allows counting and listing the delayed messages of the subject, and looking up, moving and
+    cancelling one by its id. The path of these last requests names no subject, so the permission covers the delayed
+    messages **of all subjects**, for callers that know their ids.
 
     Raises ``ValueError`` for another ARN, ``Rejected`` for an invalid name.
     """

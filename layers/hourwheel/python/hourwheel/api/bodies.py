@@ -313,6 +313,15 @@ class DueQuery(_Query):
     step: Literal["hour", "minute"] = "hour"
 
 
+class DelayedQuery(PageQuery):
+    """Asks for a page of delayed messages that are due in a span of time, with or without the beginnings of their
+    bodies."""
+
+    since: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="from")
+    until: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="to")
+    bodies: bool = False
+
+
 class DeadQuery(PageQuery):
     """Asks for a page of dead letters: all, or those with a reason."""
 

@@ -44,8 +44,9 @@ class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What the bearer of a token may do until ``expires_s``, in Unix seconds.
 
     Messages go to the subjects ``produce`` and come from the groups ``pull``, each ``subject/group``; a last ``*`` in a
-    name stands for any rest. ``delayed`` allows looking up, moving and cancelling delayed messages, whose ids name no
-    subject that could be checked. A token in use is renewed for ``lifetime_s`` at a time, until ``until_s``.
+    name stands for any rest. ``delayed`` allows listing the delayed messages of these subjects; and looking up, moving
+    and cancelling delayed messages of all subjects, whose ids name none that could be checked. A token in use is
+    renewed for ``lifetime_s`` at a time, until ``until_s``.
     """
 
     version: int

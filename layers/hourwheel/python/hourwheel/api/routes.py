@@ -66,8 +66,10 @@ ROUTES = (
     HttpRoute("DELETE", _CELL, "meta"),
     HttpRoute("POST", f"{_CELL}/drain", "meta"),
     HttpRoute("GET", f"{_SUBJECT}/scheduled", "meta"),
+    HttpRoute("GET", f"{_SUBJECT}/delayed", "meta"),
     HttpRoute("GET", f"{_SUBJECT}/dead", "meta"),
     HttpRoute("GET", "/v1/scheduled", "meta"),
+    HttpRoute("GET", "/v1/delayed", "meta"),
     HttpRoute("GET", "/v1/wheels", "meta"),
     HttpRoute("GET", "/v1/archive", "meta"),
     HttpRoute("GET", _SCHEDULED, "meta"),
@@ -79,6 +81,7 @@ PRODUCE = frozenset({"POST /v1/subjects/{subject}/messages"})
 DELAYED = frozenset(
     {
         "GET /v1/subjects/{subject}/scheduled",
+        "GET /v1/subjects/{subject}/delayed",
         "GET /v1/scheduled/{id}",
         "PATCH /v1/scheduled/{id}",
         "DELETE /v1/scheduled/{id}",

@@ -1,14 +1,15 @@
-"""Shows, cancels and reschedules delayed messages, counts the pending ones, and lists orphans."""
+"""Shows, lists, cancels and reschedules delayed messages, counts the pending ones, and lists orphans."""
 
 import msgspec
 
-from hourwheel.api.bodies import PageQuery, PendingQuery, RescheduleBody
+from hourwheel.api.bodies import DelayedQuery, PageQuery, PendingQuery, RescheduleBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_query, path_name, path_text
 from hourwheel.cell import Cell
+from hourwheel.delay.delayed_list import DelayedRequest
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
-from hourwheel.times import rfc3339
+from hourwheel.times import parse_rfc3339, rfc3339
 
 _decoder = msgspec.json.Decoder(RescheduleBody)
 
@@ -38,6 +39,23 @@ def pending(cell: Cell, event: Event) -> Response:
             "hours": [{"hour": rfc3339(hour_ms), "messages": messages} for hour_ms, messages in hours],
         }
     )
+
+
+def list_delayed(cell: Cell, event: Event) -> Response:
+    """Answers with a page of the delayed messages of all subjects."""
+    return ok(cell.delayed(None, _delayed_request(event)))
+
+
+def list_delayed_of(cell: Cell, event: Event) -> Response:
+    """Answers with a page of the delayed messages of the subject that the path names: a token, or IAM, allows paths."""
+    return ok(cell.delayed(path_name(event, "subject"), _delayed_request(event)))
+
+
+def _delayed_request(event: Event) -> DelayedRequest:
+    query = decode_query(DelayedQuery, event)
+    since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
+    until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
+    return DelayedRequest(since_ms, until_ms, query.after, query.limit, query.bodies)
 
 
 def list_orphans(cell: Cell, event: Event) -> Response:

@@ -148,13 +148,19 @@ def reserve_open(context: Context, bucket: Bucket, count: int) -> tuple[Bucket, 
             bucket = bucket.following
 
 
-def buckets(context: Context, *, before_ms: int | None = None) -> Iterator[tuple[Bucket, BucketRecord]]:
-    """Yields the registered buckets that start before ``before_ms`` (None: all), in order. Closed buckets stay
-    registered for a day."""
+def buckets(
+    context: Context, *, from_ms: int = 0, before_ms: int | None = None
+) -> Iterator[tuple[Bucket, BucketRecord]]:
+    """Yields the registered buckets that end after ``from_ms`` and start before ``before_ms`` (None: all), in order.
+    Closed buckets stay registered for a day."""
     # The buckets of two years may follow, and most often a caller needs only the first ones.
     page = _PAGE if before_ms is None else _FIRST_BUCKETS
-    for name, record in items_of(context.store, Table.META, "buckets", page=page):
+    # No bucket is longer than an hour: those that begin earlier are over by then.
+    start = f"{max(0, from_ms - 60 * _MINUTE_MS):013d}"
+    for name, record in items_of(context.store, Table.META, "buckets", start=start, page=page):
         bucket = Bucket.parse(name)
+        if bucket.end_ms <= from_ms:
+            continue
         if before_ms is not None and bucket.start_ms >= before_ms:
             return
         current = bucket_record(context, bucket).opened(record)

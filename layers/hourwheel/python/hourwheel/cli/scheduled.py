@@ -1,5 +1,8 @@
 """``hourwheel scheduled …``"""
 
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,13 +13,17 @@ from hourwheel.cli.settings import (
     DeliverAtOption,
     SubjectArgument,
     connect,
+    moment,
     seconds,
     settings_of,
+    write_list,
     write_record,
 )
-from hourwheel.client import ScheduledMessage
+from hourwheel.client import Api, DelayedMessage, ScheduledMessage
 
-app = typer.Typer(no_args_is_help=True, help="Show, count, move or cancel delayed messages.")
+_PAGE = 100  # the largest page of the server
+
+app = typer.Typer(no_args_is_help=True, help="Show, list, count, move or cancel delayed messages.")
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The scheduled id that produce printed.")]
 
@@ -78,6 +85,48 @@ def list_(
     if counts.hours:
         write_table(["hour", "messages"], [(each.hour, each.messages) for each in counts.hours])
     write_line(f"{counts.messages} due within {hours} h; --hours looks further, up to 744")
+
+
+@app.command()
+def messages(
+    ctx: typer.Context,
+    subject: Annotated[str | None, typer.Argument(help="The subject; all if it is left out.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Due at this time or later, such as 2026-11-20T09:00:00Z; by default the current hour."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Due before this time.")] = None,
+    bodies: Annotated[bool, typer.Option("--bodies", help="Print the beginnings of their bodies.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 100,
+) -> None:
+    """List delayed messages one by one, the next due first. Prints the ids that show, move and cancel take.
+
+    Example: hourwheel scheduled messages orders --bodies --limit 10
+    """
+    span = moment(since, "--from"), moment(until, "--to")
+    with connect(ctx) as api:
+        listed = list(_listed(api, subject, span, bodies, limit))
+    columns = ["deliver at", "subject", "state", "key", "id", *(["body"] if bodies else []), "scheduled id"]
+    names = [column.replace(" ", "_") for column in columns]
+    write_list(ctx, listed, columns, lambda message: [getattr(message, name) for name in names])
+    for message in listed:
+        if message.damaged is not None:
+            write_error(f"{message.scheduled_id} cannot be read: {message.damaged}")
+
+
+def _listed(
+    api: Api, subject: str | None, span: tuple[datetime | None, datetime | None], bodies: bool, limit: int
+) -> Iterator[DelayedMessage]:
+    call = api.list_delayed if subject is None else partial(api.list_subject_delayed, subject)
+    after: str | None = None
+    while True:
+        page = call(since=span[0], until=span[1], limit=min(limit, _PAGE), after=after, bodies=bodies)
+        yield from page.messages
+        limit, after = limit - len(page.messages), page.next
+        if after is None or limit <= 0:
+            return
 
 
 def _print_outcome(ctx: typer.Context, message: ScheduledMessage, done: str, *, state: str) -> None:

@@ -71,7 +71,13 @@ from hourwheel.client.records.overview import (
     SubjectOverview,
 )
 from hourwheel.client.records.peek import DamagedRow, PeekPage, QueueMessage
-from hourwheel.client.records.scheduled import PendingCounts, PendingHour, ScheduledMessage
+from hourwheel.client.records.scheduled import (
+    DelayedMessage,
+    DelayedPage,
+    PendingCounts,
+    PendingHour,
+    ScheduledMessage,
+)
 from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.client.records.trace import GroupTrace, MessageTrace, TraceEvent, TracePage
 from hourwheel.model.lag import ConsumerLag, QueueLag
@@ -124,6 +130,8 @@ __all__ = [
     "DeadReason",
     "DeadReasons",
     "DeadSelection",
+    "DelayedMessage",
+    "DelayedPage",
     "Delivery",
     "DeliveryTimeout",
     "DueCounts",

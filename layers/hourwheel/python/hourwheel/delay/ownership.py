@@ -12,6 +12,7 @@ paused then finds its next row taken.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -76,6 +77,13 @@ class DispatchLog:
                 if (row_no, index) in transfer.picks:
                     result = transfer, transfer.picks.index((row_no, index)), dispatched.at_ms
         return result
+
+    def picks_since(self, at_ms: int, most_rows: int) -> tuple[set[tuple[int, int]], bool]:
+        """Returns the messages, as (row, index), that the first ``most_rows`` rows of this time or later name, and
+        whether there are no more rows."""
+        rows = list(islice(self.rows(self._first_since(at_ms)), most_rows))
+        picks = {pick for _, row in rows for transfer in row.transfers for pick in transfer.picks}
+        return picks, len(rows) < most_rows
 
     def _first_since(self, at_ms: int) -> int:
         last = self.context.store.scan(Table.DISPATCH, self.bucket.name, limit=1, reverse=True)

@@ -13,7 +13,7 @@ A change that is not decided is also listed for the sweeper, which finishes a ch
     value      when the change was requested, ms, msgpack
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -123,6 +123,15 @@ class PendingChanges:
             Key(Table.SCHEDULE, f"changes/{position.bucket.name}", sort),
             PendingChange,
         )
+
+    def of_many(self, bucket: Bucket, picks: Sequence[tuple[int, int]]) -> dict[tuple[int, int], PendingChange]:
+        """Returns the changes of messages of the bucket, by row and index: of up to ``GET_MANY`` picks. One batch of
+        gets."""
+        records = {pick: self.record(SchedulePosition(bucket, *pick)) for pick in picks}
+        sorts = [record.key.sort for record in records.values()]
+        stored = self.context.store.get_many(Table.SCHEDULE, f"changes/{bucket.name}", sorts)
+        opened = ((pick, record.opened(stored.get(record.key.sort))) for pick, record in records.items())
+        return {pick: current.value for pick, current in opened if current is not None}
 
     def store(
         self, position: SchedulePosition, current: Versioned[PendingChange], value: PendingChange

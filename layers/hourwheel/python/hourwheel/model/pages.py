@@ -1,12 +1,44 @@
-"""Defines pages of messages: dead letters, and the messages of a queue."""
+"""Defines pages of messages: dead letters, delayed messages, and the messages of a queue."""
+
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from hourwheel.model.fields import Precision
 from hourwheel.model.messages import Message
 
 
 class DeadPage(Struct):
     messages: list[Message]
+    next: str | None
+
+
+DelayedState: TypeAlias = Literal["waiting", "cancelled", "moved", "dispatched"]
+
+
+class DelayedMessage(Struct, kw_only=True, omit_defaults=True):
+    """A delayed message in a list. ``state`` None: telling it takes many reads. A ``moved`` message is listed again at
+    its new time. ``size`` counts as the limits do: body, key, tags and headers. ``shortened``: only the beginning of
+    the body is shown. ``damaged`` says why a message cannot be read, which then has no id."""
+
+    scheduled_id: str
+    subject: str
+    deliver_at: str
+    state: DelayedState | None = None
+    id: str | None = None
+    produced_at: str | None = None
+    key: str | None = None
+    tags: list[str] | None = None
+    size: int | None = None
+    precision: Precision | None = None
+    body: str | None = None
+    body_base64: bytes | None = None
+    shortened: bool = False
+    damaged: str | None = None
+
+
+class DelayedPage(Struct):
+    messages: list[DelayedMessage]
     next: str | None
 
 

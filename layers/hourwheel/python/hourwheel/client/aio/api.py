@@ -132,6 +132,8 @@ class AsyncApi:
     get_scheduled = _awaited(ScheduledCalls.get_scheduled)
     cancel = _awaited(ScheduledCalls.cancel)
     reschedule = _awaited(ScheduledCalls.reschedule)
+    list_delayed = _awaited(ScheduledCalls.list_delayed)
+    list_subject_delayed = _awaited(ScheduledCalls.list_subject_delayed)
     pending = _awaited(ScheduledCalls.pending)
 
     pull = _awaited(PullCalls.pull)

@@ -1,11 +1,12 @@
-"""Looks up, cancels and moves delayed messages, and counts them."""
+"""Looks up, cancels, moves, lists and counts delayed messages."""
 
+from datetime import datetime
 from typing import Any
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.codec import path
-from hourwheel.client.due import Delay, Moment, due_at
-from hourwheel.client.records.scheduled import PendingCounts, ScheduledMessage
+from hourwheel.client.due import Delay, Moment, due_at, utc_text
+from hourwheel.client.records.scheduled import DelayedPage, PendingCounts, ScheduledMessage
 
 
 class ScheduledCalls(Calls):
@@ -58,6 +59,65 @@ class ScheduledCalls(Calls):
         """
         body = {"deliver_at": due_at(delay, deliver_at, self._clock.now_ms())}
         return self._scheduled("PATCH", scheduled_id, body)
+
+    def list_delayed(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        bodies: bool = False,
+    ) -> DelayedPage:
+        """Lists up to ``limit`` (1 to 100) delayed messages of all subjects, from behind the cursor ``after``.
+
+        They are due from ``since`` on (by default the current hour) and before ``until`` (by default any time), and
+        come hour by hour. Those of an hour come by their due time; of an hour with more than 1,000 messages, 1,000 at a
+        time. With ``bodies`` each comes with the beginning of its body. A page may hold fewer messages, also none,
+        though there is a next one.
+
+        Raises:
+            BadRequest: the span is empty, or ``after`` is the cursor of another list.
+            ValueError: a time has no zone.
+
+        Example:
+            >>> result = api.produce("orders", [Message("remind", delay="90d")])
+            >>> result[0].scheduled_id in {message.scheduled_id for message in api.list_delayed().messages}
+            True
+        """
+        return self._delayed(path("delayed"), since, until, limit=limit, after=after, bodies=bodies)
+
+    def list_subject_delayed(
+        self,
+        subject: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        bodies: bool = False,
+    ) -> DelayedPage:
+        """Lists delayed messages of one subject, as ``list_delayed`` does those of all.
+
+        Raises:
+            NotFound: there is no such subject.
+            BadRequest: the span is empty, or ``after`` is the cursor of another list.
+            ValueError: a time has no zone.
+
+        Example:
+            >>> (result,) = api.produce("orders", [Message("remind", delay="90d")])
+            >>> (message,) = api.list_subject_delayed("orders").messages
+            >>> message.scheduled_id == result.scheduled_id
+            True
+        """
+        target = path("subjects", subject, "delayed")
+        return self._delayed(target, since, until, limit=limit, after=after, bodies=bodies)
+
+    def _delayed(self, target: str, since: datetime | None, until: datetime | None, **how: Any) -> DelayedPage:
+        span = {"from": None if since is None else utc_text(since), "to": None if until is None else utc_text(until)}
+        target += query(**span, **{**how, "bodies": "true" if how["bodies"] else None})
+        page: DelayedPage = self._http.call("GET", target, answers(DelayedPage))
+        return page
 
     def pending(self, subject: str, *, hours: int = 72) -> PendingCounts:
         """Counts the delayed messages of a subject that fall due within this many hours (1 to 744), hour by hour.

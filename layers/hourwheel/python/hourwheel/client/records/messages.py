@@ -86,7 +86,7 @@ class SendResult(Struct, frozen=True, omit_defaults=True, gc=False):
     """The result of sending one message: its id, and the ``queue`` and ``offset`` at which the server stored it.
 
     A delayed message has instead the time for which it is ``scheduled``, and a ``scheduled_id``. By this id the ``Api``
-    looks the message up, moves it and cancels it. Keep the id: no call lists the ids of delayed messages.
+    looks the message up, moves it and cancels it.
 
     Example:
         >>> (result,) = api.produce("orders", [Message("remind", delay="90d")])

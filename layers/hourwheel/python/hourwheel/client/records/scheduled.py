@@ -3,7 +3,9 @@
 from datetime import datetime
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from hourwheel.model.fields import Precision
 
 
 class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,6 +28,55 @@ class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dispatched_at: datetime | None = None
     queue: int | None = None
     offset: int | None = None
+
+
+class DelayedMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A delayed message in a list. ``state`` is ``waiting``, ``cancelled``, ``moved`` (the message is listed again at
+    its new time), ``dispatched``, or None where telling it would take the server many reads.
+
+    ``size`` counts the bytes of body, key, tags and headers. The ``body`` is None unless the caller asked for bodies;
+    it is ``shortened`` where only its first 1,000 characters, or bytes, are here. ``damaged`` says why the server
+    cannot read the message, which then has no ``id``.
+
+    Example:
+        >>> result = api.produce("orders", [Message("remind", delay="90d", key="customer-42")])
+        >>> (message,) = api.list_subject_delayed("orders", bodies=True).messages
+        >>> message.state, message.key, message.body
+        ('waiting', 'customer-42', 'remind')
+    """
+
+    scheduled_id: str
+    subject: str
+    deliver_at: datetime
+    state: Literal["waiting", "cancelled", "moved", "dispatched"] | None = None
+    id: str | None = None
+    produced_at: datetime | None = None
+    key: str | None = None
+    tags: list[str] = []
+    size: int | None = None
+    precision: Precision | None = None
+    text: str | None = field(name="body", default=None)
+    data: bytes | None = field(name="body_base64", default=None)
+    shortened: bool = False
+    damaged: str | None = None
+
+    @property
+    def body(self) -> str | bytes | None:
+        """The beginning of the body, text or bytes; None where the list has no bodies."""
+        return self.text if self.text is not None else self.data
+
+
+class DelayedPage(Struct, frozen=True, kw_only=True):
+    """A page of delayed messages. ``next`` is the ``after`` of the next page; None after the last one. A page may be
+    empty though there is a next one.
+
+    Example:
+        >>> api.list_delayed().next is None
+        True
+    """
+
+    messages: list[DelayedMessage]
+    next: str | None = None
 
 
 class PendingHour(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 /**
- * Delayed messages: when they are due, one of them by its id, and the wheels that hand them over.
+ * Delayed messages: when they are due, those of an hour one by one, one of them by its id, and the wheels that hand
+ * them over.
  */
 
 import { get, poll } from "../api.js";
@@ -7,8 +8,9 @@ import { barChart, updateChart } from "../charts.js";
 import { h, replace, withQuery } from "../dom.js";
 import { count, isUtc } from "../format.js";
 import { failure, heading, section } from "../frame.js";
+import { delayedMessages } from "./parts/delayed_messages.js";
 import { delayedSubjects } from "./parts/delayed_subjects.js";
-import { askedFor, barsOf, spanOf } from "./parts/due_spans.js";
+import { askedFor, barsOf, minuteOf, spanOf } from "./parts/due_spans.js";
 import { lookUp } from "./parts/scheduled_message.js";
 import { wheels } from "./parts/wheels.js";
 
@@ -22,6 +24,7 @@ export async function show({ root, query, signal, navigate }) {
     heading({ title: "Delayed messages", crumbs: [["Overview", "#/"]] }),
     choice(query, navigate),
     dueChart({ query, signal, navigate, address }),
+    messagesOf({ query, signal, address }),
     lookUp({ id: query.id, signal, navigate, address }),
     !query.subject && delayedSubjects({ signal }),
     wheels({ signal }),
@@ -38,6 +41,24 @@ function choice(query, navigate) {
     navigate(withQuery("#/delayed", { subject: field.value.trim() }));
   });
   return form;
+}
+
+/** Returns the list of the hour, or minute, that the page shows; null while it shows a longer span. */
+function messagesOf({ query, signal, address }) {
+  const span = spanOf(query, Date.now(), isUtc());
+  if (span.level !== "hour") return null;
+  const minute = minuteOf(query, span);
+  const [from, to] = minute ?? [span.from, span.to];
+  const here = { level: span.level, at: span.from };
+  return delayedMessages({
+    subject: query.subject,
+    from,
+    to,
+    after: query.after,
+    signal,
+    hour: minute && address(here),
+    following: (after) => address({ ...here, minute: minute?.[0], after }),
+  });
 }
 
 function dueChart({ query, signal, navigate, address }) {
@@ -79,7 +100,10 @@ function wayOf(way, isHere, address) {
 }
 
 function optionsOf(span, bars, navigate, address) {
-  const open = (bar) => navigate(address({ level: span.opens, at: Math.max(bar.at, span.from) }));
+  const open = (bar) => {
+    const at = Math.max(bar.at, span.from);
+    navigate(address(span.opens ? { level: span.opens, at } : { level: span.level, at: span.from, minute: at }));
+  };
   return {
     title: `Messages due by ${span.bar}`,
     name: "due",
@@ -87,7 +111,7 @@ function optionsOf(span, bars, navigate, address) {
     from: span.from,
     to: span.to,
     utc: isUtc(),
-    onSelect: span.opens ? open : undefined,
+    onSelect: open,
     selectText: `show the ${span.bar}`,
   };
 }

@@ -5,7 +5,8 @@
 
 import { moment, stepAfter, stepStart, stepsBetween } from "../../scales.js";
 
-const HOUR = 3_600_000;
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 const AHEAD = 732 * DAY; // no message may be delayed for longer
 
@@ -25,6 +26,12 @@ export function spanOf({ level, at }, nowMs, utc) {
   const chosen = isTime && Object.hasOwn(LEVELS, level ?? "") ? level : "years";
   const [from, to] = boundsOf(chosen, place, nowMs, utc);
   return { level: chosen, from, to, ...LEVELS[chosen], ways: waysOf(chosen, from, utc) };
+}
+
+/** Returns the minute of an hour that the query of the page names: `[from, to]`; null for none of this span. */
+export function minuteOf({ minute }, { level, from, to }) {
+  const at = stepStart(Number(minute), "minute");
+  return level === "hour" && minute !== undefined && at >= from && at < to ? [at, at + MINUTE] : null;
 }
 
 function boundsOf(level, at, nowMs, utc) {

@@ -1,5 +1,5 @@
 /**
- * One delayed message: found by its id, cancelled, or moved to another time.
+ * One delayed message: found by its id. Cancels messages, and moves them to another time.
  */
 
 import { del, get, patch } from "../../api.js";
@@ -9,7 +9,8 @@ import { h, path, replace, withQuery } from "../../dom.js";
 import { isUtc, time, timeText } from "../../format.js";
 import { badge, failure, section } from "../../frame.js";
 
-const KINDS = { waiting: "good", moved: "good", cancelled: "warn" };
+/** The kinds of badges by state. */
+export const KINDS = { waiting: "good", moved: "good", cancelled: "warn" };
 
 /** Returns the section in which a person looks up a message by its `scheduled_id`. `address` makes the address of the
  * page with other values of its query. */
@@ -42,6 +43,10 @@ function card(found, page) {
   const isDone = found.state === "dispatched" || found.state === "cancelled";
   const place = found.queue === undefined ? null : `${found.queue}:${found.offset}`;
   const trace = withQuery(path`#/subjects/${found.subject}/trace`, { id: place ?? found.scheduled_id });
+  const moved = (result) => {
+    if (result.state !== "moved") return showMessage(page);
+    page.navigate(page.address({ id: result.scheduled_id }));
+  };
   return h(
     "div",
     { class: "card" },
@@ -59,8 +64,8 @@ function card(found, page) {
       "div",
       { class: "actions" },
       h("a", { href: trace }, "Trace"),
-      !isDone && actButton("Move", () => move(found, page)),
-      !isDone && actButton("Cancel the message", () => cancel(found, page), { danger: true }),
+      !isDone && actButton("Move", () => askMove(page.id, found, moved)),
+      !isDone && actButton("Cancel the message", () => askCancel(page.id, found, () => showMessage(page)), { danger: true }),
     ),
   );
 }
@@ -70,25 +75,28 @@ function fact(name, ...values) {
 }
 
 function described(found) {
-  return `The message ${visibleLine(found.id)} of ${found.subject}, due ${timeText(found.deliver_at)},`;
+  const name = found.id === undefined ? "that cannot be read" : visibleLine(found.id);
+  return `The message ${name} of ${found.subject}, due ${timeText(found.deliver_at)},`;
 }
 
-function cancel(found, page) {
+/** Asks, and cancels the message `found` by this id; `done` is called when the server has answered. */
+export function askCancel(id, found, done) {
   confirmAct({
     title: "Cancel the message?",
     text: `${described(found)} will never be sent. This cannot be undone.`,
     danger: true,
     label: "Cancel the message",
-    act: () => del(path`scheduled/${page.id}`),
+    act: () => del(path`scheduled/${id}`),
     done: (result) => {
       const isLate = result.state === "dispatched";
       toast(isLate ? "The message was sent before it could be cancelled." : "The message is cancelled.");
-      return showMessage(page);
+      return done(result);
     },
   });
 }
 
-function move(found, page) {
+/** Asks for a new time, and moves the message `found` by this id; `done` gets the answer of the server. */
+export function askMove(id, found, done) {
   const at = h("input", { type: "datetime-local", step: "1", name: "time" });
   const delay = h("input", { type: "text", name: "delay", placeholder: "10m", size: "8" });
   const zone = isUtc() ? "UTC" : "local time";
@@ -100,7 +108,7 @@ function move(found, page) {
       h("label", { class: "field" }, "Or a delay from now: a number with ms, s, m, h or d", delay),
     ],
     label: "Move the message",
-    act: () => patch(path`scheduled/${page.id}`, target(at.value, delay.value.trim())),
+    act: () => patch(path`scheduled/${id}`, target(at.value, delay.value.trim())),
     done: (result) => {
       const texts = {
         moved: `The message is due ${timeText(result.deliver_at)} now.`,
@@ -108,8 +116,7 @@ function move(found, page) {
         cancelled: "The message was cancelled before: it was not moved.",
       };
       toast(texts[result.state] ?? `The message is ${result.state}.`);
-      if (result.state === "moved") page.navigate(page.address({ id: result.scheduled_id }));
-      else return showMessage(page);
+      return done(result);
     },
   });
 }

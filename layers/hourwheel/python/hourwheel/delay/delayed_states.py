@@ -1,0 +1,67 @@
+"""Tells the states of many delayed messages of one bucket, with few reads."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hourwheel.buckets.buckets import Bucket
+from hourwheel.context import Context
+from hourwheel.delay.ownership import DispatchLog
+from hourwheel.delay.pending_changes import PendingChange, PendingChanges
+from hourwheel.model.pages import DelayedState
+
+_DISPATCH_ROWS = 1_000
+"""Rows of the dispatch log that are searched: where it has more, messages that are none of them have no state."""
+
+
+class DueMessage(Protocol):
+    """The position of a message in the bucket's schedule log, and when it is due."""
+
+    @property
+    def due_ms(self) -> int: ...
+
+    @property
+    def row_no(self) -> int: ...
+
+    @property
+    def index(self) -> int: ...
+
+
+def states_of(
+    context: Context, bucket: Bucket, messages: Sequence[DueMessage], *, closed: bool
+) -> list[DelayedState | None]:
+    """Returns the states of up to ``GET_MANY`` messages of the bucket; None where telling one would take many reads. A
+    change that is not decided yet counts as none.
+
+    One batch of gets. Where messages are due in an open bucket: a binary search in its dispatch log, and up to
+    ``_DISPATCH_ROWS`` rows of it.
+    """
+    # The changes are read first: a message that is moved afterwards is still in neither log of its old bucket.
+    picks = [(message.row_no, message.index) for message in messages]
+    changes = PendingChanges(context).of_many(bucket, picks)
+    now_ms = context.clock.now_ms()
+    due = [message for message in messages if message.due_ms <= now_ms]
+    sent: set[tuple[int, int]] = set()
+    certain = True
+    if due and not closed:
+        since_ms = min(message.due_ms for message in due)
+        sent, certain = DispatchLog(context, bucket).picks_since(since_ms, _DISPATCH_ROWS)
+    states: list[DelayedState | None] = []
+    for message, pick in zip(messages, picks, strict=True):
+        change = changes.get(pick)
+        if message.due_ms > now_ms:
+            unchanged: DelayedState | None = "waiting"
+        elif closed:
+            # Every message of a closed bucket was handed over, or an undecided cancel kept it back.
+            unchanged = "dispatched" if change is None else None
+        else:
+            unchanged = "dispatched" if pick in sent else "waiting" if certain else None
+        states.append(_decided(change) or unchanged)
+    return states
+
+
+def _decided(change: PendingChange | None) -> DelayedState | None:
+    if change is None or change.undecided:
+        return None
+    if change.state == "cancelled":
+        return "cancelled"
+    return "dispatched" if change.state == "dispatched" else "moved"
