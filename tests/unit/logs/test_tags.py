@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.answer_size import message_size
 from hourwheel.errors import Corrupt
-from hourwheel.logs.index_sets import every, indexes_of, pack, set_of, unpack
+from hourwheel.logs.index_sets import every, indexes_of, pack, pack_indexes, set_of, unpack, unpack_indexes
 from hourwheel.logs.rows import LargeBatchRef, Row, to_record
 from hourwheel.logs.tags import decode_summary, encode_summary, with_tags
 from hourwheel.model.groups import TagFilter
@@ -38,6 +38,8 @@ def row(block: bytes = b"", large_batch: LargeBatchRef | None = None) -> Row:
 def test_a_set_of_indexes_is_read_back(members: int) -> None:
     assert unpack(pack(members)) == members
     assert set_of(indexes_of(members)) == members
+    assert pack_indexes(indexes_of(members)) == pack(members)
+    assert unpack_indexes(pack(members)) == indexes_of(members)
 
 
 def test_few_of_many_messages_take_a_byte_or_three_each() -> None:
@@ -47,8 +49,9 @@ def test_few_of_many_messages_take_a_byte_or_three_each() -> None:
 
 @pytest.mark.parametrize("packed", [b"\x01" * 126, (1_000,), (999, 0), (-1,), (10**12,)])
 def test_a_set_that_reaches_beyond_the_largest_batch_is_refused(packed: bytes | tuple[int, ...]) -> None:
-    with pytest.raises(Corrupt):
-        unpack(packed)
+    for read in (unpack, unpack_indexes):
+        with pytest.raises(Corrupt):
+            read(packed)
 
 
 @pytest.mark.parametrize("room", [1_000, 60, 30, 16])

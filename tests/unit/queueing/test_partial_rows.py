@@ -11,6 +11,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.partial_rows import PartialRows
 from hourwheel.logs.rows import Row
+from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
 from hourwheel.queueing.message_blocks import messages_in
@@ -69,6 +70,13 @@ def test_groups_share_what_was_read(bench: Bench) -> None:
 def test_rows_that_are_pulled_whole_are_not_kept(bench: Bench) -> None:
     bench.send("1", "2")
     assert pulled(bench, 100) == ["1", "2"]
+    assert bench.cell.context.partial_rows == PartialRows()
+
+
+def test_rows_of_which_a_filter_takes_some_messages_are_not_kept(bench: Bench) -> None:
+    bench.cell.put_group("orders", "rare", filter=TagFilter(tags_any=("rare",)))
+    bench.cell.produce("orders", [NewMessage(body=tag, tags=(tag,)) for tag in ("a", "rare", "b", "rare")])
+    assert pulled(bench, 100, "rare") == ["rare", "rare"]
     assert bench.cell.context.partial_rows == PartialRows()
 
 

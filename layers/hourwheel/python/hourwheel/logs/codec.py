@@ -28,6 +28,7 @@ import msgspec
 
 from hourwheel.answer_size import AnswerSize, batch_size
 from hourwheel.errors import UNDECODABLE, Corrupt
+from hourwheel.logs.compression import decompressed
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.messages import Message, NewMessage
 
@@ -208,22 +209,7 @@ def unpack(data: bytes | memoryview, schema: int) -> tuple[bytes | memoryview, i
         raise Corrupt(f"block claims {stored_size} bytes, {raw_size} unpacked; it has {len(stored)}")
     if zlib.crc32(stored, zlib.crc32(data[:20])) != checksum:
         raise Corrupt("block fails its checksum")
-    raw = _unpack(stored, raw_size) if compression else stored
+    raw = decompressed(stored, raw_size) if compression else stored
     if len(raw) != raw_size:
         raise Corrupt(f"block claims {raw_size} bytes, unpacks to {len(raw)}")
     return raw, count
-
-
-def _unpack(stored: memoryview, size: int) -> bytes:
-    unpacker = zstd.ZstdDecompressor()
-    try:
-        raw = unpacker.decompress(stored, max_length=size)
-        if unpacker.eof or not size:
-            return raw
-        # The end marker of the frame may still follow; one more byte of data is one too many.
-        excess = unpacker.decompress(b"", max_length=1)
-    except zstd.ZstdError as error:
-        raise Corrupt(f"block does not unpack: {error}") from error
-    if excess or not unpacker.eof:
-        raise Corrupt(f"block unpacks to more than the {size} bytes it claims")
-    return raw

@@ -6,7 +6,7 @@
 In memory a set is an integer whose bits are the indexes, so that sets are joined, cut and compared in one operation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from hourwheel.errors import Corrupt
@@ -41,11 +41,15 @@ def indexes_of(members: int) -> list[int]:
 def pack(members: int) -> IndexSet:
     """Returns the set in its shorter form."""
     size = (members.bit_length() + 7) // 8
-    if members.bit_count() <= size:
-        gaps = _gaps(indexes_of(members))
-        if sum(1 if gap < 0x80 else 3 for gap in gaps) <= size:
-            return gaps
-    return members.to_bytes(size, "little")
+    gaps = _short_gaps(indexes_of(members), size) if members.bit_count() <= size else None
+    return members.to_bytes(size, "little") if gaps is None else gaps
+
+
+def pack_indexes(indexes: Sequence[int]) -> IndexSet:
+    """Returns the set of these ascending indexes as ``pack`` does, without a set in memory where they are few."""
+    size = indexes[-1] // 8 + 1 if indexes else 0
+    gaps = _short_gaps(indexes, size) if len(indexes) <= size else None
+    return set_of(indexes).to_bytes(size, "little") if gaps is None else gaps
 
 
 def unpack(packed: IndexSet) -> int:
@@ -54,20 +58,30 @@ def unpack(packed: IndexSet) -> int:
         if len(packed) > BATCH_MESSAGES // 8:
             raise Corrupt(f"a set of indexes takes {len(packed)} bytes")
         return int.from_bytes(packed, "little")
-    members, following = 0, 0
+    return set_of(unpack_indexes(packed))
+
+
+def unpack_indexes(packed: IndexSet) -> list[int]:
+    """Returns the indexes of a set in ascending order; raises ``Corrupt`` where ``unpack`` does."""
+    if isinstance(packed, bytes):
+        return indexes_of(unpack(packed))
+    indexes, following = [], 0
     for gap in packed:
         following += gap
-        # Checked before the shift, which would take as much memory as the number says.
+        # Checked before it is a set, which would take as much memory as the number says.
         if gap < 0 or following >= BATCH_MESSAGES:
             raise Corrupt(f"a set of indexes contains {following}")
-        members |= 1 << following
+        indexes.append(following)
         following += 1
-    return members
+    return indexes
 
 
-def _gaps(indexes: list[int]) -> tuple[int, ...]:
-    gaps, following = [], 0
+def _short_gaps(indexes: Sequence[int], size: int) -> tuple[int, ...] | None:
+    """Returns the gaps between the indexes; None if a bitmap of ``size`` bytes is shorter."""
+    gaps, following, taken = [], 0, 0
     for index in indexes:
-        gaps.append(index - following)
+        gap = index - following
+        gaps.append(gap)
+        taken += 1 if gap < 0x80 else 3
         following = index + 1
-    return tuple(gaps)
+    return tuple(gaps) if taken <= size else None

@@ -48,7 +48,8 @@ class Row(msgspec.Struct, array_like=True, frozen=True):
 
     def together(self, index: int) -> int:
         """Returns how many messages from this index on fit into one answer; 0 behind the last message."""
-        return next((cut - index for cut in self.cuts if cut > index), max(0, self.count - index))
+        end = next((cut for cut in self.cuts if cut > index), self.count) if self.cuts else self.count
+        return max(0, end - index)
 
     def id_of(self, index: int) -> str:
         """Returns the id of the message at this index, if it is stored without one."""

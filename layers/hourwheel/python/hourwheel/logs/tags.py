@@ -11,6 +11,8 @@ sets are left out first, which are those of the commonest tags, and then ``tags`
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 import msgspec
 
@@ -41,38 +43,29 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
     def matching(self, tag_filter: TagFilter, count: int) -> int | None:
         """Returns the set of messages of a batch of ``count`` that the filter takes; None if the batch has to be
         read."""
-        if self.tags is None:
+        tags = self.tags
+        if tags is None:
             return None
-        there = frozenset(self.tags)
-        if (tag_filter.tags_any and there.isdisjoint(tag_filter.tags_any)) or not there.issuperset(tag_filter.tags_all):
+        some = [tag for tag in tag_filter.tags_any if tag in tags]
+        if (tag_filter.tags_any and not some) or not all(tag in tags for tag in tag_filter.tags_all):
             return 0
-        sets = self._sets(
-            there.intersection((*tag_filter.tags_any, *tag_filter.tags_all, *tag_filter.tags_none)), count
-        )
-        return None if sets is None else _matches(sets, tag_filter, every(count))
-
-    def _sets(self, named: frozenset[str], count: int) -> dict[str, int] | None:
-        """Returns the messages that have each of these tags; None if the summary lacks one of them."""
-        if named and not self.where:
+        none = [tag for tag in tag_filter.tags_none if tag in tags]
+        every_index = every(count)
+        sets = {tag: self._set(tags.index(tag), every_index) for tag in (*some, *tag_filter.tags_all, *none)}
+        stated = {tag: members for tag, members in sets.items() if members is not None}
+        if len(stated) < len(sets):
             return None
-        set_by_tag = dict(zip(self.tags or (), self.where, strict=False))
-        packed = {tag: set_by_tag[tag] for tag in named}
-        if None in packed.values():
-            return None
-        return {tag: unpack(part) or every(count) for tag, part in packed.items() if part is not None}
+        matches = reduce(or_, (stated[tag] for tag in some)) if some else every_index
+        for tag in tag_filter.tags_all:
+            matches &= stated[tag]
+        for tag in none:
+            matches &= ~stated[tag]
+        return matches & every_index
 
-
-def _matches(sets: Mapping[str, int], tag_filter: TagFilter, every_index: int) -> int:
-    matches = every_index
-    if tag_filter.tags_any:
-        matches = 0
-        for tag in tag_filter.tags_any:
-            matches |= sets.get(tag, 0)
-    for tag in tag_filter.tags_all:
-        matches &= sets.get(tag, 0)
-    for tag in tag_filter.tags_none:
-        matches &= ~sets.get(tag, 0)
-    return matches & every_index
+    def _set(self, number: int, every_index: int) -> int | None:
+        """Returns the messages that have the tag with this number; None if the summary lacks them."""
+        packed = self.where[number] if self.where else None
+        return None if packed is None else unpack(packed) or every_index
 
 
 _encoder = msgspec.msgpack.Encoder()

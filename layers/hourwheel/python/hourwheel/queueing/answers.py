@@ -108,12 +108,12 @@ def _read_rows(
     context: Context, log: PullLog, claim: Claim, read: Callable[[Row, Sequence[int], Blobs, int | None], list[T]]
 ) -> tuple[tuple[int, ...], list[T]]:
     value = claim.pull_row.value
-    counts, read_so_far = list(value.counts), list[T]()
+    counts, read_so_far, blobs = list(value.counts), list[T](), context.blobs_of(log.source.name)
     for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
         if not count:
             continue
         try:
-            read_so_far += read(row, value.indexes(step), context.blobs_of(log.source.name), log.queue)
+            read_so_far += read(row, value.indexes(step), blobs, log.queue)
         except Corrupt as error:
             unreadable(context, log.source.name, row_no, count, error)
             counts[step] = 0

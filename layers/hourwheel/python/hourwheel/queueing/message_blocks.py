@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from hourwheel.logs.codec import length
-from hourwheel.logs.large_batches import payload_of
+from hourwheel.logs.large_batches import payload_of, raw_messages_of
 from hourwheel.logs.partial_rows import PartialRows
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message
@@ -28,7 +28,9 @@ def blocks_from(
     gap. Raises ``Corrupt``."""
     if len(indexes) == row.count:
         return [_block(row, 0, msgspec.Raw(payload_of(row, blobs)), queue)]
-    raw = partial_rows.messages_of(log, row, blobs)
+    # A filter takes its messages of a row at once: such a row does not come back.
+    whole = isinstance(indexes, range)
+    raw = partial_rows.messages_of(log, row, blobs) if whole else raw_messages_of(row, blobs)
     return [_block(row, start, msgspec.Raw(_encoder.encode(raw[start:end])), queue) for start, end in _runs(indexes)]
 
 
@@ -72,5 +74,7 @@ def _runs(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Returns the start and end of each run of indexes that follow one another."""
     if isinstance(indexes, range) and indexes.step == 1:
         return iter([(indexes.start, indexes.stop)])  # as of every group without a filter
+    if len(indexes) == 1:
+        return iter([(indexes[0], indexes[0] + 1)])
     starts = [0, *(i for i, (before, after) in enumerate(pairwise(indexes), 1) if after != before + 1), len(indexes)]
     return ((indexes[first], indexes[end - 1] + 1) for first, end in pairwise(starts))

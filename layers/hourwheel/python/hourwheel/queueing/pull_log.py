@@ -4,7 +4,7 @@ The loser of a race finds the winner's row in the refusal, and so knows where th
 item, and nothing to rebalance: any number of consumers claim from any queue from the first second on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +14,7 @@ from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable
 from hourwheel.log_names import pull_log
 from hourwheel.logs.cas import CasRecord, Versioned
-from hourwheel.logs.index_sets import IndexSet, pack
+from hourwheel.logs.index_sets import IndexSet, pack_indexes
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.groups import Group
@@ -98,7 +98,7 @@ class _ClaimRange:
     end: Position
     end_seq: int
     counts: list[int] = field(default_factory=list)
-    picks: list[int | None] = field(default_factory=list)
+    picks: list[Sequence[int] | None] = field(default_factory=list)
     rows: list[tuple[int, Row]] = field(default_factory=list)
     total: int = 0
     size: int = 0
@@ -136,7 +136,7 @@ class _ClaimRange:
         """Returns the picks as a pull row stores them."""
         if all(picked is None for picked in self.picks):
             return ()
-        return tuple(None if picked is None else pack(picked) for picked in self.picks)
+        return tuple([None if picked is None else pack_indexes(picked) for picked in self.picks])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from hourwheel.handover.handover import Transfer
-from hourwheel.logs.index_sets import IndexSet, indexes_of, unpack
+from hourwheel.logs.index_sets import IndexSet, unpack_indexes
 
 OPEN, CLOSING, CLOSED = 0, 1, 2
 """Leased; every message settled, and transfers still to be carried out; done."""
@@ -135,7 +135,7 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         if not count or picked is None:
             skip = self.first.index if step == 0 else 0
             return range(skip, skip + count)
-        return indexes_of(unpack(picked))
+        return unpack_indexes(picked)
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True):

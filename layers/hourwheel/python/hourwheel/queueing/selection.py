@@ -5,8 +5,10 @@ Messages that a filter does not take are settled when a claim passes over them. 
 a row of the pull log for that only if it is worth a write: see ``worth_passing``.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
@@ -32,8 +34,7 @@ MOST_BODIES = 32
 """A claim reads at most this many batches for want of a complete summary: each may be a request to S3."""
 
 
-@dataclass(frozen=True)
-class RowSelection:
+class RowSelection(NamedTuple):
     """The messages that a row offers a claim: ``usable`` messages, of which ``fitting`` fit into one answer, where
     they take at most ``answer_bytes``. ``indexes`` names them; None: they follow one another, from the start of the
     claim. ``read``: the batch had to be read."""
@@ -48,14 +49,15 @@ class RowSelection:
         """Returns the index behind the first ``count`` of these messages."""
         return skip + count if self.indexes is None else self.indexes[count - 1] + 1
 
-    def picked(self, skip: int, count: int) -> int | None:
-        """Returns the set of the first ``count`` messages; None where they follow one another from ``skip`` on."""
+    def picked(self, skip: int, count: int) -> Sequence[int] | None:
+        """Returns the indexes of the first ``count`` messages; None where they follow one another from ``skip`` on."""
         if self.indexes is None or self.end(skip, count) == skip + count:
             return None
-        return set_of(self.indexes[:count])
+        return self.indexes[:count]
 
 
 _NOTHING = RowSelection(0, 0, 0)
+_NONE_READ = RowSelection(0, 0, 0, read=True)
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,10 @@ class Selection:
         matches = self._read(row_no, row) if stated is None else stated
         indexes = indexes_of(matches >> skip << skip)
         if not indexes:
-            return RowSelection(0, 0, 0, read=read)
-        together = indexes[0] + row.together(indexes[0])
-        fitting = sum(index < together for index in indexes)
+            return _NONE_READ if read else _NOTHING
+        fitting = len(indexes)
+        if row.cuts:
+            fitting = bisect_left(indexes, indexes[0] + row.together(indexes[0]))
         return RowSelection(len(indexes), fitting, min(row.answer_bytes, fitting * summary.largest), indexes, read)
 
     def _read(self, row_no: int, row: Row) -> int:
