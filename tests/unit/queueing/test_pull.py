@@ -85,7 +85,7 @@ class OneWait(NoWakeups):
 
     waits: list[str] = field(default_factory=list)
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         self.waits.append(group)
         return len(self.waits) == 1
 

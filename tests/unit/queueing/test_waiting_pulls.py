@@ -53,7 +53,7 @@ class Ticks(NoWakeups):
     ticks: int = 0
     pause: float = 1.0
 
-    def wait(self, subject: str, group: str, *, mark: int, tries: int, seconds: float) -> bool:
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         self.clock.pass_time(min(seconds, self.pause))
         self.ticks += 1
         self.then(self.ticks)
