@@ -9,10 +9,11 @@ from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.blocks import Entry, encode_messages
-from hourwheel.archive.segments import HOUR_MS, join, segment_key
+from hourwheel.archive.segments import join, segment_key
 from hourwheel.model.messages import Message
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, SegmentPart, Span, commit
+from hourwheel.times import HOUR_MS
 
 BODY_BYTES = 100
 BATCH = 100

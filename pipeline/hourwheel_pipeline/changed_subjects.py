@@ -18,11 +18,11 @@ import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
-from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import Corrupt
 from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, Segment, read
+from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.checks.coverage import groups_of
 from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.lake import Lake

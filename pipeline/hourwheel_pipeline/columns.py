@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 
 from hourwheel.archive.blocks import TextColumn
 from hourwheel.errors import Corrupt
+from hourwheel.times import DAY_MS
 from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _LATEST_MS = 253_402_300_799_999
 """The end of the year 9999: Spark and Iceberg know no later day."""
-
-_DAY_MS = 86_400_000
 
 
 def batch_of(table: str, fields: Mapping[str, Any], total: int, manifest: int) -> pa.RecordBatch:
@@ -78,7 +77,7 @@ def milliseconds_of(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def days(ms: Ints) -> pa.Array:
-    return pa.array((_checked(ms) // _DAY_MS).astype(np.int32)).view(pa.date32())
+    return pa.array((_checked(ms) // DAY_MS).astype(np.int32)).view(pa.date32())
 
 
 def lists(lengths: Sequence[int], values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -22,8 +22,8 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from hourwheel.archive.segments import HOUR_MS
 from hourwheel.log_names import SCHEDULE_PREFIX, is_schedule
+from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.changed_subjects import (
     MAX_SUBJECTS,
     ChangeSearch,

@@ -33,8 +33,8 @@ from pydantic import PositiveInt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import NotFound
+from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.basis import digest_of, quiet_horizon
 from hourwheel_pipeline.changed_subjects import (
     MAX_SUBJECTS,

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import PositiveInt
 
-from hourwheel.archive.segments import HOUR_MS
 from hourwheel.errors import NotFound
+from hourwheel.times import HOUR_MS
 from hourwheel_pipeline import metrics
 from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.job_options import LakeOptions

@@ -18,9 +18,8 @@ from hourwheel.client import Message
 from hourwheel.client.records.messages import on_the_wire
 from hourwheel.due import delay_ms
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES
-from hourwheel.times import parse_rfc3339
+from hourwheel.times import HOUR_MS, parse_rfc3339
 
-_HOUR_MS = 3_600_000
 _HOURS = 50
 """The messages of a chunk may fall due in this many hours: the cloud accepts at most a hundred hours in a batch, and an
 hour of relative delay may overlap two hours of the clock."""
@@ -76,7 +75,7 @@ def _batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
 def _hour(message: Message) -> int | None:
     """Returns the hour in which the message falls due, or the hours of its delay; None if it is not delayed."""
     if isinstance(message.deliver_at, str):
-        return parse_rfc3339(message.deliver_at, "deliver_at") // _HOUR_MS
+        return parse_rfc3339(message.deliver_at, "deliver_at") // HOUR_MS
     if isinstance(message.delay, int | float | str):
-        return delay_ms(message.delay, "delay") // _HOUR_MS
+        return delay_ms(message.delay, "delay") // HOUR_MS
     return None

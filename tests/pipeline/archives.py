@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hourwheel.archive.blocks import Entry, encode_messages, encode_rows
-from hourwheel.archive.segments import HOUR_MS, join, segment_key
+from hourwheel.archive.segments import join, segment_key
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.logs.codec import Block
 from hourwheel.model.messages import Message
@@ -14,6 +14,7 @@ from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
 from hourwheel.retention.manifests import Manifest, MissingRows, Segment, SegmentPart, Span, commit
+from hourwheel.times import HOUR_MS
 
 RETENTION_MS = 3 * 86_400_000
 

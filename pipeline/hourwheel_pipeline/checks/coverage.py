@@ -22,12 +22,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-from hourwheel.archive.segments import HOUR_MS
 from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.times import HOUR_MS, MINUTE_MS
 from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
 from hourwheel_pipeline.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS
-
-_MINUTE_MS = 60_000
 
 MARGIN_MS = 24 * HOUR_MS
 """A record that explains a row may be older than the row by this much: a pull that is still open explains what it has
@@ -72,7 +70,7 @@ class Coverage:
         # Spark may evaluate the numbers before the filter on dispatch logs: names of other logs have none here.
         start = fn.substring("log", 1, 13).try_cast("bigint")
         # A bucket stays for a day after all of its messages were handed over.
-        length = fn.substring("log", 15, 2).try_cast("bigint") * _MINUTE_MS + MARGIN_MS
+        length = fn.substring("log", 15, 2).try_cast("bigint") * MINUTE_MS + MARGIN_MS
         buckets = self.doubted.where(fn.col("log").rlike(r"^\d{13}-\d{2}/\d{3}$"))
         hours = buckets.select(
             fn.timestamp_millis(start).alias("doubt_from"), fn.timestamp_millis(start + length).alias("doubt_to")

@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as fn
 
-from hourwheel.archive.segments import HOUR_MS
+from hourwheel.times import HOUR_MS
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 

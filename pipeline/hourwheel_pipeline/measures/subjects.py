@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-from hourwheel.archive.segments import HOUR_MS
+from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
 from hourwheel_pipeline.measures.hours import hour, milliseconds, percentiles
 from hourwheel_pipeline.schemas import QUEUE

@@ -62,6 +62,7 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
         """Returns the log that takes over from the last mapping: an expired part in the cell, or a new one."""
         for mapping in self.mappings:
             if mapping.state == "expired" and mapping.cell == cell:
+                # Used again, so that the route, and with it the record of the subject, does not grow with each move.
                 return MoveTarget(queue, cell, mapping.part, mapping.part_generation + 1)
         return MoveTarget(queue, cell, self.parts, 1)
 
@@ -122,6 +123,7 @@ def continued(
     """Returns the routes after the change. ``ends`` holds the sequence and the rows at which the log of each changed
     queue was sealed."""
     more = change.queues > len(routes)
+    # With another number of queues keys change their queues: ordered groups finish the era before.
     era = max(route.last.era for route in routes) + more
     after = list(routes)
     for target in change.targets:

@@ -118,6 +118,7 @@ def rotate(context: Context, *, revoke: bool) -> int:
     record = _record(context)
     current = record.load()
     while True:
+        # Tokens of the version and of the one before are valid: to revoke is to skip a version.
         version = (0 if current is None else current.value) + (2 if revoke else 1)
         result = record.swap(None if current is None else current.token, version)
         if result.stored:
@@ -150,6 +151,7 @@ def renewed(grant: AccessGrant, version: int, now_ms: int) -> AccessGrant | None
     """Returns the grant that follows this one; None in the first half of its lifetime, or if it may not be renewed."""
     now_s = now_ms // 1_000
     expires_s = min(now_s + grant.lifetime_s, grant.until_s)
+    # In the second half of its lifetime: a busy caller gets one token in this time, and none runs out in use.
     early = grant.expires_s - now_s > grant.lifetime_s // 2
     if early or expires_s <= grant.expires_s:
         return None
@@ -163,6 +165,7 @@ def _opened(secret: bytes, token: str) -> AccessGrant | None:
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         mac, data = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
+        # Decoded before it is checked, as it names the version of its key; used only if the MAC is right.
         grant = msgspec.msgpack.decode(data, type=AccessGrant)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         return None

@@ -40,6 +40,7 @@ def turning(flush: Callable[[], None]) -> Function:
         bucket, wakes_ms = _ordered(event)
         clock = cell.context.clock
         now_ms = clock.now_ms()
+        # SQS delays for 15 minutes at most: a start that is further away takes several messages.
         if wakes_ms > now_ms + SOON_MS:
             cell.start_wheel(bucket, wakes_ms)
             return {"ended": "relayed"}
@@ -51,6 +52,7 @@ def turning(flush: Callable[[], None]) -> Function:
                     f"the function has {left_ms} ms left and needs {_LEAST_MS}: give it a time-out of 15 minutes"
                 )
             leaves_ms = now_ms + left_ms - _LAST_STEP_MS
+        # Each invocation is an owner of its own: Lambda may run two for one event.
         owner = cell.context.ids.unique(now_ms)
         ended = cell.turn_wheel(bucket, owner, _flushing(clock, flush), leaves_ms=leaves_ms)
         return {"ended": ended.value}
@@ -84,6 +86,7 @@ def _ordered(event: Event) -> tuple[str, int]:
     if not isinstance(name, str) or not isinstance(wakes_ms, int):
         raise ValueError('an event of the function wheel is {"bucket": NAME}')
     bucket = Bucket.parse(name)
+    # No part of Hourwheel orders such a start.
     if wakes_ms > bucket.end_ms:
         raise ValueError(f"no wheel of bucket {name} starts at {wakes_ms}, after the end of the bucket")
     return bucket.name, wakes_ms

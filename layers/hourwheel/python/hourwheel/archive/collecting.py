@@ -4,7 +4,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from hourwheel.archive.blocks import Entry, RegistrySnapshot, encode_messages, encode_registry, encode_rows
-from hourwheel.archive.segments import HOUR_MS, join, segment_key
+from hourwheel.archive.segments import join, segment_key
 from hourwheel.archive.sources import Item, LogSource
 from hourwheel.context import Context
 from hourwheel.delay.ownership import Dispatched
@@ -17,6 +17,7 @@ from hourwheel.ports import Blobs
 from hourwheel.queueing.records import PullRow
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import MissingRows, Segment, SegmentPart, Span, UnreadableRow
+from hourwheel.times import HOUR_MS
 
 _BLOCK_BYTES = 1 << 20  # a block is compressed and read as one piece: large enough to compress well
 _BLOCK_ROWS = 4_096  # half of what readers accept (``MOST_ROWS``)

@@ -20,7 +20,6 @@ from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import HEADER_BYTES, Block, stored_bytes
 
 FORMAT = 1
-HOUR_MS = 3_600_000
 
 _TRAILER = struct.Struct("<III4s")
 _MAGIC = b"HWA1"
@@ -76,6 +75,7 @@ def blocks_of(data: bytes, kind: str) -> list[Extent]:
         raise Corrupt("segment has no trailer: it was cut off, or is none")
     if form != FORMAT:
         raise Corrupt(f"segment has format {form}, this version reads {FORMAT}")
+    # A trailer that lies must not have the whole segment decoded as a footer.
     if length > _MOST_FOOTER + 2 * (size - length):
         raise Corrupt(f"segment of {size} bytes claims a footer of {length}")
     footer = data[max(0, size - length) : size]

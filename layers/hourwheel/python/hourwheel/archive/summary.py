@@ -208,6 +208,7 @@ def _read(summary: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
         for snapshot in registry_snapshots(archive, segment):
             summary.subjects |= {subject.name: subject for subject in snapshot.subjects}
             summary.groups |= {(group.subject, group.name): group for group in snapshot.groups}
+            # Not added: a later snapshot leaves out what was erased since.
             summary.listed = {subject.name for subject in snapshot.subjects}
             summary.listed |= {(group.subject, group.name) for group in snapshot.groups}
     elif segment.kind == PULLS:

@@ -23,13 +23,13 @@ from hourwheel.log_names import LogName, is_schedule
 from hourwheel.logs.cas import CasRecord
 from hourwheel.logs.log import Reservation
 from hourwheel.ports import Key, Table, items_of
+from hourwheel.times import MINUTE_MS
 
 LEAD_MS = 90_000
 """Where timers may come a minute late, a wheel starts this long before the first message of its bucket can be due: it
 needs time to read the bucket."""
 
 _logger = logging.getLogger("hourwheel")
-_MINUTE_MS = 60_000
 _REMEMBERED = 40_000
 """A process remembers at most this many registered buckets: 732 days have 17,568 hours."""
 
@@ -47,7 +47,7 @@ class Bucket(NamedTuple):
 
     @property
     def end_ms(self) -> int:
-        return self.start_ms + self.minutes * _MINUTE_MS
+        return self.start_ms + self.minutes * MINUTE_MS
 
     @property
     def following(self) -> "Bucket":
@@ -77,7 +77,7 @@ class Bucket(NamedTuple):
     @classmethod
     def at(cls, due_ms: int, minutes: int, shard: int = 0) -> "Bucket":
         """Returns the bucket of this length in which ``due_ms`` lies."""
-        length = minutes * _MINUTE_MS
+        length = minutes * MINUTE_MS
         return cls(due_ms // length * length, minutes, shard)
 
 

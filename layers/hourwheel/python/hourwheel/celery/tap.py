@@ -83,6 +83,7 @@ class Tap:
             subscription.settle(delivery, DeliveryOutcome.DEAD)
             return None
         key = message["properties"]["delivery_info"].get("routing_key") or ""
+        # Acknowledged, as it would come back otherwise: nobody else of this queue may have it.
         if not source.takes(key) or self._expired(message, delivery):
             subscription.settle(delivery, DeliveryOutcome.ACK)
             return None

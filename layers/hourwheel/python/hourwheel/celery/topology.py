@@ -76,6 +76,7 @@ class Topology:
         self._ensure_group(subject, _BROADCAST_GROUP, latest=True, broadcast=True)
         key = ("consumer", subject, queue)
         if key not in self.state.ensured:
+            # The first pull registers the consumer: messages that are sent from now on reach it.
             pulled = self.api.pull(subject, _BROADCAST_GROUP, self.consumer_of(queue), max_messages=1)
             back = [Settlement(receipt=pull.receipt, release=[0]) for pull in pulled.pulls]
             if back:

@@ -57,6 +57,7 @@ class Endpoint:
         if body is not None or method != "GET":
             lines.append(f"content-length: {len(body or b'')}")
         head = "\r\n".join(lines)
+        # A line end within a value would begin another header, or another request.
         if head.count("\n") + head.count("\r") != 2 * len(lines) - 2:
             raise ValueError("a header holds a line end: is there one in the token?")
         return head.encode("latin-1") + b"\r\n\r\n" + (body or b"")

@@ -31,6 +31,7 @@ def decide_failed(messages: Sequence[Delivery], error: BaseException, names: tup
         _log.exception(
             "handler failed on %s: given back, to be retried unless this was the last attempt", named, exc_info=error
         )
+    # Also where the error ends the consumer, such as SystemExit: others get the messages before their lease ends.
     for message in messages:
         message.retry(delay=delay)
     return not isinstance(error, Exception)

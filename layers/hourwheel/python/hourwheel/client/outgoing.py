@@ -121,6 +121,7 @@ class RequestParts(Generic[B]):
         """Records the error of an attempt, of any kind: otherwise the callers would wait for ever."""
         part = self._parts[0]
         if isinstance(error, ServerUnavailable):
+            # Once a request was sent without an answer, its batches may be stored under its key.
             self._may_be_stored |= error.sent
             self._pause(part, error, now)
             return

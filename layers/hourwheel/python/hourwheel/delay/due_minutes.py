@@ -7,8 +7,8 @@ from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.context import Context
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.logs.entries import CancelMarker, readable_entry
+from hourwheel.times import MINUTE_MS
 
-_MINUTE_MS = 60_000
 _ROWS = 2_000  # of each log of the hour: more take a second
 
 
@@ -44,5 +44,5 @@ def _count(
             dues += [(row_no, index, entry.due_ms(index)) for index in range(row.count)]
     for row_no, index, due_ms in dues:
         if span[0] <= due_ms < span[1] and (row_no, index) not in done:
-            counts[due_ms // _MINUTE_MS * _MINUTE_MS] += 1
+            counts[due_ms // MINUTE_MS * MINUTE_MS] += 1
     return max(rows, len(dispatched)) < _ROWS

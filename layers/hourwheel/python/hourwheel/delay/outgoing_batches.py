@@ -180,6 +180,7 @@ class OutgoingBatches:
         for row_no, row in self.row_cache.each(indexes):
             source = sources[row_no] = _Source(row_no, row, indexes[row_no])
             total += source.size
+            # The positions of the other rows go back to the wheel, and are due at its next step.
             if total > _STEP_BYTES:
                 break
         return sources
@@ -225,6 +226,7 @@ class _Targets:
         """Returns the subject, if the queue depends on the message; otherwise the target of all messages of the row."""
         try:
             subject = self._registry.subject(destination.subject)
+            # The cached record is that of a subject which was deleted since: read again.
             if subject.generation < destination.generation:
                 self._registry.forget(destination.subject)
                 subject = self._registry.subject(destination.subject)

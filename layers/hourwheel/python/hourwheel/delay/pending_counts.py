@@ -17,8 +17,7 @@ from hourwheel.context import Context
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.logs.entries import CancelMarker, DueTimes, readable_entry
 from hourwheel.ports import GET_MANY
-
-_HOUR_MS = 3_600_000
+from hourwheel.times import HOUR_MS
 
 _MOST_ROWS = 500_000
 """The counts of all buckets keep an entry of about 100 bytes for each row that they have read, for at most this many
@@ -55,10 +54,10 @@ class PendingCounts:
         """Returns the number of the subject's messages due in each of the next ``hours`` hours, from the current one
         on, as (start of the hour in Unix milliseconds, messages). Leaves out hours without messages. Overdue messages
         count in the current hour."""
-        first_ms = context.clock.now_ms() // _HOUR_MS * _HOUR_MS
+        first_ms = context.clock.now_ms() // HOUR_MS * HOUR_MS
         counts_by_hour: Counter[int] = Counter()
-        for bucket, counts in self._read(context, first_ms + hours * _HOUR_MS):
-            hour_ms = max(first_ms, bucket.start_ms // _HOUR_MS * _HOUR_MS)
+        for bucket, counts in self._read(context, first_ms + hours * HOUR_MS):
+            hour_ms = max(first_ms, bucket.start_ms // HOUR_MS * HOUR_MS)
             counts_by_hour[hour_ms] += max(0, counts[subject, generation, None])
         return sorted((hour, count) for hour, count in counts_by_hour.items() if count)
 
@@ -107,7 +106,7 @@ class PendingCounts:
                     if bucket.end_ms <= first_ms and first_ms > now_ms:
                         continue
                     tally = self._tallies.get(bucket.name, _Tally())
-                    hour_ms = max(first_ms, bucket.start_ms) // _HOUR_MS * _HOUR_MS
+                    hour_ms = max(first_ms, bucket.start_ms) // HOUR_MS * HOUR_MS
                     read = tally.next_row >= totals[bucket.log].rows
                     complete = complete and read
                     if read or subject is not None:
@@ -142,7 +141,7 @@ class PendingCounts:
                 tally = self._tallies.get(bucket.name)
                 read = 0 if tally is None else tally.next_row
                 # A wheel starts before its bucket only for messages that are late for the bucket before.
-                begun = bucket.start_ms <= now_ms + 2 * _HOUR_MS
+                begun = bucket.start_ms <= now_ms + 2 * HOUR_MS
                 if begun or totals[bucket.log].rows != read:
                     yield bucket
 

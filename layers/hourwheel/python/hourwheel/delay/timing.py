@@ -55,9 +55,11 @@ class TimingWheel:
         self.add_all((packed,), due_ms)
 
     def add_all(self, positions: Iterable[int], due_ms: int) -> None:
+        # Rounded up to the next tick, so that no message is early.
         number, within = divmod(-(-due_ms // self._tick_ms), self._ticks)
         slot = self._coarse.get(number)
         if slot is None:
+            # Nine bytes for each message: eight for its position, one for its tick.
             slot = self._coarse[number] = array("q"), bytearray()
             heapq.heappush(self._coarse_order, number)
         packed, ticks = slot
@@ -81,6 +83,7 @@ class TimingWheel:
             taken.extend(self._fine.pop(heapq.heappop(self._fine_order)))
         self.waiting -= len(taken)
         if self._cancelled:
+            # Only now, as a search for the position in its slot would cost more than keeping it until it is due.
             cancelled = self._cancelled.intersection(taken)
             if cancelled:
                 taken = [packed for packed in taken if packed not in cancelled]
@@ -89,6 +92,7 @@ class TimingWheel:
 
     def next_ms(self) -> int | None:
         """Returns when the next positions are taken; None when the wheel is empty."""
+        # A coarse slot that begins before the first tick may hold an earlier one.
         while self._coarse_order and (
             not self._fine_order or self._coarse_order[0] * self._ticks <= self._fine_order[0]
         ):

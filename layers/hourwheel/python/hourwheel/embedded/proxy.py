@@ -65,6 +65,7 @@ class Upstream:
         """Returns the answer, also a refusal of the deployment. Raises ``AnswerError`` where there is none, where there
         are no credentials, and where AWS refuses the signature."""
         target = self._endpoint.prefix + call.target
+        # None of the browser's own headers: cookies and origins are nothing for the deployment.
         headers = {"accept": "application/json", "accept-encoding": call.accept_encoding}
         if call.content_type is not None:
             headers["content-type"] = call.content_type
@@ -139,6 +140,7 @@ class ConsoleProxy:
     def _refused(self, request: Request) -> Answer | None:
         """Returns the refusal of a call without the secret, and of one that a read-only console does not make."""
         secret = header(request.headers, _CONSOLE_HEADER) or b""
+        # In constant time, as other programs of this machine can measure.
         if not hmac.compare_digest(secret, self._secret):
             detail = "open the address that the command has printed: it holds the secret of this console"
             return _problem(403, "console-secret", "The secret of the console is missing or wrong", detail)

@@ -59,6 +59,7 @@ def taken_from(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None
     """Reads the messages at these indexes of a row, with queue, offset and attempt. Raises ``Corrupt``."""
     if len(indexes) == row.count:
         return with_position(row, messages_of(row, blobs), queue)
+    # Of a row with a thousand messages a pull may take one: the others stay encoded.
     raw = raw_messages_of(row, blobs)
     messages = with_ids(row, [decode_one(raw[index]) for index in indexes], indexes)
     return with_position(row, messages, queue, indexes)
@@ -103,6 +104,7 @@ def row_builder(
         messages = [_changed(message, transfer, details.get(pick)) for pick, message in originals]
         entry = b""
         if messages and transfer.due_times is not None:
+            # The entry counts the messages of the row, from which unreadable ones are left out.
             indexes = {pick: i for i, pick in enumerate(transfer.picks)}
             entry = encode_entry(transfer.due_times.only(indexes[pick] for pick, _ in originals))
         return context.build_row(
@@ -118,5 +120,6 @@ def _changed(message: Message, transfer: Transfer, detail: str | None) -> Messag
     if transfer.kind in (RELEASED, MOVED):
         return message
     if transfer.kind == REDRIVE:
+        # It begins again, with all attempts that the group allows.
         return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None, detail=None)
     return msgspec.structs.replace(message, died_at=rfc3339(transfer.at_ms), reason=transfer.kind, detail=detail)

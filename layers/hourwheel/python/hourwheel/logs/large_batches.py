@@ -20,10 +20,10 @@ from hourwheel.logs.codec import Block, decode, payload, split
 from hourwheel.logs.rows import LargeBatchRef, Row
 from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
+from hourwheel.times import HOUR_MS
 
 T = TypeVar("T")
 
-_HOUR_MS = 3_600_000
 _MAGIC = b"HWL1"
 
 
@@ -31,7 +31,8 @@ def large_batch_folder(log: str, expires_ms: int) -> str:
     """Returns the first part of the keys of large batches for rows of a log that expire at this time."""
     if is_schedule(log):
         return f"scheduled/{LogName.parse(log).bucket}"
-    return f"batches/{-(-expires_ms // _HOUR_MS) * _HOUR_MS:015d}"
+    # Rounded up: the object outlives each of its rows.
+    return f"batches/{-(-expires_ms // HOUR_MS) * HOUR_MS:015d}"
 
 
 def write_large_batches(blobs: Blobs, key: str, blocks: Sequence[Block]) -> list[LargeBatchRef]:
@@ -122,12 +123,13 @@ def _part(blobs: Blobs, ref: LargeBatchRef) -> bytes:
     try:
         return blobs.get(ref.key, offset=ref.offset, length=ref.length)
     except NotFound as error:
+        # Damage, not absence: the row says that its messages are there.
         raise Corrupt(f"the object of a large batch is missing: {error}") from error
 
 
 def drop_expired_batches(blobs: Blobs, before_ms: int) -> int:
     """Removes the large batches whose hour ended at least an hour before ``before_ms``; returns their number."""
-    expired = [key for key in blobs.list("batches/") if int(key.split("/")[1]) <= before_ms - _HOUR_MS]
+    expired = [key for key in blobs.list("batches/") if int(key.split("/")[1]) <= before_ms - HOUR_MS]
     for key in expired:
         blobs.delete(key)
     return len(expired)

@@ -28,14 +28,13 @@ from hourwheel.model.overview import (
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table, transactional
 from hourwheel.retention.watermarks import ArchiveHead, behind_seconds, head_record
-from hourwheel.times import rfc3339
+from hourwheel.times import HOUR_MS, rfc3339
 
 R = TypeVar("R", CompactRun, ReconcileRun, ReportRun)
 DueStepSize: TypeAlias = Literal["hour", "minute"]
 
-_HOUR_MS = 3_600_000
-_LONGEST_MS = MAX_DELAY_MS + 2 * _HOUR_MS
-_DEFAULT_MS = 72 * _HOUR_MS
+_LONGEST_MS = MAX_DELAY_MS + 2 * HOUR_MS
+_DEFAULT_MS = 72 * HOUR_MS
 _WHEELS = 100  # hour buckets: the next four days, and one batch of counters
 _ROWS, _FAR_ROWS = 20_000, 2_000
 """Rows of schedule logs that one call reads: on one machine, and where each read costs money. Later calls go on."""
@@ -57,8 +56,8 @@ class Background:
         On DynamoDB by hour: a query for each 500 buckets, two batches for each 100, and up to 2,000 rows that this
         process has not read before. By minute: up to 4,000 rows of each bucket in the span.
         """
-        length_ms, most_ms = (_DEFAULT_MS, _LONGEST_MS) if step == "hour" else (_HOUR_MS, _HOUR_MS)
-        first_ms = self.context.clock.now_ms() // _HOUR_MS * _HOUR_MS if since_ms is None else since_ms
+        length_ms, most_ms = (_DEFAULT_MS, _LONGEST_MS) if step == "hour" else (HOUR_MS, HOUR_MS)
+        first_ms = self.context.clock.now_ms() // HOUR_MS * HOUR_MS if since_ms is None else since_ms
         end_ms = first_ms + length_ms if until_ms is None else until_ms
         if not 0 < end_ms - first_ms <= most_ms:
             longest = "two years" if step == "hour" else "an hour"

@@ -67,6 +67,7 @@ class CellOperations:
 
         if dry_run:
             return self._shown([change(fresh)])[0]
+        # Claimed before it is registered: no process may write to the storage of another deployment.
         cells.claim(cell)
         self._change(cell, change, fresh)
         return self.show(cell)
@@ -106,6 +107,7 @@ class CellOperations:
         others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
         if not others:
             raise Conflict("cell-state", "no other cell takes queues: add one", field="cell")
+        # The parts are listed after the state was written: a move to this cell sees the state, or is in the list.
         plan, routes = plan_drain(cell, others), Routes(self.registry)
         moved = [
             routes.change(name, plan, dry_run=dry_run)
@@ -140,7 +142,7 @@ class CellOperations:
             messages = max(0, source.totals().numbers - first[1].first_seq) if first and not first[1].filler else 0
             leases = self._leases(subject, log)
         except CellUnavailable:
-            pass
+            pass  # listed all the same, with unknown numbers
         return CellContent(
             subject=subject.name, queue=queue, log=log, writable=writable, messages=messages, leases=leases
         )
@@ -164,6 +166,7 @@ class CellOperations:
                 for mapping, log in subject.parts(queue):
                     if mapping.cell == cell:
                         yield subject, queue, log, mapping.end is None
+            # A move that is under way counts as done: the cell must not be removed before the queue arrives.
             for target in subject.change.targets if subject.change else ():
                 if target.cell == cell:
                     yield subject, target.queue, subject.log_of(target.queue, target), True
@@ -190,6 +193,7 @@ class CellOperations:
 
     def _reachable(self, cell: str) -> bool:
         try:
+            # The counter of a log that does not exist: the cheapest read that needs the tables.
             probe = f"{cell}:probe" if cell else "probe"
             self.context.store_of(probe).counter(probe)
         except CellUnavailable:

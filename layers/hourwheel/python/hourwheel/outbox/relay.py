@@ -18,6 +18,7 @@ from hourwheel.outbox.wakeups import Wakeup
 from hourwheel.outbox.worker import MOST_ROWS, Stopping, Worker, unreachable
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
+from hourwheel.times import DAY_MS
 
 logger = logging.getLogger("hourwheel.outbox")
 
@@ -26,7 +27,6 @@ _POLL_SECONDS = 0.25  # where nobody announces rows, this is how late they may b
 _LISTENING_POLL_SECONDS = 1.0  # a sweep for what was left: rows whose announcement was missed, leases that ended
 _LISTEN_SECONDS = 0.5  # so that a listener stops soon
 _HOUSEKEEPING_MS = 60_000  # the pause between two deletions of sent rows that are kept for ``keep_days``
-_DAY_MS = 86_400_000
 _TRIES_ONCE = 8  # about six seconds: cron comes again
 
 
@@ -77,7 +77,7 @@ class Relay:
         self._workers = workers
         self._batch_rows = batch_rows
         self._lease_ms = int(lease_seconds * 1_000)
-        self._keep_ms = int(keep_days * _DAY_MS)
+        self._keep_ms = int(keep_days * DAY_MS)
         self._poll_seconds = poll_seconds
         self._clock: Clock = clock or SystemClock()
         self._ids: Ids = ids or SystemIds()

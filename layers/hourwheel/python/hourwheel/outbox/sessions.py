@@ -37,10 +37,12 @@ class BoundSession(NamedTuple):
 
 def bound(session: Any) -> BoundSession:
     """Returns how statements are run in this session. Raises ``TypeError`` for an object that is no session."""
+    # A program that has a session of SQLAlchemy has imported it; others need not have it installed.
     if "sqlalchemy" in sys.modules:
         of_sqlalchemy = _of_sqlalchemy(session)
         if of_sqlalchemy is not None:
             return of_sqlalchemy
+    # A connection of Django, recognised without importing Django.
     if hasattr(session, "vendor") and hasattr(session, "on_commit"):
         return BoundSession(
             dialect_of(session.vendor),
@@ -50,6 +52,7 @@ def bound(session: Any) -> BoundSession:
     driver = driver_of(session)
     if driver is None or not hasattr(session, "cursor"):
         raise TypeError(f"the session must be {_KINDS}, got {type(session).__module__}.{type(session).__qualname__}")
+    # Its cursor would return coroutines that nobody awaits, and the message would be lost without an error.
     if iscoroutinefunction(getattr(session, "commit", None)):
         raise TypeError(f"this connection of {driver} is asynchronous: use that of an AsyncSession of SQLAlchemy")
     return BoundSession(
@@ -88,6 +91,7 @@ def _of_sqlalchemy(session: Any) -> BoundSession | None:
         return None
 
     def after_commit() -> None:
+        # One listener for each session, however many messages it sends and however often it commits.
         if _WAKES not in session.info:
             session.info[_WAKES] = True
             event.listen(session, "after_commit", lambda _: wake())

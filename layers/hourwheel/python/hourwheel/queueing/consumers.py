@@ -68,6 +68,7 @@ class SeenPulls:
     def forget_all(self, subject: str, group: str | None = None) -> None:
         """Forgets the consumers of a deleted group, or of all groups of a deleted subject (None): a new group of that
         name has not seen them."""
+        # A copy: other threads record pulls meanwhile.
         for pull in list(self._pulls):
             if pull[0] == subject and group in (None, pull[1]):
                 self._pulls.pop(pull, None)
@@ -108,6 +109,7 @@ def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consum
     released = 0
     for log in logs:
         for row_no, _ in leases.open_rows(log):
+            # Read again: the open rows may come from a cache, and a settlement may have come since.
             current = log.record(row_no).load()
             if current is None or current.value.consumer != consumer or current.value.state != OPEN:
                 continue

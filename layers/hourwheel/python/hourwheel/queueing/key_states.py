@@ -100,6 +100,7 @@ class KeyStates:
 
     def copy(self) -> "KeyStates":
         """Returns a state that changes by itself."""
+        # A copy of the dictionaries is enough: what they hold is never changed, only replaced.
         own = {name: dict(getattr(self, name)) for name in ("parked", "open", "busy", "retries")}
         return KeyStates(**{**vars(self), **own})
 
@@ -117,6 +118,7 @@ class KeyStates:
     def due_ms(self) -> int | None:
         """Returns the earliest time at which a parked message may be handed out, if its key is not in flight; None if
         nothing is parked."""
+        # A digest without a retry waits for nothing but the end of an earlier message of its key.
         return 0 if len(self.retries) < len(self.parked) else min(self.retries.values(), default=None)
 
     def next_due_ms(self, now_ms: int) -> int | None:
@@ -149,6 +151,7 @@ class KeyStates:
         for digest, entries in self.parked.items():
             free = digest not in busy
             for entry in entries:
+                # Behind a message that waits for its time, all others of the key wait for their turn.
                 free = free and entry.due_ms <= now_ms
                 if entry.row_no < trimmed:
                     continue
@@ -186,6 +189,7 @@ class KeyStates:
             before = len(row.order.parked)
             for digest, taken in messages[:before]:
                 self._take(digest, taken.row_no, taken.in_row)
+            # A seek hands messages out again that are still in flight: from now on the later row has them.
             if any(flight.again_below is not None for flight in self.open.values()):
                 for _, taken in messages[before:]:
                     self._leave_earlier(taken.row_no, taken.in_row, sought=True)
@@ -211,6 +215,7 @@ class KeyStates:
         flight = self.open[row_no]
         decided = row.settled & flight.messages.keys() if row.state == OPEN else flight.messages.keys()
         for index, attempt, due_ms in row.order.failed if row.order else ():
+            # A seek hands out the messages behind it again: parked here as well, they would come twice.
             if index in decided and flight.parks(flight.messages[index][1]):
                 digest, message = flight.messages[index]
                 self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms))
@@ -249,6 +254,7 @@ class KeyStates:
             self.total += 1
             if parked.due_ms:
                 self.retries[digest] = parked.due_ms
+        # A message that failed goes back to its place, before those that were parked behind it meanwhile.
         elif entries[-1] > parked:
             self._put(digest, tuple(sorted((*entries, parked))))
         else:

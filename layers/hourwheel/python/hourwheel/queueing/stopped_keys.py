@@ -61,6 +61,7 @@ class KeyDecision:
             if outcome.stored and outcome.current is not None:
                 Settler(self.log, self.subject).finish(state.row_no, outcome.current)
                 return len(chosen)
+            # Another claim won this row, and may have changed what is stopped. No reader waits for the reserved row.
             release(self.log.context, row.transfers)
 
     def _stopped(self, state: KeyStates) -> list[tuple[bytes, Parked]]:
@@ -88,6 +89,7 @@ class KeyDecision:
             closed_ms=now_ms,
         )
         if self.then == "retry":
+            # Due now, with all attempts again: the operator has repaired the cause.
             failed = tuple((index, 1, now_ms) for index in range(len(chosen)))
             return msgspec.structs.replace(row, order=msgspec.structs.replace(order, failed=failed))
         transfer = reserve(

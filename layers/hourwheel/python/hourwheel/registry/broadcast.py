@@ -57,6 +57,7 @@ def with_settings(group: Group, parent: Group) -> Group:
         origins=group.origins,
         origin_epoch=group.origin_epoch,
         origin_logs=group.origin_logs,
+        # Either kind of seek changes the sum, and so ends what processes remember of the logs.
         seeks=group.seeks + parent.seeks,
         seeking_ms=group.seeking_ms,
         broadcast=False,
@@ -111,6 +112,7 @@ def consumer_group(registry: Registry, subject: Subject, parent: Group, consumer
     name = consumer_group_name(parent, consumer)
     record = registry.known_group(subject, name)
     now_ms = registry.context.clock.now_ms()
+    # abs: after a clock was set back, a pull of the future would keep the consumer until then.
     if create and (record is None or abs(now_ms - record.seen_ms) >= seen_every_ms(parent)):
         if record is None:
             _check_room(registry, subject, parent)
@@ -128,6 +130,7 @@ def group_of_receipt(registry: Registry, subject: Subject, group: Group, name: s
     if not group.broadcast:
         return group if (group.name, group.generation) == (name, generation) else None
     record = registry.known_group(subject, name)
+    # The receipt is newer than the cached record.
     if record is not None and record.generation < generation:
         registry.forget(subject.name)
         record = registry.known_group(subject, name)
@@ -164,6 +167,7 @@ def is_orphan(registry: Registry, group: Group) -> bool:
 def _below(registry: Registry, subject: Subject, parent: Group) -> list[Group]:
     prefix = consumer_group_name(parent, "")
     items = items_of(registry.context.store, Table.META, f"groups/{subject.name}", start=prefix, page=_PAGE)
+    # Names of consumers' groups follow one another in the order of names.
     inside = takewhile(lambda item: item[0].startswith(prefix), items)
     return [msgspec.msgpack.decode(record.value, type=Group) for _, record in inside]
 

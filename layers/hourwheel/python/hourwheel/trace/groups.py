@@ -179,6 +179,7 @@ class GroupReader:
         pick = (copy.position.row_no, copy.position.index)
         index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
         if index is None:
+            # The pull covers the row and not the message.
             unreadable = row.outcome == UNREADABLE or not self._filtered(copy)
             self._states.add("unreadable" if unreadable else "filtered")
             return
@@ -283,6 +284,7 @@ class GroupReader:
 
     def _index_in(self, each: HandOver, row: Row, index: int) -> int | None:
         """Returns the index of the message in a row of copies, of which some may be missing; None if it is missing."""
+        # Each message was copied: the copies have the order of the picks.
         if row.count == len(each.picks):
             return index
         copied = self.history.offsets(each.log, each.row_no, row)

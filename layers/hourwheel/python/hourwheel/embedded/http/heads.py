@@ -51,6 +51,7 @@ def parse_head(data: bytes) -> Head:
     _check_host(headers, modern=modern)
     authority, target = _split_target(line[1], line[2])
     if authority is not None:
+        # RFC 9112, 3.2.2: the authority of the target counts, and Host is ignored.
         headers = [header for header in headers if header[0] != b"host"] + [(b"host", authority)]
     path, _, query = target.partition(b"?")
     return Head(
@@ -74,6 +75,7 @@ def check_trailer(line: bytes) -> None:
 
 def _header(line: bytes) -> tuple[bytes, bytes]:
     name, colon, value = line.partition(b":")
+    # Also refuses folded lines, and blanks before the colon: proxies disagree about both (RFC 9112, 5.1 and 5.2).
     if not colon or not _NAME.fullmatch(name):
         raise Malformed("a header is not a name, a colon and a value")
     return name.lower(), value.strip(b" \t")
@@ -105,11 +107,13 @@ def _body_length(headers: Headers, *, modern: bool) -> int | None:
     lengths = [value for name, value in headers if name == b"content-length"]
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if codings:
+        # Two readers could end such a body at different bytes, and read its rest as a request (RFC 9112, 6.1 and 11.2).
         if lengths or codings != [b"chunked"] or not modern:
             raise Malformed("its body has a length and an encoding, or an encoding other than chunked")
         return None
     if not lengths:
         return 0
+    # Equal lengths too, and signs, which some readers accept.
     if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
         raise Malformed("its Content-Length is not one number")
     return int(lengths[0])
