@@ -156,7 +156,7 @@ def buckets(
     # The buckets of two years may follow, and most often a caller needs only the first ones.
     page = _PAGE if before_ms is None else _FIRST_BUCKETS
     # No bucket is longer than an hour: those that begin earlier are over by then.
-    start = f"{max(0, from_ms - 60 * _MINUTE_MS):013d}"
+    start = f"{max(0, from_ms - 60 * MINUTE_MS):013d}"
     for name, record in items_of(context.store, Table.META, "buckets", start=start, page=page):
         bucket = Bucket.parse(name)
         if bucket.end_ms <= from_ms:
