@@ -1,5 +1,6 @@
 """The parts of the SQLite store that no other store has: group commit, slices, callers that do not wait."""
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.adapters import sqlite_writer
+from hourwheel.adapters import sqlite_schema, sqlite_writer
 from hourwheel.adapters.group_commit import Notify, Ticket
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.errors import HourwheelError, Sealed, Throttled
@@ -213,6 +214,28 @@ def test_work_is_led_once_when_its_invitation_is_withdrawn_as_its_loop_closes(st
     assert done.acquire(timeout=20)
     assert ticket.outcome() == "a"
     assert store.transact(lambda tx: put("b", tx)) == "b"
+
+
+def test_a_database_whose_tables_have_no_rowids_is_read_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "queue.db"
+    with monkeypatch.context() as earlier:
+        with_rowids = re.compile(r"PRIMARY KEY \(partition, sort\)\)$")
+        without = [with_rowids.sub(r"\g<0> WITHOUT ROWID", each) for each in sqlite_schema._SCHEMA]
+        assert without != sqlite_schema._SCHEMA
+        earlier.setattr(sqlite_schema, "_SCHEMA", without)
+        SqliteStore(path).close()
+    store = SqliteStore(path)
+    rows = [Key(Table.CONSUME, "log", str(number)) for number in range(3)]
+    for row in rows:
+        assert store.put(row, Record(row.sort.encode() * 9_000, TOKEN), expect=None) is None
+    assert store.put(rows[0], Record(b"other", TOKEN), expect=None) is not None
+    assert [sort for sort, _ in store.scan(Table.CONSUME, "log", start="1", limit=5)] == ["1", "2"]
+    store.trim(Table.CONSUME, "log", below="2")
+    found = [(sort, record.value) for sort, record in store.scan(Table.CONSUME, "log", limit=5)]
+    assert found == [("2", b"2" * 9_000)]
+    store.close()
 
 
 @pytest.mark.parametrize(("synchronous", "answer"), [("FULL", "Broken"), ("NORMAL", "stored")])

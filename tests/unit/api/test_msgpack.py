@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hourwheel.answer_size import TEXT_BYTES
 from hourwheel.api.compression import compressed
 from hourwheel.api.requests import body_of
 from hourwheel.api.wire import accepts_msgpack, is_msgpack
@@ -90,6 +91,31 @@ def test_a_part_of_a_row_and_messages_between_others_have_their_own_positions(ap
     found = [pulled(api, max_messages=3), pulled(api)]
     messages = [message for pull in found for each in pull.pulls for message in each.messages]
     assert [(message.id, message.offset, message.body) for message in messages] == wanted
+
+
+@pytest.mark.parametrize("queues", [1, 4])
+def test_plain_messages_keep_their_keys_and_ids(api: Api, queues: int) -> None:
+    api.call("PUT", "/v1/subjects/orders", {"queues": queues})
+    batch = [{"body": str(index), "key": f"k-{index}", "id": f"id-{index}"} for index in range(6)]
+    places = placed(api, batch)
+    found = [message for _ in range(queues) for pull in pulled(api).pulls for message in pull.messages]
+    assert {(each.body, each.key, each.id) for each in found} == {tuple(each.values()) for each in batch}
+    assert {SendResult(str(each.id), each.queue, each.offset) for each in found} == set(places)
+    assert len({each.queue for each in found}) == queues
+
+
+def test_one_message_with_a_delay_behind_plain_ones_waits(api: Api) -> None:
+    now, later = placed(api, [{"body": "now"}, {"body": "later", "delay": 60}])
+    assert (now.offset, later.scheduled_id is None) == (0, False)
+    assert [message.body for pull in pulled(api).pulls for message in pull.messages] == ["now"]
+
+
+def test_a_plain_message_that_is_too_large_for_an_answer_as_text_comes_as_bytes(api: Api) -> None:
+    body = '"' * TEXT_BYTES + "x"
+    placed(api, [{"body": body}])
+    (pull,) = pulled(api).pulls
+    (message,) = pull.messages
+    assert message.body in (body, body.encode())
 
 
 def test_delayed_messages_are_answered_one_by_one(api: Api) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hourwheel.errors import Rejected
 from hourwheel.model.fields import MAX_DELAY_MS, Delay
-from hourwheel.model.messages import NewMessage
+from hourwheel.model.messages import NewMessage, are_plain
 from hourwheel.times import parse_rfc3339, rfc3339
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -64,6 +64,8 @@ def limited_delay_ms(delay: Delay, field: str) -> int:
 def dues_of(messages: Sequence[NewMessage]) -> dict[int, Due]:
     """Returns the due times of the delayed messages, by index. Raises ``Rejected`` for a message whose time is
     invalid."""
+    if are_plain(messages):
+        return {}
     return {
         i: _due_of(message, i)
         for i, message in enumerate(messages)

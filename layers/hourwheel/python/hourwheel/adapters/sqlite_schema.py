@@ -3,6 +3,11 @@
 counters                     (name, rows, numbers, sealed)
 meta, consume, pull, keys    (partition, sort, value, token, expires_ms), keyed by partition and sort
 commits                      (number, at_ms) of the last transaction that changed anything
+
+``consume`` and ``schedule`` have rowids, as their values are large. A table without rowids has its values beside the
+keys, and SQLite reads the whole value of each row with whose key it compares another: two or three values of 150 KB for
+each row that is stored or found. Databases that were made before have these tables without rowids; the statements are
+the same for both.
 """
 
 import sqlite3
@@ -17,6 +22,8 @@ FORMAT = 3
 
 _APPLICATION_ID = 0x486F7572  # "Hour"
 
+_WITH_ROWIDS = {Table.CONSUME, Table.SCHEDULE}
+
 _SCHEMA = [
     "CREATE TABLE commits (number INTEGER NOT NULL, at_ms INTEGER NOT NULL)",
     "INSERT INTO commits VALUES (0, 0)",
@@ -24,7 +31,8 @@ _SCHEMA = [
     " sealed INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID",
     *(
         f"CREATE TABLE {table} (partition TEXT NOT NULL, sort TEXT NOT NULL, value BLOB NOT NULL,"
-        " token BLOB NOT NULL, expires_ms INTEGER, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
+        " token BLOB NOT NULL, expires_ms INTEGER, PRIMARY KEY (partition, sort))"
+        + ("" if table in _WITH_ROWIDS else " WITHOUT ROWID")
         for table in Table
     ),
     "CREATE INDEX keys_expires ON keys (expires_ms)",

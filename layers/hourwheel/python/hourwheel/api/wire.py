@@ -11,6 +11,7 @@ import msgspec
 
 from hourwheel.api.events import Event, Response, answered
 from hourwheel.api.requests import body_of
+from hourwheel.errors import UNDECODABLE
 from hourwheel.misfits import decode, decode_msgpack
 
 T = TypeVar("T")
@@ -36,6 +37,13 @@ class RequestReader(Generic[T]):
     def decode(self, data: bytes, *, msgpack: bool) -> T:
         """Decodes a body. Raises ``Rejected``."""
         return decode_msgpack(self._msgpack, data) if msgpack else decode(self._json, data)
+
+    def decode_if_fits(self, data: bytes) -> T | None:
+        """Decodes a body of msgpack; returns None if it is no such request."""
+        try:
+            return self._msgpack.decode(data)
+        except UNDECODABLE:
+            return None
 
     def read(self, event: Event) -> T:
         """Decodes the body of a request. Raises ``Rejected``."""

@@ -21,7 +21,7 @@ from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.index_sets import IndexSet, every, pack, unpack
 from hourwheel.logs.rows import Row, encoded_bytes
 from hourwheel.model.groups import TagFilter
-from hourwheel.model.messages import NewMessage
+from hourwheel.model.messages import NewMessage, are_plain
 
 _UNIT_BYTES = 1_024
 """DynamoDB bills a write by units of this size."""
@@ -74,7 +74,7 @@ _decoder = msgspec.msgpack.Decoder(TagSummary)
 
 def with_tags(row: Row, log: str, messages: Sequence[NewMessage]) -> Row:
     """Returns the row of a queue's log with the summary of its messages' tags; the row itself if none has a tag."""
-    for message in messages:
+    for message in () if are_plain(messages) else messages:
         if message.tags:
             return msgspec.structs.replace(row, meta=encode_summary(messages, _room(row, log)))
     return row

@@ -4,7 +4,8 @@ Messages are msgspec structs: the library reads them from JSON, stores them as m
 a conversion in between.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Sequence as SequenceOf
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -18,6 +19,24 @@ from hourwheel.model.fields import (
     Text,
 )
 
+Key = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class PlainMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A message of text that has at most a key and an id, as nearly all have. Reads like a ``NewMessage``, is stored
+    like one, and takes less to decode."""
+
+    body: str
+    key: Key | None = None
+    id: Text | None = None
+    body_base64: ClassVar[None] = None
+    tags: ClassVar[None] = None
+    headers: ClassVar[None] = None
+    delay: ClassVar[None] = None
+    deliver_at: ClassVar[None] = None
+    queue: ClassVar[None] = None
+    precision: ClassVar[None] = None
+
 
 class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A message as a producer sends it. It has exactly one of ``body`` and ``body_base64``, at most one of ``delay``
@@ -26,7 +45,7 @@ class NewMessage(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
 
     body: str | None = None
     body_base64: bytes | None = None
-    key: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    key: Key | None = None
     tags: Annotated[list[Text], Meta(max_length=10)] | None = None
     headers: Headers | None = None
     id: Text | None = None
@@ -106,6 +125,12 @@ class ScheduledMessage(Struct, omit_defaults=True):
 
 class ProduceResult(Struct):
     results: list[SendResult]
+
+
+def are_plain(messages: SequenceOf[NewMessage]) -> bool:
+    """Returns whether the messages of a batch were decoded as plain ones, all of them: then none needs a look for what
+    plain messages do not have."""
+    return bool(messages) and isinstance(messages[0], PlainMessage)
 
 
 def message_bytes(message: NewMessage) -> int:

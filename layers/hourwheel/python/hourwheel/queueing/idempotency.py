@@ -13,7 +13,7 @@ last batch, and stays. A batch with the sequence of the record is a repetition, 
 record, and one with a lower sequence is refused (docs/decisions/0033).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -67,11 +67,13 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class IdempotencyKey:
-    """The sender's key, a digest of the content it goes with, and the number that the sender gave the batch."""
+    """The sender's key, a digest of the content it goes with, and the number that the sender gave the batch.
+    ``former_digest`` computes the digest that earlier versions stored, which has another length."""
 
     key: str
     digest: bytes
     sequence: int | None = None
+    former_digest: Callable[[], bytes] | None = None
 
     def record(self, context: Context, keyspace: str) -> CasRecord[Remembered]:
         return CasRecord(context.store, context.ids, Key(Table.KEYS, keyspace, self.key), Remembered)
@@ -93,8 +95,14 @@ class IdempotencyKey:
 
     def check_repeat(self, first: Remembered, generations: Mapping[str, int]) -> None:
         """Raises ``Conflict`` when the batch is not the one that came with its key before."""
-        if first.sequence != self.sequence or first.digest != self.digest or first.generations != generations:
+        if first.sequence != self.sequence or first.generations != generations or not self._is_content_of(first):
             raise self._conflict(first)
+
+    def _is_content_of(self, first: Remembered) -> bool:
+        """Returns whether the record is that of a batch with the content of this one."""
+        if self.former_digest is None or len(first.digest) == len(self.digest):
+            return first.digest == self.digest
+        return first.digest == self.former_digest()
 
     def _conflict(self, first: Remembered) -> Conflict:
         """Returns the error for a batch that differs from the first one: in its sequence, in its content, or otherwise
@@ -103,7 +111,7 @@ class IdempotencyKey:
             slug = "sequence-passed"
             detail = f"a batch with the sequence {first.sequence} came before: number each new batch higher"
             return Conflict(slug, detail, field="sequence")
-        if first.digest != self.digest or first.sequence != self.sequence:
+        if first.sequence != self.sequence or not self._is_content_of(first):
             slug = "idempotency-key-reused"
             detail = "this idempotency key came with other content before: use a new key for a new batch"
         else:

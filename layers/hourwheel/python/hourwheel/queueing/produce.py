@@ -23,7 +23,7 @@ from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import IDEMPOTENCY_MS, MAX_DELAY_MS
-from hourwheel.model.messages import AddressedMessage, NewMessage
+from hourwheel.model.messages import AddressedMessage, NewMessage, are_plain
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
@@ -155,6 +155,8 @@ def _check_queues(
     subjects: Mapping[str, Subject], indexes: Mapping[str, Sequence[int]], messages: Sequence[NewMessage]
 ) -> None:
     """Raises ``Rejected`` for a message that names a queue which its subject does not have."""
+    if are_plain(messages):
+        return
     named = {index for index, message in enumerate(messages) if message.queue is not None}
     for name, subject in subjects.items() if named else ():
         for index in named.intersection(indexes[name]):

@@ -16,7 +16,7 @@ from hourwheel.due import Due
 from hourwheel.errors import TooLarge
 from hourwheel.logs.entries import DueTimes, encode_entry
 from hourwheel.model.fields import MAX_DELAY_MS
-from hourwheel.model.messages import NewMessage
+from hourwheel.model.messages import NewMessage, are_plain
 from hourwheel.model.subjects import Subject
 
 
@@ -184,7 +184,9 @@ class Batch:
     def _queue_part(self, subject: Subject, queue: int, indexes: Sequence[int], queues: int) -> BatchPart:
         if not self.dues and len(indexes) == len(self.messages):
             # The usual case, without a call for each message.
-            messages = [each if each.queue is None else _without_queue(each) for each in self.messages]
+            messages = self.messages
+            if not are_plain(messages):
+                messages = [each if each.queue is None else _without_queue(each) for each in messages]
             return BatchPart(subject, queue, messages, indexes, queues)
         return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes, queues)
 
