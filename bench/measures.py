@@ -112,13 +112,19 @@ def consumed(url: str, subject: str, batch: int, seconds: float) -> float:
 
 def latency(url: str, samples: int, pause_seconds: float) -> list[float]:
     """Returns the milliseconds from ``send`` to the handler of a consumer that waits, one message at a time."""
+    spans = latency_spans(url, samples, pause_seconds)
+    return [(handled - sent) * 1_000 for sent, handled in spans[samples // 10 :]]
+
+
+def latency_spans(url: str, samples: int, pause_seconds: float) -> list[tuple[float, float]]:
+    """Returns when each message was sent, and when its handler ran, in seconds of ``perf_counter``."""
     consumer = Consumer(url, "latency", "bench", wait_seconds=20)
     arrived = threading.Semaphore(0)
-    found: list[float] = []
+    found: list[tuple[float, float]] = []
 
     @consumer.handler
     def handle(message: Delivery) -> None:
-        found.append((time.perf_counter() - float(message.body)) * 1_000)
+        found.append((float(message.body), time.perf_counter()))
         arrived.release()
 
     runner = threading.Thread(target=consumer.run)
@@ -130,7 +136,7 @@ def latency(url: str, samples: int, pause_seconds: float) -> list[float]:
             time.sleep(pause_seconds)
     consumer.stop()
     runner.join()
-    return found[samples // 10 :]
+    return found
 
 
 def fill(url: str, subject: str, messages: int, batch: int = 1_000) -> None:

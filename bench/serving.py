@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +31,10 @@ def serving(*options: str) -> Iterator[Served]:
 
 
 @contextmanager
-def serving_data(data: Path, *options: str) -> Iterator[Served]:
-    """Starts a server on a data directory and yields it."""
+def serving_data(data: Path, *options: str, program: Sequence[str] = ("hourwheel", "serve")) -> Iterator[Served]:
+    """Starts a server on a data directory and yields it. ``program``: the module that serves, and its arguments."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "hourwheel", "serve", "--data", str(data), "--port", "0", *options],
+        [sys.executable, "-m", *program, "--data", str(data), "--port", "0", *options],
         stdout=subprocess.PIPE,
         text=True,
     )
