@@ -328,12 +328,17 @@ def test_a_consumer_that_cannot_take_everything_wakes_the_next_one(scene: Scene)
     assert scene.queues.received() == 0
 
 
-def test_an_ordered_group_comes_back_when_its_next_message_is_due(scene: Scene) -> None:
+def parked(scene: Scene, delay: int) -> None:
+    """Has an ordered group park its only message, which is due after this many seconds."""
     scene.cell.put_group("orders", "ordered", ordered=True)
     scene.cell.produce("orders", [NewMessage(body="a", key="k")])
     taken = scene.pull("ordered")
-    settlement = Settlement(receipt=taken.pulls[0].receipt, retry=[RetryLater(index=0, delay=100)])
+    settlement = Settlement(receipt=taken.pulls[0].receipt, retry=[RetryLater(index=0, delay=delay)])
     scene.cell.settle("orders", "ordered", [settlement])
+
+
+def test_an_ordered_group_comes_back_when_its_next_message_is_due(scene: Scene) -> None:
+    parked(scene, 100)
     waits = scene.doze("ordered").wakeup
     assert waits is not None
     assert 90 < waits.wait_seconds < 100
@@ -462,11 +467,7 @@ def test_a_group_whose_queue_is_gone_leaves_the_list_of_dozing_ones(scene: Scene
 
 
 def test_a_parked_message_that_is_due_soon_is_not_waited_for_at_the_queue(scene: Scene) -> None:
-    scene.cell.put_group("orders", "ordered", ordered=True)
-    scene.cell.produce("orders", [NewMessage(body="a", key="k")])
-    taken = scene.pull("ordered")
-    settlement = Settlement(receipt=taken.pulls[0].receipt, retry=[RetryLater(index=0, delay=10)])
-    scene.cell.settle("orders", "ordered", [settlement])
+    parked(scene, 10)
     due_ms = scene.bench.clock.ms + 10_000
     assert scene.doze("ordered").wakeup is not None
     scene.bench.clock.ms = due_ms - 1_300

@@ -128,7 +128,8 @@ def test_a_look_at_64_idle_queues_is_one_request() -> None:
     assert looks == [["counters"]] * 20, "the first look, too"
 
 
-def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
+def emptied() -> tuple[Bench, Watched]:
+    """Returns a bench whose 64 queues had messages, all of which this process has pulled, and its store."""
     store = Watched(MemoryStore())
     bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
     bench.cell.put_subject("orders", queues=QUEUES)
@@ -137,6 +138,11 @@ def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
         bench.clock.pass_time(1)
     bench.clock.pass_time(1)
     bench.pull()
+    return bench, store
+
+
+def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
+    bench, store = emptied()
     (accepted,) = bench.send("new", key="k")
     store.calls.clear()
     assert bench.bodies() == ["new"]
@@ -148,14 +154,7 @@ def test_a_pull_of_one_busy_queue_of_64_reads_that_queue_alone() -> None:
 
 
 def test_a_queue_that_this_process_has_emptied_is_not_read_again() -> None:
-    store = Watched(MemoryStore())
-    bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
-    bench.cell.put_subject("orders", queues=QUEUES)
-    everywhere(bench, QUEUES)
-    while bench.pull(1_000):
-        bench.clock.pass_time(1)
-    bench.clock.pass_time(1)
-    bench.pull()
+    bench, store = emptied()
     bench.send("new", key="k")
     assert bench.bodies() == ["new"]
     assert bench.bodies() == []

@@ -93,25 +93,28 @@ def of_pydantic(fault: Mapping[str, Any]) -> str:
 def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
     """Decodes a value, such as the body of a request. Raises ``Rejected``, whose message calls the value by this
     ``noun``."""
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise _misfit(str(error), noun) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise not_json(data, str(error), noun) from None
+    return _decoded(decoder.decode, data, noun, lambda error: not_json(data, str(error), noun))
 
 
 def decode_msgpack(decoder: msgspec.msgpack.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
     """Decodes a value from msgpack, as ``decode`` does from JSON. Raises ``Rejected``."""
+    return _decoded(decoder.decode, data, noun, lambda error: _not_msgpack(data, error, noun))
+
+
+def _decoded(read: Callable[[bytes], T], data: bytes, noun: str, malformed: Callable[[Exception], Rejected]) -> T:
     try:
-        return decoder.decode(data)
+        return read(data)
     except msgspec.ValidationError as error:
         raise _misfit(str(error), noun) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if not data:
-            raise Rejected("msgpack-invalid", f"{noun} is empty: send a map") from None
-        what = _MSGPACK_FAULTS.get(type(error), _place_in_json(str(error)))
-        raise Rejected("msgpack-invalid", f"{noun} is not msgpack{what}: send one map, and nothing after it") from None
+        raise malformed(error) from None
+
+
+def _not_msgpack(data: bytes, error: Exception, noun: str) -> Rejected:
+    if not data:
+        return Rejected("msgpack-invalid", f"{noun} is empty: send a map")
+    what = _MSGPACK_FAULTS.get(type(error), _place_in_json(str(error)))
+    return Rejected("msgpack-invalid", f"{noun} is not msgpack{what}: send one map, and nothing after it")
 
 
 def not_json(data: bytes, reason: str, noun: str = "the body") -> Rejected:

@@ -133,3 +133,12 @@ def assert_refused(answer: bytes, status: int, slug: str) -> None:
     assert b"connection: close" in head
     assert b"content-type: application/problem+json" in head
     assert f"urn:hourwheel:{slug}".encode() in body
+
+
+async def asking_first(client: Client) -> bytes:
+    """Sends a body once the server has asked for it, and returns both answers."""
+    head, body = post("/", "hello", "expect: 100-continue", LAST).split(b"\r\n\r\n")
+    await client.send(head + b"\r\n\r\n")
+    first = await client.reader.readuntil(b"\r\n\r\n")
+    await client.send(body)
+    return first + await client.reader.read()

@@ -11,6 +11,7 @@ from hourwheel.embedded.http.requests import Disconnected, Request
 from tests.unit.embedded.http.talking import (
     LAST,
     Client,
+    asking_first,
     assert_refused,
     chunked,
     get,
@@ -139,14 +140,7 @@ def test_a_request_learns_that_its_client_left() -> None:
 
 
 def test_a_client_is_told_to_go_on_once_its_body_is_wanted() -> None:
-    async def talk(client: Client) -> bytes:
-        head, body = post("/", "hello", "expect: 100-continue", LAST).split(b"\r\n\r\n")
-        await client.send(head + b"\r\n\r\n")
-        first = await client.reader.readuntil(b"\r\n\r\n")
-        await client.send(body)
-        return first + await client.reader.read()
-
-    answer = said(talk)
+    answer = said(asking_first)
     assert statuses(answer) == [100, 200]
     assert answer.endswith(b"hello")
 

@@ -13,9 +13,7 @@ from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.heads import SHORT_BYTES
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request
-from tests.unit.embedded.http.talking import Client, post, quick, said, statuses
-
-LAST = "connection: close"
+from tests.unit.embedded.http.talking import LAST, Client, asking_first, post, quick, said, statuses
 
 
 def at_once(request: Request, reply: Callable[[Answer], None]) -> None:
@@ -50,14 +48,7 @@ def test_a_body_that_comes_in_pieces_is_answered_once_it_is_there() -> None:
 
 
 def test_a_client_that_asks_is_told_to_send_its_body() -> None:
-    async def talk(client: Client) -> bytes:
-        head, body = post("/", "hello", "expect: 100-continue", LAST).split(b"\r\n\r\n")
-        await client.send(head + b"\r\n\r\n")
-        first = await client.reader.readuntil(b"\r\n\r\n")
-        await client.send(body)
-        return first + await client.reader.read()
-
-    assert statuses(said(talk, plan=lambda request: at_once)) == [100, 200]
+    assert statuses(said(asking_first, plan=lambda request: at_once)) == [100, 200]
 
 
 def test_an_answer_to_a_client_that_has_left_ends_the_connection() -> None:

@@ -17,6 +17,7 @@ from hourwheel.context import Context
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.logs.entries import CancelMarker, DueTimes, readable_entry
 from hourwheel.ports import GET_MANY
+from hourwheel.ports import Counter as LogTotals
 from hourwheel.times import HOUR_MS
 
 _MOST_ROWS = 500_000
@@ -99,20 +100,15 @@ class PendingCounts:
         now_ms = context.clock.now_ms()
         with self._lock:
             open_buckets = self._open(buckets(context, before_ms=end_ms), now_ms)
-            for start in range(0, len(open_buckets), GET_MANY):
-                page = open_buckets[start : start + GET_MANY]
-                totals = context.store.counters([bucket.log for bucket in page])
-                for bucket in page:
-                    if bucket.end_ms <= first_ms and first_ms > now_ms:
-                        continue
-                    tally = self._tallies.get(bucket.name, _Tally())
-                    hour_ms = max(first_ms, bucket.start_ms) // HOUR_MS * HOUR_MS
-                    read = tally.next_row >= totals[bucket.log].rows
-                    complete = complete and read
-                    if read or subject is not None:
-                        counts_by_hour[hour_ms] += _of_subject(tally.counts, subject)
-                    else:
-                        counts_by_hour[hour_ms] += totals[bucket.log].numbers
+            for bucket, totals in _with_totals(context, open_buckets):
+                if bucket.end_ms <= first_ms and first_ms > now_ms:
+                    continue
+                tally = self._tallies.get(bucket.name, _Tally())
+                hour_ms = max(first_ms, bucket.start_ms) // HOUR_MS * HOUR_MS
+                read = tally.next_row >= totals.rows
+                complete = complete and read
+                exact = read or subject is not None
+                counts_by_hour[hour_ms] += _of_subject(tally.counts, subject) if exact else totals.numbers
         return {hour: count for hour, count in sorted(counts_by_hour.items()) if count}, complete
 
     def rows_of(self, context: Context, address: Address, *, before_ms: int) -> Iterator[tuple[Bucket, list[int]]]:
@@ -134,16 +130,13 @@ class PendingCounts:
 
     def _changed(self, context: Context, open_buckets: Sequence[Bucket], now_ms: int) -> Iterator[Bucket]:
         """Yields the buckets whose logs may have rows that are not read yet."""
-        for start in range(0, len(open_buckets), GET_MANY):
-            page = open_buckets[start : start + GET_MANY]
-            totals = context.store.counters([bucket.log for bucket in page])
-            for bucket in page:
-                tally = self._tallies.get(bucket.name)
-                read = 0 if tally is None else tally.next_row
-                # A wheel starts before its bucket only for messages that are late for the bucket before.
-                begun = bucket.start_ms <= now_ms + 2 * HOUR_MS
-                if begun or totals[bucket.log].rows != read:
-                    yield bucket
+        for bucket, totals in _with_totals(context, open_buckets):
+            tally = self._tallies.get(bucket.name)
+            read = 0 if tally is None else tally.next_row
+            # A wheel starts before its bucket only for messages that are late for the bucket before.
+            begun = bucket.start_ms <= now_ms + 2 * HOUR_MS
+            if begun or totals.rows != read:
+                yield bucket
 
     def _open(self, registered: Iterable[tuple[Bucket, BucketRecord]], now_ms: int) -> list[Bucket]:
         """Returns the buckets that are not closed. Forgets the counts of the others."""
@@ -209,6 +202,14 @@ class PendingCounts:
     def _count(self, tally: _Tally, address: Address, messages: int) -> None:
         tally.counts[address] += messages
         self._totals[address] += messages
+
+
+def _with_totals(context: Context, open_buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, LogTotals]]:
+    """Yields the buckets, each with the counter of its schedule log, which are read 100 at a time."""
+    for start in range(0, len(open_buckets), GET_MANY):
+        page = open_buckets[start : start + GET_MANY]
+        totals = context.store.counters([bucket.log for bucket in page])
+        yield from ((bucket, totals[bucket.log]) for bucket in page)
 
 
 def _of_subject(counts: Counter[Address], subject: tuple[str, int] | None) -> int:
