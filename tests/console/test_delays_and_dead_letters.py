@@ -102,6 +102,30 @@ def test_the_letters_of_one_reason_are_dropped_page_by_page(server: Server, visi
     assert dead_of(server, "many") == ["order-120", "order-121", "order-122"]
 
 
+def test_letters_whose_attempts_are_used_up_are_grouped_by_the_error_of_the_last_one(
+    server: Server, visits: Visits
+) -> None:
+    group = "/v1/subjects/failing/groups/billing"
+    server.ok("PUT", group, {"max_attempts": 1})
+    send(server, "failing", *({"id": f"order-{i}", "body": "{}"} for i in range(3)))
+    (pulled,) = server.ok("POST", f"{group}/pull", {"consumer": "c-1"})["pulls"]
+    errors = ["ValueError: no price", "ValueError: no price", f"OSError: {MARKUP}{ESCAPES}"]
+    retry = [{"index": i, "detail": error} for i, error in enumerate(errors)]
+    server.ok("POST", f"{group}/ack", {"settle": [{"receipt": pulled["receipt"], "retry": retry}]})
+    page = open_page(server, visits, "subjects/failing/groups/billing/dead")
+    reasons = page.get_by_role("region", name="Dead letters by reason").get_by_role("row")
+    expect(reasons.filter(has_text="ValueError: no price")).to_contain_text("attempts used up")
+    expect(reasons.filter(has_text="OSError")).to_contain_text("<img src=x onerror=")
+    expect(reasons.filter(has_text="OSError")).to_contain_text("a\u241b[31mred")
+    reasons.filter(has_text="ValueError: no price").get_by_role("link").click()
+    letters = page.get_by_role("region", name="Dead letters", exact=True).get_by_role("row")
+    expect(letters).to_have_count(3)
+    expect(letters.last).to_contain_text("ValueError: no price")
+    assert page.locator("main img").count() == 0
+    page = open_page(server, visits, "subjects/failing/trace?id=0:0")
+    expect(page.locator("ol.timeline li").last).to_contain_text("Became a dead letter: attempts: ValueError: no price")
+
+
 def test_bodies_and_headers_are_shown_as_text(server: Server, visits: Visits) -> None:
     body = json.dumps({"note": MARKUP, "number": 1}).replace("1}", "12345678901234567890}")
     server.ok("PUT", "/v1/subjects/hostile/groups/billing", {})

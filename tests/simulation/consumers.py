@@ -115,10 +115,12 @@ class Consumer(Actor):
         delays = self.world.plan.delays
         if delays is None or not delays.own_retries or self.rng.random() < 0.5:
             return index
-        return RetryLater(index=index, delay=f"{self.rng.choice((0, 200, 3_000, 90_000))}ms")
+        delay = f"{self.rng.choice((0, 200, 3_000, 90_000))}ms"
+        return RetryLater(index=index, delay=delay, detail=f"the handler of {self.process.name} failed")
 
 
 def delays_of(chosen: Settlement | None) -> dict[int, int]:
     """Returns the delays that a consumer chose, in milliseconds, by the index of the message."""
     entries = (chosen.retry or ()) if chosen is not None else ()
-    return {entry.index: delay_ms(entry.delay, "") for entry in entries if isinstance(entry, RetryLater)}
+    delays = {entry.index: entry.delay for entry in entries if isinstance(entry, RetryLater)}
+    return {index: delay_ms(delay, "") for index, delay in delays.items() if delay is not None}

@@ -86,6 +86,9 @@ class LakeHistory:
     def offsets(self, log: str, row_no: int, row: Row) -> list[tuple[int | None, int | None]]:
         return [(copy["origin_queue"], copy["origin_offset"]) for copy in self._copies(log, row_no)]
 
+    def detail(self, log: str, row_no: int, row: Row, index: int) -> str | None:
+        return None  # the tables leave the texts of handlers out
+
     def dispatched(self, log: str, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
         named = self.rows.of(DISPATCHES, source_log=log, source_row=row_no, source_index=index)
         if not named:

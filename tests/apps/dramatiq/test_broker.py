@@ -153,7 +153,7 @@ def test_a_message_without_retries_left_becomes_a_dead_letter(broker: HourwheelB
         message = fail.send()
         join(broker)
     (dead,) = api.list_dead(subject(broker), "dramatiq").messages
-    assert (dead.id, dead.reason) == (message.message_id, "rejected")
+    assert (dead.id, dead.reason, dead.detail) == (message.message_id, "rejected", "RuntimeError: never")
 
 
 def test_a_message_for_an_unknown_actor_becomes_a_dead_letter(broker: HourwheelBroker, api: Api) -> None:

@@ -333,3 +333,40 @@ def test_a_page_of_dead_letters_is_cut_where_it_grows_too_large(api: Api) -> Non
 
 def test_health_names_the_version(api: Api) -> None:
     assert api.call("GET", "/v1/health").json["status"] == "ok"
+
+
+def test_the_detail_of_a_retry_is_shown_by_pulls_and_by_the_dead_letter(api: Api) -> None:
+    api.call("PUT", GROUP, {"max_attempts": 2, "retry": {"first_seconds": 0}})
+    api.send("a")
+    for attempt, shown in ((1, None), (2, "no price")):
+        (pull,) = api.pull()
+        assert [(each["attempt"], each.get("detail")) for each in pull["messages"]] == [(attempt, shown)]
+        retry = [{"index": 0, "detail": "no price" if attempt == 1 else "no disk"}]
+        assert api.settle({"receipt": pull["receipt"], "retry": retry}).json["results"] == [{"status": "settled"}]
+    (letter,) = api.call("GET", f"{GROUP}/dead").json["messages"]
+    assert (letter["reason"], letter["detail"]) == ("attempts", "no disk")
+    (reason,) = api.call("GET", f"{GROUP}/dead/reasons").json["reasons"]
+    assert (reason["reason"], reason["detail"], reason["messages"]) == ("attempts", "no disk", 1)
+    chosen = {"reason": "attempts", "detail": "no disk"}
+    assert api.call("POST", f"{GROUP}/dead/redrive", chosen).json == {"redriven": 1}
+    assert "detail" not in api.pull()[0]["messages"][0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"index": 0, "detail": "x" * 1_001},
+        {"index": 0, "detail": 5},
+        {"index": 0, "detail": ["no price"]},
+        {"index": 0, "why": "no price"},
+        {"detail": "no price"},
+    ],
+    ids=["too long", "a number", "a list", "an unknown field", "no index"],
+)
+def test_a_wrong_detail_of_a_retry_is_refused_and_settles_nothing(api: Api, entry: dict[str, Any]) -> None:
+    api.send("a")
+    (pull,) = api.pull()
+    refused = api.settle({"receipt": pull["receipt"], "retry": [entry]})
+    assert (refused.status, refused.slug) == (400, "field-invalid")
+    assert refused.json["field"].startswith("settle[0].retry[0]")
+    assert api.settle({"receipt": pull["receipt"], "retry": [{"index": 0, "detail": None}]}).status == 200

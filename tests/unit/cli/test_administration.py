@@ -420,3 +420,17 @@ def test_the_client_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     heavy = {"typer", "rich", "pydantic", "boto3", "botocore", "uvloop", "asyncio", "aws_lambda_powertools"}
     assert not heavy & set(json.loads(done.stdout.replace("'", '"')))
+
+
+def test_dead_letters_are_listed_with_what_the_consumer_said(shell: Shell) -> None:
+    broker = shell.server.broker
+    with broker.changed:
+        broker.put_group("orders", "billing", {"max_attempts": 1})
+        broker.produce("orders", {"messages": [{"body": "a"}]})
+        (pull,) = broker.pull("orders", "billing", {"consumer": "c", "max_messages": 1})["pulls"]
+        retry = [{"index": 0, "detail": "ValueError: no price"}]
+        broker.settle("orders", "billing", {"settle": [{"receipt": pull["receipt"], "retry": retry}]})
+    head, _, letter, *_ = shell.ok("dead", "list", "orders", "billing").strip().splitlines()
+    assert head.split() == ["dead", "id", "died", "at", "reason", "detail", "attempt", "id", "body"]
+    assert "attempts" in letter
+    assert "ValueError: no price" in letter

@@ -18,6 +18,7 @@ from tests.unit.client.broker_records import (
     Json,
     Lease,
     Refusal,
+    delayed_page,
     due_of,
     limit_of,
     page_of,
@@ -168,25 +169,12 @@ class Broker:
         counts = [{"hour": hour, "messages": count} for hour, count in sorted(each.items())]
         return {"subject": subject, "messages": sum(each.values()), "hours": counts}
 
-    def list_delayed(self, query: Json, subject: str | None = None) -> Json:
-        known = {each.known["scheduled_id"]: {**each.known, **each.message} for each in self.scheduled.values()}
-        first, end = query.get("from", ""), query.get("to", "9999")
-        due = sorted(
-            (
-                each
-                for each in known.values()
-                if subject in (None, each["subject"]) and first <= each["deliver_at"] < end
-            ),
-            key=lambda each: each["deliver_at"],
-        )
-        start, limit = int(query.get("after", 0)), int(query["limit"])
-        hidden = set() if "bodies" in query else {"body", "body_base64"}
-        page = [{name: each[name] for name in each if name not in hidden} for each in due[start : start + limit]]
-        return {"messages": page, "next": str(start + limit) if len(due) > start + limit else None}
+    def list_delayed(self, query: Json) -> Json:
+        return delayed_page(self.scheduled.values(), query)
 
     def list_subject_delayed(self, subject: str, query: Json) -> Json:
         self.known_subject(subject)
-        return self.list_delayed(query, subject)
+        return delayed_page((each for each in self.scheduled.values() if each.known["subject"] == subject), query)
 
     def fall_due(self, scheduled_id: str) -> None:
         """Its time has come."""
@@ -304,10 +292,12 @@ class Broker:
             return {"status": "stale"}
         group.retries += [lease.messages[index] for index in sorted(release)]
         for index in sorted(retry):
-            if isinstance(retry[index], int):
-                self._retry(group, lease.messages[index])
+            later = {} if isinstance(retry[index], int) else retry[index]
+            message = lease.messages[index] | ({"detail": later["detail"]} if "detail" in later else {})
+            if "delay" in later:
+                group.backing_off.append((later["delay"], message))
             else:
-                group.backing_off.append((retry[index]["delay"], lease.messages[index]))
+                self._retry(group, message)
         for index in sorted(dead):
             self._bury(group, {**lease.messages[index], "detail": details.get(index)}, "rejected")
         group.acked += [lease.messages[index].get("body", "") for index in sorted(acked)]

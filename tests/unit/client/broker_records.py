@@ -1,6 +1,7 @@
 """Defines the records of the broker in memory: subjects, groups, leases and delayed messages."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -101,6 +102,18 @@ def due_of(request: Json) -> datetime | None:
 
 def text_of(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def delayed_page(scheduled: Iterable[FakeScheduled], query: Json) -> Json:
+    known = {each.known["scheduled_id"]: {**each.known, **each.message} for each in scheduled}
+    first, end = query.get("from", ""), query.get("to", "9999")
+    due = sorted(
+        (each for each in known.values() if first <= each["deliver_at"] < end), key=lambda each: str(each["deliver_at"])
+    )
+    start, limit = int(query.get("after", 0)), int(query["limit"])
+    hidden = set() if "bodies" in query else {"body", "body_base64"}
+    page = [{name: each[name] for name in each if name not in hidden} for each in due[start : start + limit]]
+    return {"messages": page, "next": str(start + limit) if len(due) > start + limit else None}
 
 
 def page_of(letters: list[Json], limit: int, after: str) -> Json:

@@ -79,7 +79,8 @@ def test_messages_that_cannot_be_decoded_are_retried_one_after_the_other_and_oth
         for entry in call.body.get("settle", [])
         if entry["receipt"] == "r"
     ]
-    assert [(entry["retry"], entry["release"]) for entry in entries[:1]] == [([0], [1])]
+    assert [([each["index"] for each in entry["retry"]], entry["release"]) for entry in entries[:1]] == [([0], [1])]
+    assert entries[0]["retry"][0]["detail"].startswith("ValidationError: ")
     assert len(errors) == 1
 
 

@@ -60,3 +60,24 @@ def test_messages_that_a_target_leaves_untouched_come_again_in_order_at_the_cost
     came = {message.body: message.attempt for delivery in rest for message in delivery.messages}
     assert came == {"b": 2, "c": 1, "d": 1}
     assert "".join(map(names, rest)).replace("b", "") == "cd"
+
+
+def test_a_dead_letter_has_the_error_of_its_last_delivery_and_a_delivery_has_none() -> None:
+    bench = bench_with(max_attempts=2)
+    bench.send(*"abc")
+    errors = iter(["status 500", "status 503\nand more"])
+
+    def answer(delivery: PushDelivery) -> Outcome:
+        failed = frozenset(i for i, message in enumerate(delivery.messages) if message.body == "b")
+        large = frozenset(i for i, message in enumerate(delivery.messages) if message.body == "c")
+        return Outcome(failed=failed, dead=large, error=next(errors) if failed else "")
+
+    bench.targets.answer = answer
+    assert push(bench) is PusherEnd.IDLE
+    letters = bench.cell.dead("orders", "billing", after=None, limit=9).messages
+    assert [(each.body, each.reason, each.detail) for each in letters] == [
+        ("c", "rejected", "status 500"),
+        ("b", "attempts", "status 503 and more"),
+    ]
+    # With the text, a message that just fits the target would fit no more.
+    assert all(message.detail is None for delivery in bench.targets.deliveries for message in delivery.messages)

@@ -292,3 +292,34 @@ def test_a_trace_of_a_long_log_reads_little(monkeypatch: pytest.MonkeyPatch) -> 
     if claims._READ_WHOLE < 0:
         assert of_group(bench, "0:77").state == "acknowledged"
         assert len(store.calls) < 50
+
+
+def test_retries_and_the_dead_letter_tell_what_the_consumer_said(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", max_attempts=3, retry=AT_ONCE)
+    bench.send("a", "b")
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[RetryLater(index=0, detail="no price")])
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[RetryLater(index=0, delay=60, detail="no disk")])
+    bench.turn(70)
+    (pull,) = bench.pull(lease=1)
+    bench.clock.pass_time(2)
+    bench.pull()
+    found = [(event.event, event.detail) for event in of_group(bench).events if event.event != "pulled"]
+    # Of the attempt whose lease ended nobody said anything: the dead letter has what was said before.
+    assert found == [("retried", "no price"), ("retried", "no disk"), ("due", None), ("dead", "no disk")]
+    assert [event.detail for event in of_group(bench, "0:1").events] == [None, None]
+
+
+def test_a_retry_without_a_detail_and_damaged_copies_tell_none(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", max_attempts=3, retry=AT_ONCE)
+    bench.send("a")
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[0])
+    bench.pull(lease=1)
+    bench.clock.pass_time(2)
+    bench.pull()
+    assert [(event.event, event.detail) for event in of_group(bench).events if event.event != "pulled"] == [
+        ("retried", None),
+        ("lease_ended", None),
+    ]

@@ -105,6 +105,24 @@ def test_a_failing_message_is_retried_at_its_time_and_given_up_after_its_last_at
     assert [str(error) for error in queue.errors] == ["not today"] * 3
 
 
+def test_the_error_of_an_attempt_is_shown_to_the_next_one_and_by_the_dead_letter(queue: Queue) -> None:
+    seen: list[str | None] = []
+    queue.api.put_group("orders", "billing", max_attempts=3, retry=RetryPolicy(delays_seconds=(0, 60)))
+
+    @queue.consumer("orders", "billing").handler
+    def fail(message: Delivery) -> None:
+        seen.append(message.detail)
+        raise RuntimeError(f"attempt {message.attempt}\nfailed")
+
+    queue.producer("orders").send("paid")
+    queue.advance(minutes=5)
+    assert seen == [None, "RuntimeError: attempt 1", "RuntimeError: attempt 2"]
+    (letter,) = queue.dead("orders", "billing")
+    assert (letter.reason, letter.detail) == ("attempts", "RuntimeError: attempt 3")
+    (group,) = queue.api.trace("orders", "0:0").messages[0].groups
+    assert [event.detail for event in group.events if event.event == "retried"] == seen[1:]
+
+
 def test_retry_and_reject_decide_as_they_do_on_a_server(queue: Queue) -> None:
     @queue.consumer("orders", "billing").handler
     def bill(order: Order, message: Delivery) -> None:

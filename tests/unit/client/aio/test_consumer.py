@@ -78,7 +78,7 @@ def test_a_handler_may_say_when_to_try_again(server: FakeServer, run: Run[Any]) 
 
     run(handled(consumer(server), handle, lambda: group(server).backing_off))
     assert [each.get("retry") for call in server.calls("settle") for each in call.body["settle"]] == [
-        [{"index": 0, "delay": "10m"}]
+        [{"index": 0, "delay": "10m", "detail": "the bank is closed"}]
     ]
 
 

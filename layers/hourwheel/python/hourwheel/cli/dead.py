@@ -52,7 +52,7 @@ def list_(
     with connect(ctx) as api:
         listed = partial(api.list_dead, subject, group, reason=reason, detail=detail, newest=newest)
         letters = list(_first(listed, limit))
-    _list(ctx, letters, ["dead id", "died at", "reason", "attempt", "id", "body"])
+    _list(ctx, letters, ["dead id", "died at", "reason", "detail", "attempt", "id", "body"])
 
 
 @app.command()

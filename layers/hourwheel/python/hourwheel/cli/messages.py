@@ -112,9 +112,10 @@ def _write(trace: MessageTrace) -> None:
             f"  group {group.group}{consumer}: {group.state}" + ("" if group.complete else " (events may be missing)")
         )
         rows = [
-            (each.at, each.event, each.attempt, each.consumer, each.due_at or each.lease_until) for each in group.events
+            (each.at, each.event, each.attempt, each.consumer, each.due_at or each.lease_until, each.detail)
+            for each in group.events
         ]
         if rows:
-            write_table(["at", "event", "attempt", "consumer", "until"], rows)
+            write_table(["at", "event", "attempt", "consumer", "until", "detail"], rows)
     if trace.more_groups:
         write_line("  there are more groups: name one with --group")

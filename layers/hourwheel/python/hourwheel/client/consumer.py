@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from hourwheel.client.api import Api
-from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
+from hourwheel.client.handling import Handling, decide_failed, default_consumer_id, give_up
 from hourwheel.client.in_process import MessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.options import check_options
@@ -49,6 +49,10 @@ class Consumer:
     at the end of the ``with`` block it releases them at once. Other consumers get released messages at once, with the
     same attempt. A pull that was cut off may leave a message leased; it is delivered again when its lease ends.
 
+    A retried message and a dead letter have the error of the handler in their ``detail``: the text of ``Retry`` and
+    ``Reject``, of any other exception its type and the first line of its text, cut at 1,000 characters. With
+    ``error_details=False`` these texts stay in the log of the consumer.
+
     A refusal that no retry can change (wrong token, unknown name) stops the consumer, and ``run`` or the loop raises
     the error. While the server is unavailable the consumer waits. ``token``, ``ca_file``, ``sign`` and
     ``region`` are those of ``Api``.
@@ -86,6 +90,7 @@ class Consumer:
         lease_seconds: int = 30,
         settle_linger_seconds: float = 1.0,
         drain_seconds: float = 5.0,
+        error_details: bool = True,
         ids: Ids | None = None,
     ) -> None:
         check_options(
@@ -99,7 +104,7 @@ class Consumer:
         ids = ids or SystemIds()
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds
-        self._names = (subject, group)
+        self._handling = Handling(subject, group, error_details)
         self._work: Callable[[], None] | None = None
         self._loops: list[_Loop] = []
         self._used = False
@@ -166,7 +171,7 @@ class Consumer:
         from hourwheel.client.idempotence import idempotent_handler
 
         check_runs(function)
-        handle = handler_of(function) if store is None else idempotent_handler(function, store, *self._names)
+        handle = handler_of(function) if store is None else idempotent_handler(function, store, *self._handling[:2])
         self._work = functools.partial(self._handle_each, handle)
         return function
 
@@ -208,7 +213,7 @@ class Consumer:
         if function is None:
             return self.batch_handler
         check_runs(function)
-        reject = functools.partial(give_up, names=self._names)
+        reject = functools.partial(give_up, handling=self._handling)
         self._work = functools.partial(self._handle_batches, batch_handler_of(function, reject))
         return function
 
@@ -277,14 +282,14 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for loop in self._loops:
-            loop.leave(failed=error is not None)
+            loop.leave(error)
         self._prefetcher.stop(drain_seconds=0)
         self._prefetcher.finish()
 
     def __iter__(self) -> Iterator[Delivery]:
         if not self._entered:
             raise RuntimeError("loop inside a with block: with Consumer(...) as messages")
-        loop = _Loop(self._prefetcher)
+        loop = _Loop(self._prefetcher, self._handling)
         self._loops.append(loop)
         return loop
 
@@ -314,7 +319,7 @@ class Consumer:
                 self._prefetcher.acknowledge(messages)
 
     def _failed(self, messages: list[Delivery], error: BaseException) -> None:
-        if decide_failed(messages, error, self._names):
+        if decide_failed(messages, error, self._handling):
             self._prefetcher.fail(error)  # such as SystemExit: it ends the consumer, and is raised by ``run``
 
     @contextlib.contextmanager
@@ -342,12 +347,13 @@ class Consumer:
 class _Loop(Iterator[Delivery]):
     """Iterates over the messages of a consumer. Each of several threads may have a loop of its own."""
 
-    def __init__(self, prefetcher: MessageSource) -> None:
+    def __init__(self, prefetcher: MessageSource, handling: Handling) -> None:
         self._prefetcher = prefetcher
+        self._handling = handling
         self._current: Delivery | None = None
 
     def __next__(self) -> Delivery:
-        self.leave(failed=False)
+        self.leave(None)
         self._current = self._prefetcher.next()
         if self._current is not None:
             return self._current
@@ -355,10 +361,11 @@ class _Loop(Iterator[Delivery]):
             raise self._prefetcher.failure
         raise StopIteration
 
-    def leave(self, *, failed: bool) -> None:
+    def leave(self, error: BaseException | None) -> None:
+        """Decides about the message in hand, by the error that ends the loop."""
         if self._current is not None:
-            if failed:
-                self._current.retry()
-            else:
+            if error is None:
                 self._current.ack()
+            else:
+                self._current.retry(detail=self._handling.detail(error))
             self._current = None

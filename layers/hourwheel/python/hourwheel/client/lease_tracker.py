@@ -137,20 +137,25 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         """
         self._lease.decide(self, DeliveryOutcome.ACK, None)
 
-    def retry(self, *, delay: Delay | None = None) -> None:
+    @property
+    def detail(self) -> str | None:
+        """The text that a consumer gave when the last attempt failed; None before, and where it gave none."""
+        return self._record.detail
+
+    def retry(self, *, delay: Delay | None = None, detail: str | None = None) -> None:
         """Retries the message with a higher attempt: after ``delay`` (seconds, text such as "10m", or a ``timedelta``;
-        0 is at once), else by the group's policy. The delay begins when the server learns of the retry.
+        0 is at once), else by the group's policy. The delay begins when the server learns of the retry. ``detail`` says
+        why, in up to 1,000 characters, and stands in the dead letter if this was the last attempt.
 
         Raises:
             ValueError: ``delay`` is no valid delay; nothing is decided.
 
         Example:
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
-            ...     next(iter(messages)).retry(delay="10m")
+            ...     next(iter(messages)).retry(delay="10m", detail="the bank is closed")
         """
         checked = None if delay is None else checked_retry_delay(delay)
-        self._lease.given_back.add(self._index)
-        self._lease.decide(self, DeliveryOutcome.RETRY, checked)
+        self._give_back(DeliveryOutcome.RETRY, checked, detail)
 
     def dead(self, *, detail: str | None = None) -> None:
         """Gives the message up: it becomes a dead letter of the group. ``detail`` says why, in up to 1,000 characters,
@@ -162,12 +167,12 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
             ...     next(iter(messages)).dead(detail="the order is empty")
         """
-        if detail:
-            self._lease.details.setdefault(
-                self._index, detail.encode(errors="replace").decode()[:MOST_DETAIL_CHARACTERS]
-            )
+        self._give_back(DeliveryOutcome.DEAD, None, detail)
+
+    def _give_back(self, outcome: DeliveryOutcome, delay: WireDelay | None, detail: str | None) -> None:
+        explain(self, detail)
         self._lease.given_back.add(self._index)
-        self._lease.decide(self, DeliveryOutcome.DEAD, None)
+        self._lease.decide(self, outcome, delay)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id} queue={self.queue} offset={self.offset} attempt={self.attempt}>"
@@ -230,12 +235,19 @@ class Lease:
         return self.asked
 
     def _retry(self, index: int) -> int | RetryLater:
-        delay = self.delays.get(index)
-        return index if delay is None else RetryLater(index=index, delay=delay)
+        delay, detail = self.delays.get(index), self.details.get(index)
+        return index if delay is None and detail is None else RetryLater(index=index, delay=delay, detail=detail)
 
     def _dead(self, index: int) -> int | Rejection:
         detail = self.details.get(index)
         return index if detail is None else Rejection(index=index, detail=detail)
+
+
+def explain(delivery: Delivery, detail: str | None) -> None:
+    """Records why a message is about to be retried or given up, unless that was decided before."""
+    if detail and not delivery.given_back:
+        text = detail.encode(errors="replace").decode()[:MOST_DETAIL_CHARACTERS]
+        delivery._lease.details[delivery._index] = text
 
 
 _lease_of = operator.attrgetter("_lease")

@@ -36,7 +36,8 @@ class HourwheelBroker(Broker):
     worker extends the leases (of ``lease_seconds``) of the messages that it holds. ``rates`` limits the messages per
     second that all workers of a queue get together. ``last_result`` is the result of the thread's last message, whose
     ``scheduled_id`` cancels a delayed one. The group's ``max_attempts`` counts lost workers only: Dramatiq retries by
-    sending the message again.
+    sending the message again. A dead letter has the type and the first line of the actor's error in its ``detail``,
+    unless ``error_details`` is False.
 
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
@@ -65,6 +66,7 @@ class HourwheelBroker(Broker):
         retention_seconds: int = 604_800,
         rates: Mapping[str, float] = _NO_RATES,
         send_timeout_seconds: float = 30.0,
+        error_details: bool = True,
     ) -> None:
         super().__init__(middleware=middleware)
         self.queues: set[str] = set()
@@ -74,6 +76,7 @@ class HourwheelBroker(Broker):
         self._max_attempts = max_attempts
         self._retention_seconds = retention_seconds
         self._rates = dict(rates)
+        self._error_details = error_details
         self._ids = SystemIds()
         access: dict[str, Any] = {"token": token, "ca_file": ca_file, "sign": sign, "region": region}
         self._connect = functools.partial(Api, url, **access, ids=self._ids)
@@ -147,7 +150,9 @@ class HourwheelBroker(Broker):
             low_water=BATCH_MESSAGES,
             ids=self._ids,
         )
-        return QueueConsumer(options, prefetch=prefetch, timeout_seconds=timeout / 1_000)
+        return QueueConsumer(
+            options, prefetch=prefetch, timeout_seconds=timeout / 1_000, error_details=self._error_details
+        )
 
     def flush(self, queue_name: str) -> None:
         """Drops all messages of a queue, with the delayed ones and the dead letters. For tests."""

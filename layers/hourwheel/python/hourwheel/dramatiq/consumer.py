@@ -8,7 +8,8 @@ from dramatiq.broker import Consumer, MessageProxy
 from dramatiq.errors import DecodeError
 from dramatiq.message import Message
 
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.handling import error_text
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.subscription import Subscription
 
@@ -29,8 +30,11 @@ class QueueConsumer(Consumer):
     Returns None where no message comes within ``timeout_seconds``. Worker threads may settle.
     """
 
-    def __init__(self, options: PrefetchOptions, *, prefetch: int, timeout_seconds: float) -> None:
+    def __init__(
+        self, options: PrefetchOptions, *, prefetch: int, timeout_seconds: float, error_details: bool = True
+    ) -> None:
         self._queue = options.subject
+        self._error_details = error_details
         self._prefetch = prefetch
         self._timeout_seconds = timeout_seconds
         self._held: set[Delivery] = set()
@@ -50,7 +54,9 @@ class QueueConsumer(Consumer):
         self._settle(message, DeliveryOutcome.ACK)
 
     def nack(self, message: MessageProxy) -> None:
-        """Makes the message a dead letter."""
+        """Makes the message a dead letter, with the error of its actor as the ``detail``."""
+        if isinstance(message, DeliveredMessage) and message._exception is not None and self._error_details:
+            explain(message.delivery, error_text(message._exception))
         self._settle(message, DeliveryOutcome.DEAD)
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:

@@ -115,8 +115,10 @@ def row_builder(
 
 
 def _changed(message: Message, transfer: Transfer, detail: str | None) -> Message:
+    if transfer.kind in (RETRY, ATTEMPTS) and detail is None:
+        detail = message.detail  # the error of an earlier attempt: of one whose process died nobody says anything
     if transfer.kind == RETRY:
-        return msgspec.structs.replace(message, attempt=message.attempt + 1)
+        return msgspec.structs.replace(message, attempt=message.attempt + 1, detail=detail)
     if transfer.kind in (RELEASED, MOVED):
         return message
     if transfer.kind == REDRIVE:

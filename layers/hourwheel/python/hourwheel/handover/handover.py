@@ -31,8 +31,8 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     ``picks`` are the [row_no, index] positions of the messages in the source log. ``kind`` is one of the kinds in
     ``copies.py``. ``due_times`` is their entry if the target is a schedule log. ``details`` says of each message why it
-    was rejected, or is empty. The transfer fixes time and expiry of
-    the row, so that every process puts the same row.
+    is retried or was given up, or is empty. The transfer fixes time and expiry of the row, so that every process puts
+    the same row.
     """
 
     kind: str

@@ -66,8 +66,8 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
 
     ``queue`` and ``offset`` say where the message was first accepted; ``attempt`` counts from 1. Rows of a queue's log
     leave the three out, as the row implies them; copies in retry and dead logs contain them. ``due_at`` is the time at
-    which a delayed message was due, ``detail`` says why a consumer rejected a dead letter. The limits of ``NewMessage``
-    do not apply to stored messages.
+    which a delayed message was due. ``detail`` is what a consumer said of the last attempt that failed, or why it
+    rejected a dead letter. The limits of ``NewMessage`` do not apply to stored messages.
     """
 
     key: str | None = None

@@ -18,19 +18,21 @@ from hourwheel.model.fields import (
 from hourwheel.model.messages import Message
 
 
-class RetryLater(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Names a message of a pull that Hourwheel retries after a delay that the consumer chooses: seconds, or text such
-    as "10m", up to 732 days.
+class RetryLater(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Names a message of a pull that Hourwheel retries: after a ``delay`` that the consumer chooses (seconds, or text
+    such as "10m", up to 732 days), else by the group's policy. ``detail`` says why in up to 1,000 characters, and
+    stands in the dead letter if this was the last attempt.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
-        >>> later = Settlement(receipt=pull.receipt, retry=[RetryLater(index=0, delay="10m")])
-        >>> api.settle("orders", "billing", [later])[0].status
+        >>> retry = [RetryLater(index=0, delay="10m", detail="the bank is closed")]
+        >>> api.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=retry)])[0].status
         'settled'
     """
 
     index: Index
-    delay: Delay
+    delay: Delay | None = None
+    detail: Detail | None = None
 
 
 class Rejection(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -28,7 +28,8 @@ TraceState: TypeAlias = Literal[
 class TraceEvent(Struct, omit_defaults=True):
     """An event of a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
     ``due`` (a retry whose delay is over), ``stopped`` and ``decided`` (of a key in an ordered group), ``dead``,
-    ``redriven``. ``at`` is left out where the time is not stored."""
+    ``redriven``. ``at`` is left out where the time is not stored. ``detail`` is what the consumer said of the failure
+    of this attempt, or of an earlier one."""
 
     event: str
     at: str | None = None
@@ -38,6 +39,7 @@ class TraceEvent(Struct, omit_defaults=True):
     due_at: str | None = None
     reason: str | None = None
     dead_id: str | None = None
+    detail: str | None = None
 
 
 class GroupTrace(Struct, omit_defaults=True):

@@ -21,9 +21,9 @@ from typing import Any, Protocol
 from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, NotFound
 from hourwheel.model.groups import Group, PushTarget
-from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settled, Settlement
+from hourwheel.model.pulls import Pull, PullRequest, PullResult, Rejection, RetryLater, Settled, Settlement
 from hourwheel.model.subjects import Subject
-from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, refused
+from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, printable, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record, target_of
 from hourwheel.queueing.key_state_cache import KeyStateCache
@@ -271,8 +271,22 @@ class Pusher:
     def _serve(self, leased: _LeasedPull) -> None:
         """Delivers a pull, in smaller parts where it is too large, and settles it. Gives the messages back that were
         not delivered."""
-        decided = decide_pull(len(leased.pulled.messages), lambda part: self._deliver(leased, part), trial=leased.trial)
-        self._settle(leased, retry=[*sorted(decided.retry)], dead=sorted(decided.dead), release=sorted(decided.release))
+        errors: dict[int, str] = {}
+        for message in leased.pulled.messages:
+            message.detail = None  # a message that just fits a target would not fit any more with its error
+
+        def deliver(part: range) -> Outcome:
+            outcome = self._deliver(leased, part)
+            errors.update(dict.fromkeys(part, printable(outcome.error)))
+            return outcome
+
+        decided = decide_pull(len(leased.pulled.messages), deliver, trial=leased.trial)
+        self._settle(
+            leased,
+            retry=[RetryLater(index=index, detail=errors[index] or None) for index in sorted(decided.retry)],
+            dead=[Rejection(index=i, detail=errors[i]) if errors[i] else i for i in sorted(decided.dead)],
+            release=sorted(decided.release),
+        )
 
     def _deliver(self, leased: _LeasedPull, part: range) -> Outcome:
         current = self._find()  # a pull that waits may outlast the target

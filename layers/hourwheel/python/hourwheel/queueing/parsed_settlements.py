@@ -18,9 +18,10 @@ class ParsedSettlement:
     """What a settlement asks for the messages of a pull, by their index.
 
     ``retried`` messages are tried again, after their delay in ``delays_ms`` or else as the group's policy says.
-    ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, which
-    ``details`` may explain, and every other message of ``named`` is acknowledged. With ``extend_seconds`` the lease is
-    extended, and nothing is settled. ``mark`` is a digest by which a repeated settlement is recognised.
+    ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, and every
+    other message of ``named`` is acknowledged. ``details`` say why messages are retried or become dead letters. With
+    ``extend_seconds`` the lease is extended, and nothing is settled. ``mark`` is a digest by which a repeated
+    settlement is recognised.
     """
 
     named: frozenset[int]
@@ -87,12 +88,12 @@ def _index(entry: int | RetryLater | Rejection) -> int:
 
 
 def _details(settlement: Settlement) -> dict[int, str]:
-    """Returns the details of rejected messages, as many as fit into the record of the pull. The others stay without:
-    a refusal would keep a consumer from giving these messages up."""
+    """Returns the details of rejected and retried messages, as many as fit into the record of the pull. The others stay
+    without: a refusal would keep a consumer from settling these messages."""
     details: dict[int, str] = {}
     left_bytes = DETAILS_BYTES
-    for entry in settlement.dead or ():
-        if isinstance(entry, Rejection):
+    for entry in (*(settlement.dead or ()), *(settlement.retry or ())):
+        if not isinstance(entry, int) and entry.detail is not None:
             left_bytes -= len(entry.detail.encode())
             if left_bytes < 0:
                 break
@@ -103,7 +104,7 @@ def _details(settlement: Settlement) -> dict[int, str]:
 def _delays_ms(settlement: Settlement) -> dict[int, int]:
     delays = {}
     for i, entry in enumerate(settlement.retry or ()):
-        if isinstance(entry, RetryLater):
+        if isinstance(entry, RetryLater) and entry.delay is not None:
             field_name = f"retry[{i}].delay"
             delays[entry.index] = limited_delay_ms(entry.delay, field_name)
     return delays

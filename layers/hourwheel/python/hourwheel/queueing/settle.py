@@ -23,15 +23,19 @@ from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_settle import settle_in_order
 from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
+from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, Position, PullRow
 from hourwheel.times import rfc3339
 
 _STALE = Settled("stale")
 
 
-def _details_of(indexes: Sequence[int], parsed: ParsedSettlement) -> tuple[str | None, ...]:
-    """Returns the details of these messages for their transfer: nothing if none has any."""
-    return tuple(parsed.details.get(index) for index in indexes) if parsed.details else ()
+def _details_of(
+    picks: Sequence[tuple[int, int]], positions: Sequence[Position], parsed: ParsedSettlement
+) -> tuple[str | None, ...]:
+    """Returns the details of the messages at these picks for their transfer: nothing if none has any."""
+    by_pick = {(positions[index].row_no, positions[index].index): detail for index, detail in parsed.details.items()}
+    details = tuple([by_pick.get(pick) for pick in picks]) if by_pick else ()
+    return details if any(detail is not None for detail in details) else ()
 
 
 def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) -> Settled | None:
@@ -232,7 +236,7 @@ class Settler:
                 log=log,
                 picks=tuple(picked),
                 expires_ms=expires_ms,
-                details=_details_of(sorted(parsed.dead - row.settled), parsed) if kind == REJECTED else (),
+                details=_details_of(picked, positions, parsed),
             )
             for kind, log, picked, expires_ms in targets
             if picked
@@ -241,8 +245,17 @@ class Settler:
             dues = [due_ms for _, due_ms in waiting]
             due_times = DueTimes.of(group.subject, group.subject_generation, group.member, dues)
             waits = tuple(pick for pick, _ in waiting)
+            details = _details_of(waits, positions, parsed)
             moved.append(
-                reserve(self.context, kind=RETRY, log=bucket.log, picks=waits, expires_ms=0, due_times=due_times)
+                reserve(
+                    self.context,
+                    kind=RETRY,
+                    log=bucket.log,
+                    picks=waits,
+                    expires_ms=0,
+                    due_times=due_times,
+                    details=details,
+                )
             )
         return tuple(moved)
 
@@ -254,17 +267,21 @@ class Settler:
         outcome = settle_in_order(row, parsed, group, group.retry or self.context.settings.retry, now_ms)
         order = msgspec.structs.replace(row.order, failed=(*row.order.failed, *outcome.failed))
         positions = row.positions()
+        targets = [
+            (kind, tuple([(positions[index].row_no, positions[index].index) for index in indexes]))
+            for kind, indexes in ((ATTEMPTS, outcome.spent), (REJECTED, outcome.rejected))
+            if indexes
+        ]
         transfers = tuple(
             reserve(
                 self.context,
                 kind=kind,
                 log=group.dead_log,
-                picks=tuple((positions[index].row_no, positions[index].index) for index in indexes),
+                picks=picks,
                 expires_ms=now_ms + DEAD_RETENTION_MS,
-                details=_details_of(indexes, parsed) if kind == REJECTED else (),
+                details=_details_of(picks, positions, parsed),
             )
-            for kind, indexes in ((ATTEMPTS, outcome.spent), (REJECTED, outcome.rejected))
-            if indexes
+            for kind, picks in targets
         )
         return msgspec.structs.replace(row, order=order), transfers
 

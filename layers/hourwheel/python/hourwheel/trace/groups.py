@@ -219,12 +219,19 @@ class GroupReader:
         if LogName.parse(each.log).kind is LogKind.SCHEDULE:
             self._delayed(copy, each, index, name, attempt)
         else:
-            self._note(each.at_ms, name, attempt=copy.attempt)
-            self._served_again(each, index, attempt)
+            copied = self.history.row(each.log, each.row_no)
+            copy_index = None if copied is None or name != "retried" else self._index_in(each, copied, index)
+            self._note(each.at_ms, name, attempt=copy.attempt, detail=self._detail(each, copied, copy_index))
+            self._served_again(each, index, attempt, copied)
 
-    def _served_again(self, each: HandOver, index: int, attempt: int) -> None:
-        """Follows a copy in the group's retry log."""
-        row = self.history.row(each.log, each.row_no)
+    def _detail(self, each: HandOver, row: Row | None, copy_index: int | None) -> str | None:
+        """Returns what a consumer said of the failure, as the copy has it."""
+        if row is None or copy_index is None:
+            return None
+        return self.history.detail(each.log, each.row_no, row, copy_index)
+
+    def _served_again(self, each: HandOver, index: int, attempt: int, row: Row | None) -> None:
+        """Follows a copy in a row of the group's retry log."""
         if row is None or row.filler:
             stored = row is None and not self.history.removed(each.log, each.row_no)
             self._states.add("retrying" if stored else "expired")
@@ -250,20 +257,22 @@ class GroupReader:
             self._states.add("expired")
             return
         due_ms = entry.due_ms(copy_index)
-        self._note(each.at_ms, name, attempt=copy.attempt, due_at=rfc3339(due_ms))
+        detail = self._detail(each, row, copy_index) if name == "retried" else None
+        self._note(each.at_ms, name, attempt=copy.attempt, due_at=rfc3339(due_ms), detail=detail)
         named = self.history.dispatched(each.log, each.row_no, copy_index, due_ms)
         if named is None:
             self._states.add("backing_off")
             return
         transfer, following, at_ms = named
         self._note(at_ms, "due", attempt=attempt)
-        self._served_again(transfer, following, attempt)
+        self._served_again(transfer, following, attempt, self.history.row(transfer.log, transfer.row_no))
 
     def _died(self, copy: _Copy, each: HandOver, index: int) -> None:
         row = self.history.row(each.log, each.row_no)
         copy_index = None if row is None or row.filler else self._index_in(each, row, index)
         dead_id = None if copy_index is None else dead_id_of(Position(each.row_no, copy_index))
-        self._note(each.at_ms, "dead", attempt=copy.attempt, reason=each.kind, dead_id=dead_id)
+        detail = self._detail(each, row, copy_index)
+        self._note(each.at_ms, "dead", attempt=copy.attempt, reason=each.kind, dead_id=dead_id, detail=detail)
         if copy_index is None:
             # Its row is removed once all dead letters of it are settled: this one may have been redriven before.
             self._complete = self._complete and row is not None
@@ -278,7 +287,7 @@ class GroupReader:
         redriven = [other for other in hand_overs if pick in other.picks]
         for other in redriven:
             self._note(other.at_ms, "redriven", dead_id=dead_id)
-            self._served_again(other, other.picks.index(pick), 1)
+            self._served_again(other, other.picks.index(pick), 1, self.history.row(other.log, other.row_no))
         if not redriven:
             self._states.add("dropped")
 
@@ -307,9 +316,11 @@ class GroupReader:
         due_at: str | None = None,
         reason: str | None = None,
         dead_id: str | None = None,
+        detail: str | None = None,
     ) -> None:
         at = rfc3339(at_ms) if timed else None
-        self._events.append((at_ms, TraceEvent(event, at, attempt, consumer, lease_until, due_at, reason, dead_id)))
+        noted = TraceEvent(event, at, attempt, consumer, lease_until, due_at, reason, dead_id, detail)
+        self._events.append((at_ms, noted))
 
 
 def _is_before_start(copy: _Copy) -> bool:

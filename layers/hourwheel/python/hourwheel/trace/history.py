@@ -12,6 +12,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
+from hourwheel.model.messages import Message
 from hourwheel.queueing.dead import DeadState, dead_state_record
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
@@ -57,6 +58,11 @@ class History(Protocol):
         cannot be read."""
         ...
 
+    def detail(self, log: str, row_no: int, row: Row, index: int) -> str | None:
+        """Returns what a consumer said of the failure of the message with this index of a row of copies; None where
+        nobody said anything, or the history does not keep it."""
+        ...
+
     def dispatched(self, log: str, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
         """Returns what ``DispatchLog.search`` does, for a message of the schedule log."""
         ...
@@ -89,11 +95,17 @@ class StoredHistory:
         return row_no < self.context.log(log).trimmed()
 
     def offsets(self, log: str, row_no: int, row: Row) -> list[tuple[int | None, int | None]]:
+        return [(message.queue, message.offset) for message in self._messages(log, row)]
+
+    def detail(self, log: str, row_no: int, row: Row, index: int) -> str | None:
+        messages = self._messages(log, row)
+        return messages[index].detail if messages else None
+
+    def _messages(self, log: str, row: Row) -> list[Message]:
         try:
-            messages = messages_of(row, self.context.blobs_of(log))
+            return messages_of(row, self.context.blobs_of(log))
         except Corrupt:
             return []
-        return [(message.queue, message.offset) for message in messages]
 
     def dispatched(self, log: str, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
         return DispatchLog(self.context, Bucket.of_log(log)).search(row_no, index, due_ms)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast, overload
 
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.prefetcher import AsyncPrefetcher, AsyncPrefetchOptions
-from hourwheel.client.handling import decide_failed, default_consumer_id, give_up
+from hourwheel.client.handling import Handling, decide_failed, default_consumer_id, give_up
 from hourwheel.client.in_process import AsyncMessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.options import check_options
@@ -73,6 +73,7 @@ class AsyncConsumer:
         lease_seconds: int = 30,
         settle_linger_seconds: float = 1.0,
         drain_seconds: float = 5.0,
+        error_details: bool = True,
         ids: Ids | None = None,
     ) -> None:
         check_options(
@@ -86,7 +87,7 @@ class AsyncConsumer:
         ids = ids or SystemIds()
         self._concurrency = concurrency
         self._drain_seconds = drain_seconds
-        self._names = (subject, group)
+        self._handling = Handling(subject, group, error_details)
         self._work: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._loops: list[_AsyncLoop] = []
         self._used = False
@@ -153,7 +154,7 @@ class AsyncConsumer:
         if store is None:
             handle = cast(Callable[[Delivery], Awaitable[object]], handler_of(function))
         else:
-            handle = awaited_once(function, store, *self._names)
+            handle = awaited_once(function, store, *self._handling[:2])
         self._work = functools.partial(self._handle_each, handle)
         return function
 
@@ -189,7 +190,7 @@ class AsyncConsumer:
             return self.batch_handler
 
         check_awaitable(function)
-        reject = functools.partial(give_up, names=self._names)
+        reject = functools.partial(give_up, handling=self._handling)
         handle = cast(Callable[[list[Delivery]], Awaitable[object] | None], batch_handler_of(function, reject))
         self._work = functools.partial(self._handle_batches, handle)
         return function
@@ -263,7 +264,7 @@ class AsyncConsumer:
     def __aiter__(self) -> AsyncIterator[Delivery]:
         if not self._entered:
             raise RuntimeError("loop inside an async with block: async with AsyncConsumer(...) as messages")
-        loop = _AsyncLoop(self._prefetcher)
+        loop = _AsyncLoop(self._prefetcher, self._handling)
         self._loops.append(loop)
         return loop
 
@@ -296,7 +297,7 @@ class AsyncConsumer:
     def _failed(self, messages: Sequence[Delivery], error: BaseException) -> None:
         """Decides about messages whose handler raised an error. What the handler decided before stays."""
         if not isinstance(error, asyncio.CancelledError):
-            if decide_failed(messages, error, self._names):
+            if decide_failed(messages, error, self._handling):
                 self._prefetcher.fail(error)
             return
         task = asyncio.current_task()
@@ -304,14 +305,15 @@ class AsyncConsumer:
             self._prefetcher.release(messages)
             raise error
         # The handler awaited a task that somebody else cancelled: that is its failure.
-        decide_failed(messages, RuntimeError("the handler awaited a task that was cancelled"), self._names)
+        decide_failed(messages, RuntimeError("the handler awaited a task that was cancelled"), self._handling)
 
 
 class _AsyncLoop(AsyncIterator[Delivery]):
     """Iterates over the messages of a consumer. Each of several tasks may have a loop of its own."""
 
-    def __init__(self, prefetcher: AsyncMessageSource) -> None:
+    def __init__(self, prefetcher: AsyncMessageSource, handling: Handling) -> None:
         self._prefetcher = prefetcher
+        self._handling = handling
         self._current: Delivery | None = None
 
     async def __anext__(self) -> Delivery:
@@ -332,5 +334,5 @@ class _AsyncLoop(AsyncIterator[Delivery]):
         elif isinstance(error, asyncio.CancelledError):
             self._prefetcher.release([self._current])
         else:
-            self._current.retry()
+            self._current.retry(detail=self._handling.detail(error))
         self._current = None

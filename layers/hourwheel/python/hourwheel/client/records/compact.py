@@ -58,6 +58,7 @@ class _Stored(Struct, gc=False):
     queue: int | None = None
     offset: int | None = None
     attempt: int | None = None
+    detail: str | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(list[_Stored])
@@ -105,6 +106,7 @@ class MessageBlock(Struct, gc=False):
                 queue=queue if stored.queue is None else stored.queue,
                 offset=offset + step if stored.offset is None else stored.offset,
                 attempt=attempt if stored.attempt is None else stored.attempt,
+                detail=stored.detail,
             )
             for step, stored in enumerate(_decoder.decode(self.messages))
         ]

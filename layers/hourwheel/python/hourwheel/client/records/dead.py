@@ -13,7 +13,8 @@ from hourwheel.client.records.messages import Kept, Received
 
 class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
     """A message that was given up at ``died_at``. The ``reason`` is ``attempts`` after the last attempt, or
-    ``rejected`` by a consumer, which may have said why in ``detail``. The server keeps a dead letter for 30 days.
+    ``rejected`` by a consumer. ``detail`` is what the consumer said, as its handler failed or as it rejected the
+    message. The server keeps a dead letter for 30 days.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -25,7 +26,6 @@ class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
     dead_id: str
     died_at: datetime
     reason: Literal["attempts", "rejected"]
-    detail: str | None = None
 
 
 class Orphan(Kept, frozen=True, kw_only=True, gc=False):

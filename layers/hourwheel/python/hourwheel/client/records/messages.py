@@ -120,7 +120,8 @@ class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Received(Kept, frozen=True, kw_only=True, gc=False):
-    """A message as the server hands it out. ``attempt`` counts from 1.
+    """A message as the server hands it out. ``attempt`` counts from 1. The ``detail`` of a retried message is what a
+    consumer said of the last attempt that failed; None where it said nothing.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -132,6 +133,7 @@ class Received(Kept, frozen=True, kw_only=True, gc=False):
     queue: int
     offset: int
     attempt: int
+    detail: str | None = None
 
 
 class Pull(Struct, frozen=True, kw_only=True):

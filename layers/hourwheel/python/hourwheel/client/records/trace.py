@@ -10,7 +10,8 @@ from hourwheel.client.records.peek import QueueMessage
 class TraceEvent(Struct, frozen=True, kw_only=True):
     """An event of a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
     ``due`` (the delay of a retry is over), ``stopped`` or ``decided`` (of a key in an ordered group), ``dead`` or
-    ``redriven``. ``at`` is None where the server does not store the time.
+    ``redriven``. ``at`` is None where the server does not store the time. The ``detail`` of a retry is what a consumer
+    said of this failure, or of the last one of which it said anything.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -27,6 +28,7 @@ class TraceEvent(Struct, frozen=True, kw_only=True):
     due_at: datetime | None = None
     reason: str | None = None
     dead_id: str | None = None
+    detail: str | None = None
 
 
 class GroupTrace(Struct, frozen=True, kw_only=True):

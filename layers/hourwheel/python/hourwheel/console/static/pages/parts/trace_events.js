@@ -34,7 +34,7 @@ function at(words, value) {
 }
 
 function reason(event) {
-  return event.reason ? `: ${visibleLine(event.reason)}` : "";
+  return [event.reason, event.detail].filter(Boolean).map((text) => `: ${visibleLine(text)}`).join("");
 }
 
 /** Returns what happened to a message before it came to any group, or, with `group`, in that group:
