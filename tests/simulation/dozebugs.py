@@ -85,7 +85,7 @@ def stopping(doze: DozePlan) -> bool:
 
 @planted(faultless, old_copies)
 def a_consumer_waits_while_producers_have_copies_that_say_awake() -> Iterator[None]:
-    with patch.object(Dozes, "_settle_ms", 0):
+    with patch.object(Dozes, "_expiring_ms", 0):
         yield
 
 

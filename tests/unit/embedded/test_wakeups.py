@@ -92,12 +92,12 @@ def test_what_was_announced_since_the_mark_is_not_waited_for() -> None:
 
 def test_any_number_of_subjects_takes_the_same_room() -> None:
     wakeups = EmbeddedWakeups(max_waiting=1)
-    room = len(wakeups._marks)
+    room = len(wakeups._counts)
     for number in range(10_000):
         since = wakeups.announcements(f"s{number}")
         wakeups.announce(f"s{number}")
         assert wakeups.announcements(f"s{number}") != since
-    assert len(wakeups._marks) == room
+    assert len(wakeups._counts) == room
 
 
 def test_a_wait_ends_with_its_time(waiters: Waiters) -> None:
