@@ -34,24 +34,64 @@ class InProgress(Retry):
 
 
 class TransactionStore(Protocol):
-    """Remembers messages in the transaction in which their handlers work: effects happen exactly once."""
+    """Remembers messages in the transaction in which their handlers work: effects happen exactly once.
+
+    Example:
+        >>> class Store:
+        ...     @contextmanager
+        ...     def transaction(self, identity):
+        ...         with sessions.begin() as session:
+        ...             yield session if remember(session, identity) else None
+    """
 
     def transaction(self, identity: str) -> AbstractContextManager[Any]:
         """Opens a transaction that remembers the message. Enters with the session of the transaction, or with None
-        where the message was handled before. Commits at the end of the block, rolls back where it raises."""
+        where the message was handled before. Commits at the end of the block, rolls back where it raises.
+
+        Raises:
+            Exception: the error of the block, or of the database; the message is retried.
+
+        Example:
+            >>> with store.transaction("orders/billing/order-7") as session:
+            ...     if session is not None:
+            ...         session.add(Bill(order=7))
+        """
         ...
 
 
 class IdempotencyStore(Protocol):
-    """Remembers messages beside the work of their handlers."""
+    """Remembers messages beside the work of their handlers.
+
+    Example:
+        >>> class Store:
+        ...     def begin(self, identity):
+        ...         return cache.add(identity, "under way", seconds=60)
+        ...     def end(self, identity, *, done):
+        ...         cache.set(identity, "done") if done else cache.delete(identity)
+    """
 
     def begin(self, identity: str) -> bool:
         """Marks a message as being handled, for a limited time, and returns True. Returns False where it was handled
-        before. Raises ``InProgress`` where it is marked already."""
+        before.
+
+        Raises:
+            InProgress: the message is marked already; it is retried when the mark ends.
+
+        Example:
+            >>> store.begin("orders/billing/order-7")
+            True
+        """
         ...
 
     def end(self, identity: str, *, done: bool) -> None:
-        """Remembers that a message was handled, or with ``done=False`` forgets its mark: it is handled again."""
+        """Remembers that a message was handled, or with ``done=False`` forgets its mark: it is handled again.
+
+        Raises:
+            Exception: the store does not answer; the mark ends by itself.
+
+        Example:
+            >>> store.end("orders/billing/order-7", done=True)
+        """
         ...
 
 

@@ -91,18 +91,39 @@ class HourwheelBroker(Broker):
         return getattr(self._local, "result", None)
 
     def close(self) -> None:
-        """Closes the connections. Raises ``NotSent`` if messages of other threads are not accepted in time."""
+        """Closes the connections.
+
+        Raises:
+            NotSent: messages of other threads were not accepted in time.
+
+        Example:
+            >>> broker.close()
+        """
         self._producer.close()
         self._api.close()
 
     def declare_queue(self, queue_name: str) -> None:
-        """Makes a queue known. Asks no server: actors are declared when their modules are imported."""
+        """Registers a queue. Makes no request: actors are declared when their modules are imported.
+
+        Raises nothing.
+
+        Example:
+            >>> broker.declare_queue("mails")
+        """
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues.add(queue_name)
             self.emit_after("declare_queue", queue_name)
 
     def get_declared_queues(self) -> set[str]:
+        """Returns the names of the queues that were declared.
+
+        Raises nothing.
+
+        Example:
+            >>> broker.get_declared_queues()
+            {'mails'}
+        """
         return self.queues.copy()
 
     def enqueue(self, message: DramatiqMessage[Any], *, delay: int | None = None) -> DramatiqMessage[Any]:
@@ -111,6 +132,9 @@ class HourwheelBroker(Broker):
         Raises:
             ConnectionClosed: the server did not accept the message in time; it may be stored.
             AnswerError: the server refused the message; nothing was stored.
+
+        Example:
+            >>> broker.enqueue(remind.message("customer-42"), delay=30 * 86_400_000)
         """
         self.logger.debug("Enqueueing message %r on queue %r.", message.message_id, message.queue_name)
         self.emit_before("enqueue", message, delay)
@@ -133,6 +157,9 @@ class HourwheelBroker(Broker):
 
         Raises:
             ConnectionClosed: the server does not answer.
+
+        Example:
+            >>> message = next(broker.consume("mails", prefetch=4, timeout=1_000))
         """
         try:
             subject = self._ensure(queue_name)
@@ -155,7 +182,14 @@ class HourwheelBroker(Broker):
         )
 
     def flush(self, queue_name: str) -> None:
-        """Drops all messages of a queue, with the delayed ones and the dead letters. For tests."""
+        """Drops all messages of a queue, with the delayed ones and the dead letters. For tests.
+
+        Raises:
+            AnswerError: the server does not answer, or refuses.
+
+        Example:
+            >>> broker.flush("mails")
+        """
         subject = self._subject(queue_name)
         try:
             self._api.delete_subject(subject)
@@ -165,6 +199,14 @@ class HourwheelBroker(Broker):
         self._ensure(queue_name)
 
     def flush_all(self) -> None:
+        """Drops all messages of the queues that were declared, as ``flush`` does. For tests.
+
+        Raises:
+            AnswerError: the server does not answer, or refuses.
+
+        Example:
+            >>> broker.flush_all()
+        """
         for queue_name in self.queues:
             self.flush(queue_name)
 
@@ -173,6 +215,9 @@ class HourwheelBroker(Broker):
 
         Raises:
             QueueJoinTimeout: after ``timeout`` milliseconds.
+
+        Example:
+            >>> broker.join("mails", timeout=10_000)
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout / 1_000
         pause = threading.Event()

@@ -17,19 +17,47 @@ _NO_COLUMN = {"42703", 1054}
 
 
 class OutboxError(HourwheelError):
-    """The root of the outbox's errors."""
+    """The root of the outbox's errors.
+
+    Example:
+        >>> try:
+        ...     relay.run_once()
+        ... except OutboxError as error:
+        ...     print(error)
+    """
 
 
 class OutboxMissing(OutboxError):
-    """Says that the database has no outbox, or one of another version, and what to run."""
+    """Says that the database has no outbox, or one of another version, and what to run.
+
+    Example:
+        >>> try:
+        ...     status(session)
+        ... except OutboxMissing:
+        ...     create_table(session)
+    """
 
 
 class OutboxUnreachable(OutboxError):
-    """Says that the database of the outbox does not answer."""
+    """Says that the database of the outbox does not answer. Rows wait there until it does.
+
+    Example:
+        >>> try:
+        ...     relay.run_once()
+        ... except OutboxUnreachable as error:
+        ...     print("try again later:", error)
+    """
 
 
 class ServerUnreachable(OutboxError):
-    """Says that the server did not answer, or took no messages, for some seconds. The rows wait for the next relay."""
+    """Says that the server did not answer, or took no messages, for some seconds. The rows wait for the next relay.
+
+    Example:
+        >>> try:
+        ...     relay.run_once()
+        ... except ServerUnreachable as error:
+        ...     print("the rows wait:", error)
+    """
 
 
 def missing(error: BaseException) -> OutboxMissing | None:

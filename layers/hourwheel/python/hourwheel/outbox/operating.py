@@ -14,7 +14,12 @@ from hourwheel.outbox.wakeups import wake
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A shard whose rows are under way: the relay that sends them, how many they are, and when its lease ends (Unix
-    milliseconds)."""
+    milliseconds).
+
+    Example:
+        >>> [(shard.relay, shard.rows) for shard in status(session).shards]
+        [('shop-1', 500)]
+    """
 
     shard: int
     relay: str
@@ -23,8 +28,14 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in an outbox: rows that wait, with the time at which the oldest was written (Unix milliseconds; None
-    without rows), rows that were refused, rows that were sent and are kept, and the shards that are under way."""
+    """The contents of an outbox: rows that wait, with the time at which the oldest was written (Unix milliseconds; None
+    without rows), rows that were refused, rows that were sent and are kept, and the shards that are under way.
+
+    Example:
+        >>> found = status(session)
+        >>> found.waiting, found.refused
+        (12, 0)
+    """
 
     waiting: int
     refused: int
@@ -34,7 +45,13 @@ class OutboxStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that the server refused, and why. ``body`` is the beginning of its text."""
+    """A row that the server refused at ``refused_ms`` (Unix milliseconds), and why. ``body`` is the beginning of its
+    text.
+
+    Example:
+        >>> [(row.id, row.reason) for row in refused(session)]
+        [(17, 'the message is too large')]
+    """
 
     id: int
     subject: str

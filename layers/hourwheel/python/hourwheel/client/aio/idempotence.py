@@ -16,24 +16,64 @@ from hourwheel.client.lease_tracker import Delivery
 
 
 class AsyncTransactionStore(Protocol):
-    """Remembers messages in the transaction in which their handlers work: effects happen exactly once."""
+    """Remembers messages in the transaction in which their handlers work: effects happen exactly once.
+
+    Example:
+        >>> class Store:
+        ...     @asynccontextmanager
+        ...     async def transaction(self, identity):
+        ...         async with sessions.begin() as session:
+        ...             yield session if await remember(session, identity) else None
+    """
 
     def transaction(self, identity: str) -> AbstractAsyncContextManager[Any]:
         """Opens a transaction that remembers the message. Enters with the session of the transaction, or with None
-        where the message was handled before. Commits at the end of the block, rolls back where it raises."""
+        where the message was handled before. Commits at the end of the block, rolls back where it raises.
+
+        Raises:
+            Exception: the error of the block, or of the database; the message is retried.
+
+        Example:
+            >>> async with store.transaction("orders/billing/order-7") as session:
+            ...     if session is not None:
+            ...         session.add(Bill(order=7))
+        """
         ...
 
 
 class AsyncIdempotencyStore(Protocol):
-    """Remembers messages beside the work of their handlers."""
+    """Remembers messages beside the work of their handlers.
+
+    Example:
+        >>> class Store:
+        ...     async def begin(self, identity):
+        ...         return await cache.add(identity, "under way", seconds=60)
+        ...     async def end(self, identity, *, done):
+        ...         await cache.set(identity, "done") if done else await cache.delete(identity)
+    """
 
     async def begin(self, identity: str) -> bool:
         """Marks a message as being handled, for a limited time, and returns True. Returns False where it was handled
-        before. Raises ``InProgress`` where it is marked already."""
+        before.
+
+        Raises:
+            InProgress: the message is marked already; it is retried when the mark ends.
+
+        Example:
+            >>> await store.begin("orders/billing/order-7")
+            True
+        """
         ...
 
     async def end(self, identity: str, *, done: bool) -> None:
-        """Remembers that a message was handled, or with ``done=False`` forgets its mark: it is handled again."""
+        """Remembers that a message was handled, or with ``done=False`` forgets its mark: it is handled again.
+
+        Raises:
+            Exception: the store does not answer; the mark ends by itself.
+
+        Example:
+            >>> await store.end("orders/billing/order-7", done=True)
+        """
         ...
 
 
