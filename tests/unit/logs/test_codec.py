@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.errors import Corrupt
-from hourwheel.logs.codec import HEADER_BYTES, MAX_RAW_BYTES, decode, encode, zstd
+from hourwheel.logs.codec import HEADER_BYTES, MAX_RAW_BYTES, decode, encode, tags, zstd
 from hourwheel.model.messages import Message, NewMessage
 
 texts = st.text(max_size=40)
@@ -39,6 +39,11 @@ def block(raw: bytes, *, claimed: int | None = None, compression: int = 1, count
 @given(messages)
 def test_a_batch_comes_back_as_it_went_in(batch: list[Message]) -> None:
     assert decode(encode(batch).data) == batch
+
+
+@given(messages)
+def test_the_tags_of_a_batch_are_read_alone(batch: list[Message]) -> None:
+    assert tags(encode(batch).data) == [None if message.tags is None else tuple(message.tags) for message in batch]
 
 
 def test_a_large_batch_is_compressed_and_a_small_one_is_not() -> None:

@@ -9,7 +9,7 @@ from hourwheel.answer_size import message_size
 from hourwheel.errors import Corrupt
 from hourwheel.logs.index_sets import every, indexes_of, pack, pack_indexes, set_of, unpack, unpack_indexes
 from hourwheel.logs.rows import LargeBatchRef, Row, to_record
-from hourwheel.logs.tags import decode_summary, encode_summary, with_tags
+from hourwheel.logs.tags import decode_summary, encode_summary, has_none_of, with_tags
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
 
@@ -62,11 +62,15 @@ def test_a_summary_says_what_the_messages_say_or_that_they_have_to_be_read(room:
         batch = tagged(*(" ".join(rng.sample(names, rng.randint(0, 3))) for _ in range(rng.randint(1, 40))))
         if not any(message.tags for message in batch):
             continue
-        summary = decode_summary(encode_summary(batch, room))
+        data = encode_summary(batch, room)
+        summary = decode_summary(data)
         for some, every_one, none in product(((), ("a",), ("a", "x")), ((), ("b",), ("b", "c")), ((), ("d", "y"))):
             wanted = TagFilter(tags_any=some, tags_all=every_one, tags_none=none)
             found = summary.matching(wanted, len(batch))
             expected = set_of(index for index, message in enumerate(batch) if wanted.takes(message.tags))
+            named = [tag.encode() for tag in some]
+            if named and has_none_of(data, named):
+                assert expected == 0
             assert found in ((expected,) if room == 1_000 else (expected, None))
 
 
@@ -77,6 +81,20 @@ def test_a_summary_that_has_no_room_for_indexes_tells_the_tags() -> None:
     assert summary.matching(TagFilter(tags_any=("other",)), 100) == 0
     assert summary.matching(TagFilter(tags_none=("other",)), 100) == every(100)
     assert summary.matching(TagFilter(tags_any=("t1",)), 100) is None
+
+
+def test_bytes_that_are_nowhere_in_the_tags_show_that_no_message_has_the_tag() -> None:
+    data = encode_summary(tagged("région", "ab", None), 100)
+    assert has_none_of(data, [b"r\xc3\xa9gime", b"abc"])
+    assert not has_none_of(data, [b"abc", "région".encode()])
+    assert not has_none_of(data, [b"b"])
+
+
+@pytest.mark.parametrize(
+    "data", [encode_summary(tagged(*(f"t{number}" for number in range(99))), 20), b"", b"\x91\x04"]
+)
+def test_a_summary_without_its_tags_shows_nothing(data: bytes) -> None:
+    assert not has_none_of(data, [b"other"])
 
 
 def test_a_summary_leaves_out_the_commonest_tags_first() -> None:

@@ -75,10 +75,10 @@ def with_position(
         for message in messages:
             message.produced_at = message.produced_at or rfc3339(row.at_ms)
     if queue is not None:
-        produced_at = rfc3339(row.at_ms)
+        produced_at, first_seq = rfc3339(row.at_ms), row.first_seq
         for index, message in zip(range(len(messages)) if indexes is None else indexes, messages, strict=True):
             message.queue = queue
-            message.offset = row.first_seq + index
+            message.offset = first_seq + index
             message.attempt = 1
             if message.due_at is None:
                 message.produced_at = produced_at

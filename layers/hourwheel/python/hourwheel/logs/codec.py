@@ -64,10 +64,17 @@ class _StoredMessage(msgspec.Struct, gc=False):
     """A map of whatever names and values."""
 
 
+class _MessageTags(msgspec.Struct, gc=False):
+    """The tags of a message, whatever else it has."""
+
+    tags: tuple[str, ...] | None = None
+
+
 _encoder = msgspec.msgpack.Encoder()
 _threads = threading.local()
 _decoder = msgspec.msgpack.Decoder(list[Message])
 _splitter = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_tags_decoder = msgspec.msgpack.Decoder(list[_MessageTags])
 _message_decoder = msgspec.msgpack.Decoder(Message)
 _map_checker = msgspec.msgpack.Decoder(list[_StoredMessage])
 
@@ -133,6 +140,11 @@ def decode(data: bytes) -> list[Message]:
 def split(data: bytes) -> list[msgspec.Raw]:
     """Splits a block into its messages, each still encoded, for a caller that needs few of them; raises ``Corrupt``."""
     return _read(data, _splitter)
+
+
+def tags(data: bytes) -> list[tuple[str, ...] | None]:
+    """Returns the tags of each message of a block, and decodes nothing else; raises ``Corrupt``."""
+    return [message.tags for message in _read(data, _tags_decoder)]
 
 
 def payload(data: bytes, count: int) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.log_names import LogName, is_schedule
-from hourwheel.logs.codec import Block, decode, payload, split
+from hourwheel.logs.codec import Block, decode, payload, split, tags
 from hourwheel.logs.rows import LargeBatchRef, Row
 from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
@@ -94,6 +94,11 @@ def raw_messages_of(row: Row, blobs: Blobs) -> list[msgspec.Raw]:
     return [] if row.filler else _counted(row, split(_block(row, blobs)))
 
 
+def tags_of(row: Row, blobs: Blobs) -> list[tuple[str, ...] | None]:
+    """Reads the tags of each message of a row. Raises ``Corrupt``."""
+    return [] if row.filler else _counted(row, tags(_block(row, blobs)))
+
+
 def payload_of(row: Row, blobs: Blobs) -> bytes:
     """Reads the messages of a row, which has some, as the msgpack list that was stored. Raises ``Corrupt`` also for a
     payload that is no list of maps, without making an object of any message."""
@@ -102,10 +107,11 @@ def payload_of(row: Row, blobs: Blobs) -> bytes:
 
 def with_ids(row: Row, messages: list[Message], indexes: Sequence[int]) -> list[Message]:
     """Gives the messages at these indexes of the row the ids that the row implies."""
-    if row.prefix:
+    prefix = row.prefix
+    if prefix:
         for index, message in zip(indexes, messages, strict=True):
             if message.id is None:
-                message.id = row.id_of(index)
+                message.id = f"{prefix}-{index}"  # as ``Row.id_of``
     return messages
 
 

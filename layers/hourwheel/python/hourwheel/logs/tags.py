@@ -68,8 +68,17 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         return None if packed is None else unpack(packed) or every_index
 
 
+class _TagList(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """A summary of which the tags stay encoded."""
+
+    largest: int
+    tags: msgspec.Raw
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(TagSummary)
+_list_decoder = msgspec.msgpack.Decoder(_TagList)
+_NIL = b"\xc0"
 
 
 def with_tags(row: Row, log: str, messages: Sequence[NewMessage]) -> Row:
@@ -109,6 +118,16 @@ def _fitting(packed: Mapping[str, IndexSet], room: int) -> tuple[IndexSet | None
             break
         fits.add(tag)
     return tuple(part if tag in fits else None for tag, part in packed.items()) if fits else ()
+
+
+def has_none_of(data: bytes, tags: Sequence[bytes]) -> bool:
+    """Returns True if a summary says that no message has any of these tags (in UTF-8), and False if its tags have to be
+    decoded for that: to find their bytes nowhere takes a quarter of the time."""
+    try:
+        listed = bytes(_list_decoder.decode(data).tags)
+    except UNDECODABLE:
+        return False
+    return listed != _NIL and not any(tag in listed for tag in tags)
 
 
 def decode_summary(data: bytes) -> TagSummary:

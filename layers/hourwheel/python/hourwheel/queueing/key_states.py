@@ -6,7 +6,7 @@ that it shows as settled stays settled, one that it shows as parked stays parked
 is refused where the state does not know the last row.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -195,8 +195,7 @@ class KeyStates:
                     self._leave_earlier(taken.row_no, taken.in_row, sought=True)
             for digest, row_number, index in row.order.dropped:
                 self._take(digest, row_number, index)
-        for digest, parked in parks:
-            self._park(digest, parked)
+        self._park_fresh(parks)
         if messages:
             self._set_open(row_no, InFlight(len(messages), dict(enumerate(messages)), token=token))
             self.see(row_no, row, token)
@@ -228,24 +227,37 @@ class KeyStates:
 
     def close(self, row_no: int) -> None:
         """Forgets an open row, of which every message is decided."""
-        for digest in self.open.pop(row_no).digests:
-            self._land(digest)
+        self._land(self.open.pop(row_no).digests)
 
     def _set_open(self, row_no: int, flight: InFlight) -> None:
-        before = self.open.get(row_no)
+        before, busy = self.open.get(row_no), self.busy
         for digest in flight.digests if before is None else flight.digests - before.digests:
-            self.busy[digest] = self.busy.get(digest, 0) + 1
-        for digest in () if before is None else before.digests - flight.digests:
-            self._land(digest)
+            busy[digest] = busy.get(digest, 0) + 1
+        if before is not None:
+            self._land(before.digests - flight.digests)
         self.open[row_no] = flight
 
-    def _land(self, digest: bytes) -> None:
-        """Notes that a row has no message of the digest in flight any more."""
-        rows = self.busy[digest] - 1
-        if rows:
-            self.busy[digest] = rows
-        else:
-            del self.busy[digest]
+    def _land(self, digests: Set[bytes]) -> None:
+        """Notes that a row has no message of these digests in flight any more."""
+        busy = self.busy
+        for digest in digests:
+            rows = busy.pop(digest) - 1
+            if rows:
+                busy[digest] = rows
+
+    def _park_fresh(self, parks: Sequence[tuple[bytes, Parked]]) -> None:
+        """Parks messages that no row has handed out yet."""
+        parked = self.parked
+        for digest, message in parks:
+            entries = parked.get(digest)
+            if entries is None:
+                parked[digest] = (message,)
+            elif entries[-1].row_no < message.row_no:
+                parked[digest] = (*entries, message)
+            else:
+                self._park(digest, message)
+                continue
+            self.total += 1
 
     def _park(self, digest: bytes, parked: Parked) -> None:
         entries = self.parked.get(digest)
@@ -267,8 +279,11 @@ class KeyStates:
         if entries and (first := entries[0]).in_row == index and first.row_no == row_no:
             if len(entries) == 1:
                 self._unpark(digest)
-            else:
+            elif self.retries or entries[1].due_ms:
                 self._put(digest, entries[1:])
+            else:
+                self.parked[digest] = entries[1:]
+                self.total -= 1
             return
         left = tuple(entry for entry in entries if not entry.at(row_no, index))
         self._put(digest, left)

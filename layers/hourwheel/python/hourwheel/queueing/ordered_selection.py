@@ -188,16 +188,24 @@ class OrderedSelection:
         # By their numbers: to compare the structs takes three times as long.
         turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
         turns.sort()
-        rows = self._read([row_no for row_no, *_ in turns[: self.limits.max_messages]])
-        left = {digest: len(self.state.parked[digest]) for digest, _ in ready}
-        for _, _, digest, parked in turns:
-            full = len(self.messages) >= self.limits.max_messages or parked.row_no not in rows
-            if full or not self._take(digest, parked, rows[parked.row_no]):
+        rows = self._read([turn[0] for turn in turns[: self.limits.max_messages]])
+        fitting: dict[int, list[Message]] = {}  # of rows that fit whole, with texts that need no look
+        for row_no, in_row, digest, parked in turns:
+            if len(self.messages) >= self.limits.max_messages or row_no not in rows:
                 self.limited = True
                 return
-            left[digest] -= 1
+            if row_no in fitting and parked.attempt == 1:
+                self.messages.append(fitting[row_no][in_row])
+                self.parked.append((digest, parked))
+                continue
+            row = rows[row_no]
+            if not self._take(digest, parked, row):
+                self.limited = True
+                return
+            if row is not None and row_no in self._charged and row.row.raw_bytes <= TEXT_BYTES:
+                fitting[row_no] = row.messages
         # What follows of a digest of which nothing stays parked may come in the same pull.
-        self._free = {digest for digest, number in left.items() if not number}
+        self._free = {digest for digest, entries in ready if len(entries) == len(self.state.parked[digest])}
 
     def _take(self, digest: bytes, parked: Parked, row: KeyedRow | None) -> bool:
         """Takes or drops a parked message. Returns False if it does not fit into the answer."""

@@ -8,16 +8,17 @@ a row of the pull log for that only if it is worth a write: see ``worth_passing`
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
 from hourwheel.faults import unreadable
 from hourwheel.logs.index_sets import indexes_of, set_of
-from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.large_batches import tags_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.logs.tags import TagSummary, decode_summary
+from hourwheel.logs.tags import TagSummary, decode_summary, has_none_of
 from hourwheel.model.groups import TagFilter
 from hourwheel.ports import Blobs
 
@@ -77,6 +78,8 @@ class Selection:
         if self.tag_filter is None:
             usable = row.count - skip
             return RowSelection(usable, min(usable, row.together(skip)), row.answer_bytes)
+        if row.meta and self._some and has_none_of(row.meta, self._some):
+            return _NOTHING
         summary = decode_summary(row.meta) if row.meta else TagSummary(row.answer_bytes, (), ())
         stated = summary.matching(self.tag_filter, row.count)
         read = stated is None
@@ -89,14 +92,21 @@ class Selection:
             fitting = bisect_left(indexes, indexes[0] + row.together(indexes[0]))
         return RowSelection(len(indexes), fitting, min(row.answer_bytes, fitting * summary.largest), indexes, read)
 
+    @cached_property
+    def _some(self) -> list[bytes]:
+        """The tags of which a message needs one, if the filter names any."""
+        return [] if self.tag_filter is None else [tag.encode() for tag in self.tag_filter.tags_any]
+
     def _read(self, row_no: int, row: Row) -> int:
         assert self.tag_filter is not None
         try:
-            messages = messages_of(row, self.blobs)
+            tags = tags_of(row, self.blobs)
         except Corrupt as error:
             unreadable(self.context, self.source.name, row_no, row.count, error)
             return 0
-        return set_of(index for index, message in enumerate(messages) if self.tag_filter.takes(message.tags))
+        # The messages of a batch mostly share a few lists of tags.
+        taken = {some for some in set(tags) if self.tag_filter.takes(some)}
+        return set_of([index for index, some in enumerate(tags) if some in taken])
 
 
 @dataclass
