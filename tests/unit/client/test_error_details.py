@@ -10,6 +10,7 @@ import pytest
 
 from hourwheel.client import AsyncConsumer, Consumer, Delivery, Reject, Retry
 from hourwheel.client.handling import error_text
+from hourwheel.model.fields import DETAILS_BYTES
 from tests.unit.client.aio.conftest import until
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
@@ -187,3 +188,27 @@ def test_a_retried_message_shows_what_was_said_of_its_last_attempt(server: FakeS
                 break
             message.retry(detail="the bank is closed")
     assert seen == [(1, None), (2, "the bank is closed")]
+
+
+def test_a_large_batch_that_fails_sends_only_as_many_texts_as_the_server_keeps(server: FakeServer) -> None:
+    fill(server, *map(str, range(100)))
+    taken = consumer(server)
+    sizes: list[int] = []
+
+    @taken.batch_handler
+    def handle(messages: list[Delivery]) -> None:
+        sizes.append(len(messages))
+        taken.stop()
+        raise ValueError("ä" * 5_000)
+
+    taken.run()
+    assert sizes[0] > 2 * DETAILS_BYTES // 2_000
+    (retry,) = [entry["retry"] for call in server.calls("settle") for entry in call.body["settle"] if "retry" in entry]
+    texts = [entry["detail"] for entry in retry if not isinstance(entry, int)]
+    assert len(retry) == sizes[0]
+    assert (
+        0
+        < sum(len(text.encode()) for text in texts)
+        <= DETAILS_BYTES
+        < sum(len(text.encode()) for text in texts) + 2_000
+    )

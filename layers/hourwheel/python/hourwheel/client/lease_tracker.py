@@ -15,6 +15,7 @@ import msgspec
 from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.client.records.compact import UNDECODABLE, CompactPull
 from hourwheel.client.records.messages import Pull, Received
+from hourwheel.model.fields import DETAILS_BYTES
 from hourwheel.model.fields import Delay as WireDelay
 from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 
@@ -196,6 +197,7 @@ class Lease:
         self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
         self.delays: dict[int, WireDelay] = {}
         self.details: dict[int, str] = {}
+        self.detail_bytes = 0  # of the outcomes that were not sent yet
         self.given_back: set[int] = set()  # the messages that a handler retried or gave up itself
         self.unsent_since: float | None = None
         self.urgent = False
@@ -231,6 +233,7 @@ class Lease:
             self.unsent = {outcome: [] for outcome in DeliveryOutcome}
             self.unsent_since = None
             self.urgent = False
+            self.detail_bytes = 0
         self.answering = True
         return self.asked
 
@@ -244,10 +247,14 @@ class Lease:
 
 
 def explain(delivery: Delivery, detail: str | None) -> None:
-    """Records why a message is about to be retried or given up, unless that was decided before."""
-    if detail and not delivery.given_back:
-        text = detail.encode(errors="replace").decode()[:MOST_DETAIL_CHARACTERS]
-        delivery._lease.details[delivery._index] = text
+    """Records why a message is about to be retried or given up, unless that was decided before. Leaves out what the
+    server would leave out: a batch of a thousand messages that fails as a whole would be a request of megabytes."""
+    if not detail or delivery.given_back:
+        return
+    lease, text = delivery._lease, detail[:MOST_DETAIL_CHARACTERS].encode(errors="replace")
+    if lease.detail_bytes + len(text) <= DETAILS_BYTES:
+        lease.detail_bytes += len(text)
+        lease.details[delivery._index] = text.decode()
 
 
 _lease_of = operator.attrgetter("_lease")
