@@ -16,7 +16,7 @@ from hourwheel.buckets.buckets import Bucket, BucketRecord
 from hourwheel.delay.ownership import opened
 from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.errors import Corrupt
-from hourwheel.handover.copies import REDRIVE, RETRY
+from hourwheel.handover.copies import REDRIVE, REJECTED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
@@ -32,7 +32,7 @@ from hourwheel.queueing.ordered_rows import Snapshot
 from hourwheel.queueing.pull_log import group_parts
 from hourwheel.queueing.records import Checkpoint
 from tests.simulation.buckets import BucketHistory
-from tests.simulation.facts import NEVER, LogName, Pick, Promise, Promiser, RowFact
+from tests.simulation.facts import NEVER, Copied, LogName, Pick, Promise, Promiser, RowFact
 from tests.simulation.members import Members
 from tests.simulation.orders import OrderedHistory
 from tests.simulation.plan import DAY_MS
@@ -251,10 +251,13 @@ class StoreAudit:
         picked = [self.picked(source, pick) for pick in transfer.picks]
         fresh = LogName.parse(source).kind == "queue"
         expected = []
-        for pick, (message, _) in zip(transfer.picks, picked, strict=True):
+        said = transfer.details or (None,) * len(transfer.picks)
+        for pick, detail, (message, _) in zip(transfer.picks, said, picked, strict=True):
             attempt = attempts.get(pick, 1 if fresh else message.attempt)
             attempt = 1 if transfer.kind == REDRIVE else attempt + (transfer.kind == RETRY)
-            expected.append((message.body, attempt))
+            if transfer.kind not in (REDRIVE, REJECTED) and detail is None:
+                detail = message.detail
+            expected.append((message.body, attempt, detail))
         if transfer.token in self.promises:
             raise Violation("9", f"two hand-overs to {transfer.log} share a token")
         expires_ms = min(0 if fact.damaged else fact.row.expires_ms or NEVER for _, fact in picked)
@@ -332,7 +335,7 @@ class StoreAudit:
             raise Violation(
                 "9", f"a hand-over was stored in {log} row {number}, recorded is row {promise.transfer.row_no}"
             )
-        found = [(message.body, message.attempt) for message in fact.messages]
+        found = [(message.body, message.attempt, message.detail) for message in fact.messages]
         expired = promise.source_expires_ms <= self.soon or not fact.row.live(self.soon)
         partial = expired and all(item in promise.expected for item in found)
         if found != promise.expected and not partial:
@@ -340,7 +343,7 @@ class StoreAudit:
         self._check_dues(f"{log} row {number}", promise, fact, found)
         promise.stored_row = number
 
-    def _check_dues(self, where: str, promise: Promise, fact: RowFact, found: list[tuple[str | None, int]]) -> None:
+    def _check_dues(self, where: str, promise: Promise, fact: RowFact, found: list[Copied]) -> None:
         """Checks that each message is due when it was promised, also where other messages of the transfer are
         missing."""
         plan, entry = promise.transfer.due_times, fact.entry

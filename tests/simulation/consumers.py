@@ -116,7 +116,7 @@ class Consumer(Actor):
         if delays is None or not delays.own_retries or self.rng.random() < 0.5:
             return index
         delay = f"{self.rng.choice((0, 200, 3_000, 90_000))}ms"
-        return RetryLater(index=index, delay=delay, detail=f"the handler of {self.process.name} failed")
+        return RetryLater(index=index, delay=delay, detail=f"{self.process.name} failed on message {index}")
 
 
 def delays_of(chosen: Settlement | None) -> dict[int, int]:

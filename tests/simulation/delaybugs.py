@@ -22,9 +22,12 @@ from hourwheel.delay.timing import TimingWheel
 from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.delay.wheel_steps import WheelState
 from hourwheel.errors import Filled, Sealed
+from hourwheel.handover import copies
+from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import DueTimes as Note
 from hourwheel.logs.log import Reservation
 from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.messages import Message
 from hourwheel.ports import NoWheelWakeups
 from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.settle import Settler
@@ -368,4 +371,14 @@ def a_registration_that_was_taken_back_is_remembered() -> Iterator[None]:
 @planted(sharpen=_waiting(calls=600))
 def a_message_is_due_when_the_first_of_its_batch_is() -> Iterator[None]:
     with patch.object(Note, "due_ms", lambda self, index: self.first_ms):
+        yield
+
+
+@planted(sharpen=_waiting(own_retries=True, calls=400))
+def a_lease_that_ends_forgets_what_was_said_of_the_attempt_before() -> Iterator[None]:
+    def changed(message: Message, transfer: Transfer, detail: str | None) -> Message:
+        return msgspec.structs.replace(real(message, transfer, detail), detail=detail)
+
+    real = copies._changed
+    with patch.object(copies, "_changed", changed):
         yield

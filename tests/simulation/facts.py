@@ -14,6 +14,8 @@ NEVER = 1 << 60
 
 Pick: TypeAlias = tuple[int, int]
 Address: TypeAlias = tuple[str, int, str | None]
+Copied: TypeAlias = tuple[str | None, int, str | None]
+"""The body of a copied message, its attempt, and its detail."""
 """The destination of delayed messages: the subject, its generation, and the group whose retries they are."""
 
 
@@ -69,7 +71,7 @@ class Promise:
     """A hand-over that a source record names: its target must contain these messages once."""
 
     transfer: Transfer
-    expected: list[tuple[str | None, int]]
+    expected: list[Copied]
     source_expires_ms: int
     source: str
     stored_row: int | None = None
