@@ -224,7 +224,7 @@ def test_the_id_of_a_sender_needs_a_time(bench: Bench) -> None:
     span = SearchSpan(began_ms + 10_000, began_ms + 20_000)
     assert trace(bench, "mine", span).offset == 2
     assert [each.offset for each in bench.cell.trace("orders", "mine", SearchSpan(began_ms)).messages] == [0, 2, 4]
-    with pytest.raises(NotFound, match="hourwheel pipeline"):
+    with pytest.raises(NotFound, match="the lake keeps messages that expired"):
         bench.cell.trace("orders", "mine", SearchSpan(began_ms + 30_000))
 
 
