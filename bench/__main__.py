@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import delays, filters, floor, measures, ordered, routes
+from bench import delays, filters, floor, measures, ordered, prepared, routes
 from bench.limits import Use, peak_mb, used
 from bench.measures import median, quantile
 from bench.serving import Served, server, serving
@@ -160,6 +160,9 @@ def main() -> int:
         console.print(f"this disk syncs {syncs:,.0f} times a second")
         by_batch = {f"batch {batch}": throughput(served, syncs, batch, rounds, seconds) for batch in CALLERS}
         console.print(table("200-byte messages per second, over HTTP, beside SQLite alone", by_batch))
+        sent = [prepared.prepared(served, syncs, f"prepared-{number}", seconds) for number in range(rounds)]
+        singles = prepared.middle(sent)
+        console.print(table("single messages, prepared requests on plain sockets", {"": singles}))
         late = latencies(url, 100 if quick else 1_000)
         console.print(table("send to receipt, a consumer waiting", {"": late}))
         deep = backlog(url, 100_000 if quick else 1_000_000, 10 if quick else 24)
@@ -198,6 +201,7 @@ def main() -> int:
         "cores": os.cpu_count(),
         "syncs_per_s": round(syncs),
         "throughput": by_batch,
+        "prepared_requests": singles,
         "peak_mb": memory,
         "send_to_receipt": late,
         "pull_by_backlog": deep,

@@ -34,14 +34,12 @@ STEPS = {
     "commit begun": "the thread that commits takes over",
     "commit done": "commit, with one sync",
     "callers resumed": "the loop takes over",
-    "answered": "makes the answers, that of the pull last",
+    "pull answered": "makes the answer of the pull, and sends it",
     "answer received": "socket, and the client's thread",
     "pull ended": "client: decodes the answer",
     "handled": "the thread of the handler takes over",
 }
 """Each step, and what happens since the step before."""
-
-_LAST = {"answered"}  # both requests are answered; the consumer waits for the second answer
 
 
 def probe_client(probes: Probes, subject: str) -> None:
@@ -62,13 +60,14 @@ def probe_client(probes: Probes, subject: str) -> None:
 
 
 def intervals(sent: float, handled: float, steps: list[Step]) -> dict[str, float]:
-    """Returns the milliseconds of each step of one message, of the steps between its sending and its handling. Steps of
-    the settlement of the message before, which come earlier, are those of its own requests: none falls in between."""
-    at: dict[str, float] = {}
-    for name, seconds in steps:
-        if sent <= seconds <= handled and (name in _LAST or name not in at):
-            at[name] = seconds
-    at["handled"] = handled
+    """Returns the milliseconds of each step of one message, from the steps between its sending and its handling. Goes
+    back from the handling, to the last time of each step: a settlement of the message before may have taken the same
+    steps earlier."""
+    at, wanted, latest = {"handled": handled}, list(reversed(STEPS))[1:], handled
+    for name in wanted:
+        times = [seconds for each, seconds in steps if each == name and sent <= seconds <= latest]
+        if times:
+            latest = at[name] = times[-1]
     found, before = {}, sent
     for name in STEPS:
         if name in at:

@@ -14,7 +14,9 @@ from typing import Any
 from hourwheel.adapters.group_commit import GroupCommit
 from hourwheel.cli.app import app
 from hourwheel.embedded import greenlets
+from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Connection
+from hourwheel.embedded.http.requests import Request
 
 Step = tuple[str, float]
 
@@ -52,7 +54,13 @@ def probe_server(probes: Probes) -> None:
     probes.wrap(GroupCommit, "_take_unattended", before="claims queued")
     probes.wrap(GroupCommit, "_commit", before="commit begun", after="commit done")
     probes.wrap(greenlets, "_go_on", before="callers resumed")
-    probes.wrap(Connection, "_answer", after="answered")
+    answer = Connection._answer
+
+    def noting(self: Connection, request: Request, found: Answer) -> None:
+        answer(self, request, found)
+        probes.note("pull answered" if request.path.endswith("/pull") else "send answered")
+
+    Connection._answer = noting  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

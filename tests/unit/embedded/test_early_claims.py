@@ -19,7 +19,7 @@ from hourwheel.embedded.directory import database
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model.messages import NewMessage, SendResult
-from hourwheel.model.pulls import PullRequest, PullResult
+from hourwheel.model.pulls import PullRequest, PullResult, Settlement
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import HandClock
 
@@ -148,6 +148,47 @@ def test_of_two_pulls_of_a_group_one_gets_the_message_and_the_other_goes_on_wait
         await server.waits(1)
         await server.send("second")
         assert [bodies(await pull) for pull in left] == [["second"]]
+
+    server.run(steps)
+
+
+def test_the_pull_that_joined_is_answered_before_the_send(server: Server) -> None:
+    answered: list[str] = []
+
+    def noted(name: str, work: Callable[[], object]) -> Callable[[], None]:
+        def run() -> None:
+            work()
+            answered.append(name)
+
+        return run
+
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        cell, runner = server.runtime.cell, server.runtime.greenlets
+        request = PullRequest(consumer="c", wait_seconds=20)
+        runner.spawn(noted("pull", lambda: cell.pull("orders", "billing", request)))
+        await server.waits(1)
+        runner.spawn(noted("send", lambda: cell.produce("orders", [NewMessage(body="paid")])))
+        while len(answered) < 2:
+            await asyncio.sleep(0)
+        assert answered == ["pull", "send"]
+
+    server.run(steps)
+
+
+def test_a_pull_that_joined_leaves_retries_to_the_next_pull(server: Server) -> None:
+    async def steps() -> None:
+        await server.pull(seconds=0)
+        await server.send("again")
+        (first,) = (await server.pull(seconds=0)).pulls
+        waiting = server.pull()
+        await server.waits(1)
+        cell, run = server.runtime.cell, server.runtime.greenlets.run
+        release = Settlement(receipt=first.receipt, release=[0])
+        settled = asyncio.ensure_future(run(lambda: cell.settle("orders", "billing", [release])))
+        await asyncio.gather(settled, server.send("new"))
+        assert bodies(await waiting) == ["new"]
+        assert bodies(await server.pull()) == ["again"]
 
     server.run(steps)
 

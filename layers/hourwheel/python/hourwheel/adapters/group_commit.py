@@ -18,7 +18,7 @@ from hourwheel.ports import Store
 class Ticket:
     """A piece of work in the queue, and its outcome."""
 
-    __slots__ = ("done", "error", "invite", "notify", "owner", "result", "signal", "work")
+    __slots__ = ("done", "error", "invite", "joined", "notify", "owner", "result", "signal", "work")
 
     def __init__(
         self,
@@ -31,6 +31,8 @@ class Ticket:
         self.notify = notify
         self.invite = invite
         self.owner = owner
+        self.joined = False
+        """Whether the work was queued while the transaction ran that it joined."""
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -63,7 +65,9 @@ class GroupCommit:
         self._leading = False
         self._closed = False
         self._committer: threading.Thread | None = None
-        self._turn = threading.Semaphore(0)
+        self._turn = threading.Lock()
+        """Locked until the thread is to commit. A semaphore would do as well, but is written in Python."""
+        self._turn.acquire()
         self._inviting = True
         self._invited = False
         self._handed: tuple[list[Ticket], bool] = ([], False)
@@ -166,6 +170,8 @@ class GroupCommit:
             late = [ticket for ticket in self._waiting if ticket.notify is not None]
             if late:
                 self._waiting = [ticket for ticket in self._waiting if ticket.notify is None]
+        for ticket in late:
+            ticket.joined = True
         return late
 
     def _hand_on(self, group: list[Ticket]) -> None:

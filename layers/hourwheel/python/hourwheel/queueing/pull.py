@@ -240,15 +240,18 @@ class Puller:
         pause = pause_of(subject, group, self.context.settings)
         if pause is not None:
             return self._paused(subject, group, opened, pause)
-        sources = self._source_logs.read(subject, group, opened, create=create)
+        joins = self._joins(subject, group)
+        if joins:
+            sources = self._source_logs.without_totals(subject, group)
+        else:
+            sources = self._source_logs.read(subject, group, opened, create=create)
         subject, group, logs, totals = sources
         moved = self._source_logs.with_messages(sources)
         leased = [log for log in logs if log.source.name in moved or self.leases.due(log)]
         if self._source_logs.end_leases(subject, leased) or any(parsed.moves for _, parsed in opened):
             # The totals were read before these retries were stored.
             moved[group.retry_log] = logs[0]
-        if self.context.early_wakeups.is_early(self.subject) and not (group.ordered or subject.routes):
-            # The totals do not count the messages of the transaction that this claim will join.
+        if joins:
             moved |= {log.source.name: log for log in logs if log.queue is not None}
         look = Look(subject, group)
         if opened or moved:
@@ -272,6 +275,12 @@ class Puller:
             begun = self._source_logs.with_messages(sources).keys() - moved.keys()
             look = replace(look, limited=look.limited or bool(begun))
         return replace(look, due_ms=self._source_logs.next_due_ms(group, logs)) if group.ordered else look
+
+    def _joins(self, subject: Subject, group: Group) -> bool:
+        """Returns whether the claim of this look joins the transaction that woke the pull, and claims from every
+        queue: the totals of the logs do not count the messages of that transaction yet."""
+        early = self.context.early_wakeups.is_early(self.subject)
+        return early and not (group.ordered or subject.routes or subject.change)
 
     def _take(
         self,

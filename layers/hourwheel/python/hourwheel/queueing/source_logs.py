@@ -82,6 +82,11 @@ class SourceLogs:
             subject, group = self.settlements.subject_and_group(opened, create=create, consumer=group.consumer)
         return Sources(subject, group, logs, totals)
 
+    def without_totals(self, subject: Subject, group: Group) -> Sources:
+        """Returns the logs of a subject that has no routes as if nothing had been stored in them. Reads nothing."""
+        logs = self.group_logs.of(self.context, subject, group)
+        return Sources(subject, group, logs, dict.fromkeys([log.source.name for log in logs], Counter(0, 0)))
+
     def with_messages(self, sources: Sources) -> dict[str, PullLog]:
         """Returns the logs, by the name of their source, that may have messages whose turn it is. Reads rows only where
         an ordered group has queues with several parts."""

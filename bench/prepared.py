@@ -1,0 +1,99 @@
+"""Single messages by a client that costs next to nothing: requests whose bytes are prepared, over plain sockets.
+
+``python -m bench.prepared URL SUBJECT CONNECTIONS SECONDS`` prints, as JSON, the messages that were answered as stored,
+the seconds, and the CPU seconds of this process. Each connection has one request under way, with a new idempotency key.
+Nothing is parsed but the status of the answer, and no work of the interpreter is left for a message but one turn of
+epoll, ``recv`` and ``send``: the row shows what the server takes in, where rows of ``Producer`` show both sides.
+"""
+
+import json
+import select
+import socket
+import subprocess
+import sys
+import time
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bench.limits import commits, cpu_seconds
+from bench.measures import bodies
+from bench.serving import Served
+
+CONNECTIONS = 16
+
+_KEY = b"0000000000000000"
+_STORED = b"HTTP/1.1 200 OK\r\n"
+
+
+def prepared_request(url: str, subject: str) -> tuple[bytes, bytes]:
+    """Returns the bytes of a request with one message of 200 bytes, before the idempotency key and after it."""
+    body = msgspec.msgpack.encode({"idempotency_key": _KEY.decode(), "messages": [{"body": bodies(1)[0]}]})
+    head = (
+        f"POST /v1/subjects/{subject}/messages HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n"
+        "content-type: application/msgpack\r\naccept: application/msgpack\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    before, _, after = (head.encode() + body).partition(_KEY)
+    return before, after
+
+
+def send_prepared(url: str, subject: str, connections: int, seconds: float) -> dict[str, float]:
+    """Sends requests on each connection, one after the other, and returns what it counted."""
+    before, after = prepared_request(url, subject)
+    place = urlsplit(url)
+    poll, sockets = select.epoll(), {}
+    for _ in range(connections):
+        each = socket.create_connection((str(place.hostname), place.port or 80))
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        each.setblocking(False)
+        sockets[each.fileno()] = each
+        poll.register(each, select.EPOLLIN)
+    sent = answered = 0
+    cpu, began = time.process_time(), time.perf_counter()
+    for each in sockets.values():
+        each.send(b"%b%016d%b" % (before, sent, after))
+        sent += 1
+    while answered < sent:
+        for descriptor, _ in poll.poll():
+            each = sockets[descriptor]
+            answer = each.recv(4_096)
+            if not answer.startswith(_STORED):
+                raise SystemExit(f"a message was not stored: {answer[:200]!r}")
+            answered += 1
+            if time.perf_counter() - began < seconds:
+                each.send(b"%b%016d%b" % (before, sent, after))
+                sent += 1
+    taken, cpu = time.perf_counter() - began, time.process_time() - cpu
+    for each in sockets.values():
+        each.close()
+    return {"messages": answered, "seconds": taken, "cpu_seconds": cpu}
+
+
+def prepared(served: Served, syncs_per_s: float, subject: str, seconds: float) -> dict[str, float]:
+    """Returns the messages/s of a run with the client in a process of its own, the microseconds of CPU that a message
+    took on both sides, and the parts of a core and of the disk's syncs that were in use."""
+    before = cpu_seconds(served.pid), commits(served)
+    arguments = ["bench.prepared", served.url, subject, str(CONNECTIONS), str(seconds)]
+    done = subprocess.run([sys.executable, "-m", *arguments], check=True, stdout=subprocess.PIPE, text=True)
+    client = json.loads(done.stdout)
+    server, synced = cpu_seconds(served.pid) - before[0], commits(served) - before[1]
+    return {
+        "connections": CONNECTIONS,
+        "produced_per_s": round(client["messages"] / client["seconds"]),
+        "client_us": round(client["cpu_seconds"] / client["messages"] * 1e6, 2),
+        "server_us": round(server / client["messages"] * 1e6, 2),
+        "client_of_a_core": round(client["cpu_seconds"] / client["seconds"], 2),
+        "server_of_a_core": round(server / client["seconds"], 2),
+        "syncs_of_the_disk": round(synced / client["seconds"] / syncs_per_s, 2),
+    }
+
+
+def middle(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Returns the run with the median rate."""
+    return sorted(rows, key=lambda row: row["produced_per_s"])[len(rows) // 2]
+
+
+if __name__ == "__main__":
+    found = send_prepared(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    print(json.dumps(found))
