@@ -39,7 +39,18 @@ class Use:
 
 def cpu_seconds(pid: int) -> float:
     """Returns the CPU time of a process with all its threads, in user and system mode."""
-    numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return _cpu_seconds(Path(f"/proc/{pid}"))
+
+
+def cpu_seconds_without(pid: int, thread: str) -> float:
+    """Returns the CPU time of a process without that of the thread with this name (``bench.named_threads``)."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    (task,) = [task for task in tasks if (task / "comm").read_text().strip() == thread]
+    return cpu_seconds(pid) - _cpu_seconds(task)
+
+
+def _cpu_seconds(task: Path) -> float:
+    numbers = (task / "stat").read_text().rpartition(")")[2].split()
     return (int(numbers[11]) + int(numbers[12])) / _TICKS_A_SECOND
 
 
