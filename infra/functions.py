@@ -206,7 +206,7 @@ class Functions(Construct):
             variables["MAX_GROUPS"] = str(settings.max_groups)
         if settings.pipeline:
             variables["ARCHIVE"] = "true"
-        if name == "archive":
+        if settings.pipeline and name in permissions.LAKE_ACTIONS:
             variables["LAKE_BUCKET"] = self._lake.bucket.bucket_name
         if settings.cells:
             variables["CELLS"] = self._cells.variable()
@@ -219,7 +219,8 @@ class Functions(Construct):
         for table, verbs in permissions.TABLE_ACTIONS[name].items():
             _allow(role, [f"dynamodb:{verb}" for verb in verbs], [self._tables.by_name[table].table_arn])
         self._allow_objects(role, name, permissions.OBJECT_ACTIONS, self._storage.bucket)
-        self._allow_objects(role, name, permissions.LAKE_ACTIONS, self._lake.bucket)
+        if self._settings.pipeline:
+            self._allow_objects(role, name, permissions.LAKE_ACTIONS, self._lake.bucket)
         if self._cells.by_name:
             self._allow_cells(role, name)
         if name in permissions.ORDERS_WHEELS:

@@ -9,7 +9,10 @@ from infra.encryption import Encryption, kept
 from infra.settings import Settings
 
 ARCHIVE, LAKE, REPORTS, LOGS = "archive/", "lake/", "reports/", "logs/"
-"""The prefixes of its keys. The first is ``ARCHIVE_PREFIX`` of ``hourwheel.api.services``."""
+"""The prefixes of its keys. The first two are ``ARCHIVE_PREFIX`` and ``LAKE_PREFIX`` of ``hourwheel.api.services``."""
+
+LAST_RUNS = f"{LAKE}last-runs/"
+"""The prefix of what the jobs of the pipeline leave for ``meta``: see ``hourwheel.model.last_runs``."""
 
 
 class Lake(Construct):

@@ -10,7 +10,7 @@ Tables by name without the prefix, objects by the start of their keys. Each verb
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from infra.lake import ARCHIVE
+from infra.lake import ARCHIVE, LAST_RUNS
 
 Verbs: TypeAlias = Mapping[str, Mapping[str, tuple[str, ...]]]
 """The actions by function, then by table or prefix of the key."""
@@ -183,14 +183,18 @@ HOME_ACTIONS_WITH_CELLS: Verbs = {
 }
 """Further actions in the tables of the home cell, which only deployments with other cells need."""
 
-LAKE_ACTIONS: Verbs = {"archive": {ARCHIVE: ("GetObject", "PutObject")}}
+LAKE_ACTIONS: Verbs = {
+    "archive": {ARCHIVE: ("GetObject", "PutObject")},
+    "meta": {LAST_RUNS: ("GetObject",)},  # what the jobs of the pipeline found, for GET /v1/archive
+}
 """The actions in the bucket of the lake, by function, then by prefix of the key."""
 
 
 def lists(folders: Mapping[str, tuple[str, ...]]) -> bool:
     """Returns whether a role with these actions must list the bucket: without that right S3 answers 403 for a missing
-    object. A condition on the prefix would never hold for a GET."""
-    return any("GetObject" in verbs for verbs in folders.values())
+    object, which only the reader of the last runs takes for one. A condition on the prefix would never hold for a
+    GET."""
+    return any("GetObject" in verbs for folder, verbs in folders.items() if folder != LAST_RUNS)
 
 
 CALLS_PUSH = frozenset({"push", "sweep"})

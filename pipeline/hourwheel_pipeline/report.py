@@ -83,7 +83,7 @@ def run(options: ReportOptions, now_ms: int) -> Reported:
         contents = contents_of(lake, options, now_ms)
         files.write(f"{folder}/{_PAGE}", page(contents).encode())
         files.write(f"{folder}/{_JSON}", msgspec.json.encode(contents))
-        leave_report(lake, f"{folder}/{_PAGE}", now_ms)
+        leave_report(lake, f"{folder}/{_PAGE}".removeprefix(f"{options.lake.rstrip('/')}/"), now_ms)
     reconciled = contents.reconciled
     return Reported(
         page=f"{folder}/{_PAGE}",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters import s3
-from hourwheel.adapters.s3 import S3Blobs
+from hourwheel.adapters.s3 import S3Blobs, S3LakeFiles
 from hourwheel.errors import Broken, OutcomeUnknown
 
 from .stores import BUCKET
@@ -50,6 +50,13 @@ def test_a_bucket_that_is_not_there_is_broken(s3_client: Any) -> None:
     for call in (lambda: nowhere.put("a", b""), lambda: nowhere.get("a"), lambda: nowhere.list("")):
         with pytest.raises(Broken, match="NoSuchBucket"):
             call()
+
+
+def test_the_lake_has_no_file_that_is_missing_or_may_not_be_read(blobs: S3Blobs, s3_client: Any) -> None:
+    blobs.put("last-runs/compact.json", b"{}")
+    lake = S3LakeFiles(blobs)
+    assert (lake.read("last-runs/compact.json"), lake.read("last-runs/report.json")) == (b"{}", None)
+    assert S3LakeFiles(S3Blobs(lambda: s3_client, "no-such-bucket")).read("last-runs/compact.json") is None
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ import pytest
 
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.s3 import S3Blobs
-from hourwheel.api.services import ARCHIVE_PREFIX
+from hourwheel.api.services import ARCHIVE_PREFIX, LAKE_PREFIX
 from hourwheel.cell import Cell
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import from_record
+from hourwheel.model.last_runs import CompactRun, TableRun, file_of
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Record, Refused, Timers
@@ -349,6 +350,18 @@ def _turning(system: System) -> list[Any]:
     return left
 
 
+def _look_at_the_lake(system: System) -> None:
+    """Checks that the API tells what the jobs of the pipeline left in the lake, and does without what is missing."""
+    before = system.ok("GET", "/v1/archive")
+    assert (before["enabled"], before["lake"]) == (True, None)
+    table = TableRun(table="messages", rows=7, last_manifest=-1, quarantined=0, changed_at=None)
+    run = CompactRun(tables=[table], problems=0)
+    system.s3.put_object(Bucket=system.lake, Key=f"{LAKE_PREFIX}{file_of('compact')}", Body=msgspec.json.encode(run))
+    left = system.ok("GET", "/v1/archive")
+    assert [(each["table"], each["rows"]) for each in left["lake"]["tables"]] == [("messages", 7)]
+    assert left["report"] is None
+
+
 def archive(system: System) -> dict[str, Any]:
     """Returns the contents of the tables once all rows are archived, by log, row and message, and the contents of the
     archive, without rows that were deleted before they were archived."""
@@ -400,7 +413,7 @@ def operate(system: System) -> None:
     assert [each["in_flight"] for each in system.ok("GET", f"{subject}/overview")["groups"]] == [1]
     assert [each["consumer"] for each in system.ok("GET", f"{group}/leases")["leases"]] == ["gone"]
     assert system.call("GET", "/v1/overview?sort=dead", None)[0] == 400
-    assert system.ok("GET", "/v1/archive")["enabled"]
+    _look_at_the_lake(system)
     assert [each["consumer"] for each in system.ok("GET", f"{group}/consumers")["consumers"]] == ["gone"]
     assert bodies(system.ok("GET", f"{subject}/queues/0/messages?offset=0")["messages"]) == ["cleared"]
     assert system.ok("GET", f"{subject}/messages/{accepted['queue']}:{accepted['offset']}")["messages"]

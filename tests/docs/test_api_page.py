@@ -17,7 +17,7 @@ from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/api.md").read_text()
 
-OF_THE_SERVER = {"GET /v1/ready", "GET /metrics"}
+OF_THE_SERVER = {"GET /v1/ready", "GET /v1/report", "GET /metrics"}
 """The embedded server answers these by itself."""
 
 OF_GENERATORS = {"GET /v1/openapi.json"}

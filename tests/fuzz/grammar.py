@@ -8,7 +8,12 @@ from urllib.parse import quote
 from hourwheel.api.routes import ROUTES, HttpRoute
 from tests.fuzz.values import RAW, RAW_MSGPACK, TEXTS, document, packed_document, twisted
 
-ALL_ROUTES = (*ROUTES, HttpRoute("GET", "/metrics", "metrics"), HttpRoute("GET", "/v1/ready", "ready"))
+ALL_ROUTES = (
+    *ROUTES,
+    HttpRoute("GET", "/metrics", "metrics"),
+    HttpRoute("GET", "/v1/ready", "ready"),
+    HttpRoute("GET", "/v1/report", "report"),
+)
 
 KEPT = ("kept-a", "kept-b")
 """Subjects that get valid messages only: the server must have all of them at the end."""

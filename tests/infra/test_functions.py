@@ -41,7 +41,7 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_PUSH_MAPPING")
         if "archive" in each.functions():
             wanted.add("HOURWHEEL_ARCHIVE")
-        if name == "archive":
+        if name == "archive" or (name == "meta" and "archive" in each.functions()):
             wanted.add("HOURWHEEL_LAKE_BUCKET")
         if each.settings.get("wake") != "false" and name not in {"push", "archive"}:
             wanted.add("HOURWHEEL_WAKE")

@@ -1,7 +1,8 @@
 from fnmatch import fnmatchcase
 
-from hourwheel.api.services import ARCHIVE_PREFIX
-from infra.lake import ARCHIVE
+from hourwheel.api.services import ARCHIVE_PREFIX, LAKE_PREFIX
+from hourwheel.model.last_runs import file_of
+from infra.lake import ARCHIVE, LAKE, LAST_RUNS
 from infra.permissions import (
     CALLS_PUSH,
     LAKE_ACTIONS,
@@ -50,7 +51,8 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
         for table, verbs in TABLE_ACTIONS[function].items()
         for verb in verbs
     }
-    for purpose, folders in (("Batches", OBJECT_ACTIONS[function]), ("Lake", LAKE_ACTIONS.get(function, {}))):
+    of_lake = LAKE_ACTIONS.get(function, {}) if "archive" in synthesis.functions() else {}
+    for purpose, folders in (("Batches", OBJECT_ACTIONS[function]), ("Lake", of_lake)):
         (bucket,) = (key for key in synthesis.resources("S3::Bucket") if purpose in key)
         found |= {
             (f"s3:{verb}", f"arn:aws:s3:::{bucket}/{folder}*") for folder, verbs in folders.items() for verb in verbs
@@ -105,7 +107,10 @@ def test_each_function_may_do_what_the_table_says_and_nothing_else(each: Synthes
 def test_the_tables_of_permissions_name_what_there_is(everything: Synthesis) -> None:
     assert TABLE_ACTIONS.keys() == OBJECT_ACTIONS.keys() == everything.functions().keys()
     assert LAKE_ACTIONS.keys() <= TABLE_ACTIONS.keys()
-    assert ARCHIVE == ARCHIVE_PREFIX
+    assert (ARCHIVE, LAKE) == (ARCHIVE_PREFIX, LAKE_PREFIX)
+    assert f"{LAKE_PREFIX}{file_of('compact')}".startswith(LAST_RUNS)
+    assert "PutObject" not in LAKE_ACTIONS["meta"][LAST_RUNS]
+    assert not lists(LAKE_ACTIONS["meta"]), "the API lists no bucket of the lake"
     assert {table for tables in TABLE_ACTIONS.values() for table in tables} == set(NAMES)
     assert all(tables["counters"] for tables in TABLE_ACTIONS.values())
     for tables in TABLE_ACTIONS.values():

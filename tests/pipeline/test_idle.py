@@ -7,13 +7,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.embedded.lake import LakeDirectory
-from hourwheel.model.last_runs import ReportRun
+from hourwheel.embedded.lake import LakeDirectory, report_answer
+from hourwheel.model.overview import ReportState
 from hourwheel.times import rfc3339
-from hourwheel_pipeline import exits, outcomes
+from hourwheel_pipeline import exits, outcomes, report
 from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
 from hourwheel_pipeline.metrics import Measured
 from hourwheel_pipeline.reconcile import Reconciled
+from hourwheel_pipeline.report import ReportOptions
 from hourwheel_pipeline.schemas import SCHEMAS
 from tests.pipeline.worlds import DAY, HOUR, World
 
@@ -68,7 +69,18 @@ def test_the_server_tells_what_the_last_runs_found(world: World) -> None:
     assert state.reconciled is not None
     assert (state.reconciled.findings, state.reconciled.errors) == ({}, 0)
     assert state.reconciled.found_at == rfc3339(world.now_ms)
-    assert state.report == ReportRun(made_at=rfc3339(world.now_ms), page=f"{world.root}/report/report.html")
+    assert state.report == ReportState(made_at=rfc3339(world.now_ms), page=None, served=False)
+
+
+def test_the_server_serves_the_report_that_the_job_wrote_into_the_lake(world: World) -> None:
+    lake = LakeDirectory(Path(world.lake))
+    assert report_answer(lake, "")["statusCode"] == 404
+    options = ReportOptions(lake=f"{world.lake}/", output=f"{world.lake}/report")
+    written = report.run(options, world.now_ms).page
+    world.bench.lake = lake
+    state = world.bench.another_process().background.archive().report
+    assert state == ReportState(made_at=rfc3339(world.now_ms), page=None, served=True)
+    assert report_answer(lake, "")["body"] == Path(written).read_bytes()
 
 
 def test_reports_hold_nothing_that_only_the_next_run_needs(world: World) -> None:

@@ -12,8 +12,8 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import WheelOwner, owner_record
 from hourwheel.context import Settings
 from hourwheel.errors import Rejected
-from hourwheel.model.last_runs import ReconcileRun, ReportRun
-from hourwheel.model.overview import DueCounts, LakeState, LakeTable
+from hourwheel.model.last_runs import REPORT, ReconcileRun
+from hourwheel.model.overview import DueCounts, LakeState, LakeTable, ReportState
 from hourwheel.model.pulls import RetryLater
 from hourwheel.operations.background import DueStepSize
 from hourwheel.times import rfc3339
@@ -183,6 +183,8 @@ def test_the_archive_tells_how_far_it_is() -> None:
 class Lake:
     """The files that jobs left, by their paths."""
 
+    serves_report = True
+
     def __init__(self, **files: bytes) -> None:
         self.files = {f"last-runs/{name}.json": content for name, content in files.items()}
 
@@ -196,7 +198,7 @@ def test_the_archive_tells_what_the_jobs_of_the_pipeline_left() -> None:
     lake = Lake(
         compact=msgspec.json.encode({"tables": [table], "problems": 1}),
         reconcile=msgspec.json.encode(found),
-        report=msgspec.json.encode({"made_at": "t", "page": "/lake/report/report.html"}),
+        report=msgspec.json.encode({"made_at": "t", "page": REPORT}),
     )
     bench = Bench(settings=Settings(retry=AT_ONCE, archive=True), lake=lake)
     bench.send("a")
@@ -207,7 +209,25 @@ def test_the_archive_tells_what_the_jobs_of_the_pipeline_left() -> None:
         tables=[LakeTable(table="messages", rows=12, behind=1, quarantined=2, changed_at=None)], problems=1
     )
     assert state.reconciled == msgspec.convert(found, ReconcileRun)
-    assert state.report == ReportRun(made_at="t", page="/lake/report/report.html")
+    assert state.report == ReportState(made_at="t", page=None, served=True)
+
+
+@pytest.mark.parametrize(
+    ("page", "serves", "shown", "served"),
+    [
+        (REPORT, False, None, False),
+        ("s3://shop/reports/report.html", True, "s3://shop/reports/report.html", False),
+        ("/home/shop/report.html", True, None, False),
+        ("../report/report.html", True, None, False),
+    ],
+)
+def test_the_place_of_a_report_is_told_where_it_is_no_path_of_a_machine(
+    page: str, serves: bool, shown: str | None, served: bool
+) -> None:
+    lake = Lake(report=msgspec.json.encode({"made_at": "t", "page": page}))
+    lake.serves_report = serves
+    state = Bench(lake=lake).cell.background.archive()
+    assert state.report == ReportState(made_at="t", page=shown, served=served)
 
 
 @pytest.mark.parametrize("lake", [None, Lake(), Lake(compact=b"{", reconcile=b"[]", report=b"{}")])

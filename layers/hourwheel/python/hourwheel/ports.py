@@ -440,6 +440,11 @@ class NoStream:
 class LakeFiles(Protocol):
     """Reads the files that the jobs of the pipeline leave in the lake."""
 
+    @property
+    def serves_report(self) -> bool:
+        """Whether this process serves the report of the lake."""
+        ...
+
     def read(self, path: str) -> bytes | None:
         """Returns the file at this path below the lake; None if there is none."""
         ...

@@ -42,6 +42,7 @@ TITLES = {
     "message-unknown": "No such message",
     "dead-letter-unknown": "No such dead letter",
     "scheduled-unknown": "The delayed message is no longer known",
+    "report-unknown": "There is no report",
     "origin-forbidden": "Requests of web pages are not answered",
     "subject-deleted": "A subject of the batch was deleted",
     "subject-read-only": "The subject is read-only",

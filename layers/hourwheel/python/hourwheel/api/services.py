@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _PREFIX = "HOURWHEEL_"
 
 ARCHIVE_PREFIX = "archive/"
-"""The prefix of the archive's keys in the lake bucket."""
+LAKE_PREFIX = "lake/"
+"""The prefixes of the keys of the archive and of the lake in the lake bucket."""
 
 _SETTINGS = (
     "inline_bytes",
@@ -76,9 +77,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ``push_mapping`` names the event source mappings, separated by commas, that read the streams of the tables while any
     group has a target.
     With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
-    ``archive`` writes. ``cells`` is a JSON object of the other cells: their ``CellLocation`` by name. ``operators``
-    lists the ARNs of the roles and users that need no token at function URLs, separated by commas, and ``endpoints`` is
-    a JSON object of the URLs of the other functions by function.
+    ``archive`` writes, and in which ``meta`` reads what the jobs of the pipeline left. ``cells`` is a JSON object of
+    the other cells: their ``CellLocation`` by name. ``operators`` lists the ARNs of the roles and users that need no
+    token at function URLs, separated by commas, and ``endpoints`` is a JSON object of the URLs of the other functions
+    by function.
     """
 
     table_prefix: Annotated[str, Meta(min_length=3, max_length=200)]
@@ -175,6 +177,14 @@ class _AwsLocation(TypedDict):
     endpoint_url: str | None
 
 
+def _lake_blobs(environment: Environment, prefix: str) -> s3.S3Blobs | None:
+    """Returns the objects of the lake bucket with this prefix; None where the environment names no bucket."""
+    if environment.lake_bucket is None:
+        return None
+    opened = partial(s3.client, region=environment.region, endpoint_url=environment.endpoint_url)
+    return s3.S3Blobs(opened, environment.lake_bucket, prefix)
+
+
 def _other_cells(
     environment: Environment, opened: Callable[[str, str], CellStorage], home: Store, clock: Clock, ids: Ids
 ) -> Cells:
@@ -236,6 +246,7 @@ class Services:
             stream=MappedStream(environment.push_mapping.split(","), **location)
             if environment.push_mapping
             else NoStream(),
+            lake=None if (blobs := _lake_blobs(environment, LAKE_PREFIX)) is None else s3.S3LakeFiles(blobs),
             settings=environment.settings,
         )
         # The logger is named after the service "hourwheel", so it also writes the lines that the library logs.
@@ -246,11 +257,10 @@ class Services:
     @property
     def lake(self) -> Blobs:
         """The blobs of the archive. Raises ``ValueError`` where the environment names no lake bucket."""
-        environment = self.environment
-        if environment.lake_bucket is None:
+        blobs = _lake_blobs(self.environment, ARCHIVE_PREFIX)
+        if blobs is None:
             raise ValueError("HOURWHEEL_LAKE_BUCKET is not set")
-        location: _AwsLocation = {"region": environment.region, "endpoint_url": environment.endpoint_url}
-        return s3.S3Blobs(partial(s3.client, **location), environment.lake_bucket, ARCHIVE_PREFIX)
+        return blobs
 
     def http_handler(self, function: Function, name: str) -> Callable[[Event, Invocation], Response]:
         """Returns a handler for requests to the function ``name``, which answers every error with a problem document.

@@ -21,6 +21,7 @@ from hourwheel.embedded.console import console_answer, is_console, settings_for
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.requests import Disconnected, Request
+from hourwheel.embedded.lake import report_answer
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.prometheus import Exporter
 from hourwheel.embedded.rates import Rate
@@ -31,7 +32,11 @@ from hourwheel.model.fields import REQUEST_BYTES
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
 
-_OWN_ROUTES = (HttpRoute("GET", "/metrics", "metrics"), HttpRoute("GET", "/v1/ready", "ready"))
+_OWN_ROUTES = (
+    HttpRoute("GET", "/metrics", "metrics"),
+    HttpRoute("GET", "/v1/ready", "ready"),
+    HttpRoute("GET", "/v1/report", "report"),
+)
 
 
 _IN_GREENLETS = frozenset({"produce", "pull", "ack"})
@@ -170,7 +175,9 @@ class Application:
         if match.route.function == "ready":
             return await self._runtime.readiness.answer(request_id)
         if match.route.function == "metrics":
-            return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, self._exporter.answer)
+            return await self._in_thread(self._exporter.answer)
+        if match.route.function == "report":
+            return await self._in_thread(partial(report_answer, self._runtime.lake, request_id))
         event = make_event(
             match,
             path=request.path,
@@ -185,8 +192,11 @@ class Application:
         function = _FUNCTIONS[match.route.function]
         answer = partial(self._runtime.boundary.answer, function, event, None)
         if match.route.function == "meta":
-            return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, answer)
+            return await self._in_thread(answer)
         return await self._runtime.greenlets.run(answer)
+
+    async def _in_thread(self, work: Callable[[], Response]) -> Response:
+        return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, work)
 
     def _too_fast(self, match: Match, request_id: str) -> Response | None:
         """Returns the refusal of a pull beyond the rate of its group, or None.

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 FOLDER = "last-runs"
+REPORT = "report/report.html"
+"""The path of the report below the lake, unless the job is told to write elsewhere."""
 
 LeavingJob: TypeAlias = Literal["compact", "reconcile", "report"]
 
@@ -42,7 +44,7 @@ class ReconcileRun(Struct, frozen=True, kw_only=True):
 
 
 class ReportRun(Struct, frozen=True, kw_only=True):
-    """The page that ``report`` wrote."""
+    """The ``page`` that ``report`` wrote: its path below the lake, or else where it is."""
 
     made_at: str
     page: str

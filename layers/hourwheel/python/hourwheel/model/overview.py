@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from hourwheel.model.last_runs import ReconcileRun, ReportRun
+from hourwheel.model.last_runs import ReconcileRun
 
 OverviewSort: TypeAlias = Literal["name", "waiting", "in_flight", "retrying", "dead", "delayed", "oldest"]
 
@@ -211,6 +211,15 @@ class LakeState(Struct, kw_only=True):
     problems: int
 
 
+class ReportState(Struct, kw_only=True):
+    """The report of the pipeline. ``page`` is its place in a bucket; None where it is on the machine of the job. Where
+    it is ``served``, ``GET /v1/report`` returns it."""
+
+    made_at: str
+    page: str | None
+    served: bool
+
+
 class ArchiveState(Struct, kw_only=True):
     """How far the archive is: the number of its manifests, when the last one was written, the time before which every
     row is archived, when the pass that is under way began, and how far the archive is behind. ``enabled`` is False
@@ -226,4 +235,4 @@ class ArchiveState(Struct, kw_only=True):
     behind_seconds: float | None
     lake: LakeState | None = None
     reconciled: ReconcileRun | None = None
-    report: ReportRun | None = None
+    report: ReportState | None = None

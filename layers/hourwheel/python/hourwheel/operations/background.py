@@ -14,7 +14,7 @@ from hourwheel.delay.due_minutes import due_by_minute
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import UNDECODABLE, Rejected
 from hourwheel.model.fields import MAX_DELAY_MS
-from hourwheel.model.last_runs import CompactRun, LeavingJob, ReconcileRun, ReportRun, file_of
+from hourwheel.model.last_runs import REPORT, CompactRun, LeavingJob, ReconcileRun, ReportRun, file_of
 from hourwheel.model.overview import (
     ArchiveState,
     BucketWheel,
@@ -24,6 +24,7 @@ from hourwheel.model.overview import (
     LakeState,
     LakeTable,
     LatenessStep,
+    ReportState,
 )
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table, transactional
@@ -105,7 +106,17 @@ class Background:
             behind_seconds=behind_seconds(self.context) if enabled else None,
             lake=None if compacted is None else _lake(compacted, head.number),
             reconciled=self._last_run("reconcile", ReconcileRun),
-            report=self._last_run("report", ReportRun),
+            report=self._report(),
+        )
+
+    def _report(self) -> ReportState | None:
+        run = self._last_run("report", ReportRun)
+        if run is None or self.context.lake is None:
+            return None
+        # A path of the machine tells a browser elsewhere nothing, and the machine's folders to everybody.
+        page = run.page if run.page.startswith("s3://") else None
+        return ReportState(
+            made_at=run.made_at, page=page, served=self.context.lake.serves_report and run.page == REPORT
         )
 
     def _last_run(self, job: LeavingJob, kind: type[R]) -> R | None:

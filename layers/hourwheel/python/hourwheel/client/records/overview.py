@@ -324,7 +324,8 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
 
 
 class ReportPage(Struct, frozen=True, kw_only=True):
-    """The report of the pipeline: where its ``page`` is, and when it was made.
+    """The report of the pipeline, and when it was made. ``page`` is its place in a bucket; None where it is on the
+    machine of the job. Where it is ``served``, ``GET /v1/report`` returns it.
 
     Example:
         >>> report = api.archive().report
@@ -332,7 +333,8 @@ class ReportPage(Struct, frozen=True, kw_only=True):
     """
 
     made_at: datetime
-    page: str
+    page: str | None = None
+    served: bool = False
 
 
 class ArchiveState(Struct, frozen=True, kw_only=True):

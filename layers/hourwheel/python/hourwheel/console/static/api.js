@@ -179,7 +179,7 @@ async function loadSettings() {
   Object.assign(settings, known);
 }
 
-async function exchange(method, address, query, body, signal) {
+async function exchange(method, address, query, body, signal, decode = decodeJson) {
   const headers = { accept: "application/json" };
   if (token) headers.authorization = `Bearer ${token}`;
   if (secret) headers["x-hourwheel-console"] = secret;
@@ -205,11 +205,14 @@ async function exchange(method, address, query, body, signal) {
     throw new ApiError({ status: 0, type: "unreachable", title: "The server does not answer", detail: reason(error) });
   }
   if (!response.ok) throw problem(response, text);
-  if (!text) return null;
+  return text ? decode(text, response.status) : null;
+}
+
+function decodeJson(text, status) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new ApiError({ status: response.status, type: "not-ours", title: "The answer is not JSON" });
+    throw new ApiError({ status, type: "not-ours", title: "The answer is not JSON" });
   }
 }
 
@@ -237,14 +240,14 @@ function problem(response, text) {
   });
 }
 
-async function call(method, where, query, body, signal) {
+async function call(method, where, query, body, signal, decode) {
   if (settings.readOnly && method !== "GET") {
     throw new ApiError({ status: 403, type: "console-read-only", title: "The console is read-only" });
   }
   usage.calls += 1;
   try {
     const address = settings.base + where.replace(/^\/?(v1\/)?/, "");
-    const answer = await exchange(method, address, query, body, signal);
+    const answer = await exchange(method, address, query, body, signal, decode);
     setTrouble(null);
     return answer;
   } catch (error) {
@@ -261,6 +264,11 @@ async function call(method, where, query, body, signal) {
 /** Returns the answer of a call that changes nothing. `where` is relative to `/v1/`, made with `path`. */
 export function get(where, query, { signal } = {}) {
   return call("GET", where, query, undefined, signal);
+}
+
+/** Returns the text of an answer that is no JSON. */
+export function getText(where, { signal } = {}) {
+  return call("GET", where, undefined, undefined, signal, (text) => text);
 }
 
 export function post(where, body, { signal, query } = {}) {

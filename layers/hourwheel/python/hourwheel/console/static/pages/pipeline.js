@@ -1,6 +1,6 @@
 /** The pipeline: how far the archive and the lake are, what reconciling found, and the report. */
 
-import { get, isTrouble, poll } from "../api.js";
+import { get, getText, isTrouble, poll, settings } from "../api.js";
 import { h, replace } from "../dom.js";
 import { ago, count, duration, millis, time } from "../format.js";
 import { badge, failure, heading, section } from "../frame.js";
@@ -8,11 +8,13 @@ import { table } from "../table.js";
 import { facts } from "./parts/panels.js";
 
 const EVERY_MS = 10_000;
-const NO_LAKE = "No job of the pipeline has left a note for this server, which looks into its data directory. hourwheel pipeline run fills the tables, reconciles them and writes the report; hourwheel pipeline status shows a lake elsewhere.";
+const NO_LAKE = "No job of the pipeline has left a note for this server, which looks into its data directory, or on AWS into the bucket of the lake. hourwheel pipeline run fills the tables, reconciles them and writes the report; hourwheel pipeline status shows a lake elsewhere.";
+
+const ELSEWHERE = "outside of the server's data directory: hourwheel pipeline report, with the options of the job, prints its path.";
 
 export async function show({ root, signal }) {
   const notice = h("div", { role: "alert" });
-  const parts = { archive: h("div"), lake: lakePart(), reconciled: h("div"), report: h("div") };
+  const parts = { archive: h("div"), lake: lakePart(), reconciled: h("div"), report: reportPart() };
   const lead = "The archive keeps every row of every log. Jobs bring it into the tables of the lake, and reconcile them.";
   replace(
     root,
@@ -21,7 +23,7 @@ export async function show({ root, signal }) {
     section("Archive", parts.archive),
     section("Lake", parts.lake.node),
     section("Last reconciliation", parts.reconciled),
-    section("Report", parts.report),
+    section("Report", parts.report.node),
   );
   const load = async () => {
     const answer = await get("archive", {}, { signal });
@@ -29,7 +31,7 @@ export async function show({ root, signal }) {
     replace(parts.archive, archivePart(answer));
     parts.lake.update(answer.lake);
     replace(parts.reconciled, reconciledPart(answer.reconciled));
-    replace(parts.report, reportPart(answer.report));
+    parts.report.update(answer.report);
   };
   const onError = (error) => replace(notice, isTrouble(error) ? null : failure(error, "The state of the pipeline"));
   poll(load, { everyMs: EVERY_MS, signal, onError });
@@ -96,10 +98,55 @@ function reconciledPart(reconciled) {
   ]);
 }
 
-function reportPart(report) {
-  if (!report) return h("p", { class: "note" }, "There is no report yet, as far as this server knows.");
-  return card([
-    ["made", since(report.made_at)],
-    ["page", h("code", null, report.page)],
+/** Returns `{node, update(report)}`. A button keeps its focus while the page reads again. */
+function reportPart() {
+  const none = h("p", { class: "note" }, "There is no report yet, as far as this server knows.");
+  const made = h("span");
+  const place = h("span");
+  const list = card([
+    ["made", made],
+    ["page", place],
   ]);
+  let shown = null;
+  const update = (report) => {
+    none.hidden = Boolean(report);
+    list.hidden = !report;
+    if (!report) return;
+    replace(made, since(report.made_at));
+    const { served, page } = report;
+    const now = JSON.stringify([served, page]);
+    if (now !== shown) replace(place, served ? reportLink() : page ? inBucket(page) : ELSEWHERE);
+    shown = now;
+  };
+  update(null);
+  return { node: h("div", null, none, list), update };
+}
+
+/** A link carries no token and no secret: where the server wants one, the page gets the report, and saves it. */
+function reportLink() {
+  if (!settings.needsToken && !settings.passesOn) {
+    return h("a", { href: `${settings.base}report`, target: "_blank", rel: "noopener" }, "Open the report");
+  }
+  const notice = h("span", { role: "alert" });
+  const save = async () => {
+    try {
+      saveFile("report.html", new Blob([await getText("report")], { type: "text/html" }));
+      replace(notice);
+    } catch (error) {
+      replace(notice, failure(error, "The report"));
+    }
+  };
+  return [h("button", { type: "button", onclick: save }, "Save the report"), notice];
+}
+
+function saveFile(name, content) {
+  const link = h("a", { download: name });
+  link.href = URL.createObjectURL(content);
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+function inBucket(page) {
+  const command = `aws s3 cp ${page} report.html`;
+  return ["in the bucket of the lake, which this server does not read: ", h("code", null, command), " saves it with your credentials."];
 }
