@@ -329,6 +329,22 @@ def test_expired_credentials_are_named(signed: Api, server: FakeServer) -> None:
     assert "log in again" in str(error)
 
 
+@pytest.mark.parametrize("fault", ["expired", "invalid."])
+def test_credentials_written_anew_are_taken_after_the_old_ones_were_refused(
+    server: FakeServer, tmp_path: Path, fault: str
+) -> None:
+    def write(key: str) -> None:
+        file = tmp_path / "credentials"
+        file.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {SECRET}\n")
+
+    write("AKIDOLD")
+    with signing(server.url) as api:
+        refused(api, server, f"The security token included in the request is {fault}")
+        write("AKIDNEW")
+        api.health()
+    assert [assert_signed(request).key_id for request in server.requests] == ["AKIDOLD", "AKIDNEW"]
+
+
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_wrong_clock_is_seen_by_the_date_of_the_answer(signed: Api, server: FakeServer, hours: int) -> None:
     there = datetime.now(UTC) - timedelta(hours=hours)

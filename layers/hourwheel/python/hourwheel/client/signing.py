@@ -96,7 +96,9 @@ class Signer:
             slug, advice = "clock-wrong", f"the clock of this machine is {abs(skew_seconds)} s {ahead}: set it"
         elif said.startswith(("Signature expired", "Signature not yet current")):
             slug, advice = "clock-wrong", "the clock of this machine is wrong: set it"
-        elif "security token" in said and "expired" in said:
+        elif "security token" in said:
+            # Those that a person has written anew, into a file say, are taken by the next request.
+            self._credentials = None
             slug, advice = "credentials-expired", "log in again, or renew the credentials that this process was given"
         else:
             slug = "iam-refused"

@@ -2,7 +2,7 @@
  * Asks before anything changes, and tells what became of it.
  */
 
-import { ApiError, settings } from "./api.js";
+import { ApiError, isTrouble, settings } from "./api.js";
 import { h, replace } from "./dom.js";
 import { announce, failure } from "./frame.js";
 
@@ -83,7 +83,13 @@ export function confirmAct({ title, text, details, danger = false, label, act, d
 function refusal(error) {
   if (!(error instanceof ApiError)) return h("p", { class: "note bad" }, error.message);
   const undecided = "It is not known whether this was done: look before you press again.";
-  return [failure(error, "This act"), error.isUndecided && h("p", { class: "note warn" }, undecided)];
+  return [isTrouble(error) ? unheard(error) : failure(error, "This act"), error.isUndecided && h("p", { class: "note warn" }, undecided)];
+}
+
+/** The dialog hides the banner that tells what keeps the page from the server. */
+function unheard(error) {
+  const outcome = error.isUndecided ? "The act has no answer." : "Nothing was changed.";
+  return h("p", { class: "note bad" }, h("strong", null, outcome), ` ${error.message}`);
 }
 
 /** Shows a sentence for ten seconds. `link` is `{href, label}`. */
