@@ -11,13 +11,13 @@ from bench.cost.deployment import INIT_SECONDS, Deployment
 from bench.cost.meter import ITEM_OVERHEAD_BYTES
 from bench.cost.prices import MILLION, Usage, scaled
 from bench.measures import bodies
+from hourwheel.buckets.starts import COARSE_MS
 from hourwheel.times import rfc3339
 
 _HOUR_MS = 3_600_000
 _YEAR_HOURS = 8_760
 _MONTHS_WAITED = 6
-_SCHEDULER_SECONDS = 59
-"""EventBridge Scheduler starts a function within the minute that begins at the time of the schedule."""
+_SCHEDULER_SECONDS = COARSE_MS / 1_000
 
 
 def lonely_precisely(deployment: Deployment, count: int, *, minute: bool = False) -> Measured:

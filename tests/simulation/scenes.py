@@ -353,6 +353,6 @@ SCENES = [
             [*GOING_ON, *SWEEPING],
             pauses=(0, 1_500),
         )
-        for held_at in (68, 70, 72, 74, 77, 79)
+        for held_at in (63, 65, 67, 69, 72, 73)
     ),
 ]

@@ -28,7 +28,7 @@ REGRESSIONS = {
     "a closed bucket: cancel another at 3 / sweep, held 3000 ms, together": (
         "a cancel that found its bucket removed meanwhile stayed requested for ever"
     ),
-    "somebody slow to sweep a closed bucket, held at 68: cancel at 3 / sweep, held 1500 ms": (
+    "somebody slow to sweep a closed bucket, held at 63: cancel at 3 / sweep, held 1500 ms": (
         "a message that was sent a day ago was said to wait, while its bucket was being removed"
     ),
 }

@@ -5,16 +5,22 @@ from dataclasses import replace
 import pytest
 
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.buckets.lease import COARSE_MS, MINUTE_START_MS, ensure_wheel_by, lacks_wheel, owner_record
+from hourwheel.buckets.lease import COARSE_MS, START_MS, ensure_wheel_by, lacks_wheel, owner_record
 from hourwheel.errors import Rejected
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.model.messages import NewMessage
+from hourwheel.times import rfc3339
 from tests.support import Bench
 from tests.unit.delay.test_precise_wheels import NEXT_HOUR_MS, at_the_hour, seconds_turned, swept
 from tests.unit.delay.test_waiting import bodies
 
 HALF_MS = NEXT_HOUR_MS + 30 * 60_000
 BUCKET = Bucket.at(NEXT_HOUR_MS, 60)
+
+_PROCESS_SECONDS = 1
+"""The start of a function takes most of this."""
+
+_TICK_SECONDS = 0.5
 
 
 def send(bench: Bench, *bodies: str, delay: str = "30m") -> None:
@@ -30,10 +36,26 @@ def orders(bench: Bench) -> list[int | str]:
 def test_it_needs_no_precise_timer_and_its_wheel_turns_for_two_seconds() -> None:
     bench = at_the_hour()
     send(bench, "alone")
-    assert bench.timers.ordered == [(HALF_MS - MINUTE_START_MS, BUCKET.name)]
-    assert seconds_turned(bench, 40 * 60) <= 2
+    assert bench.timers.ordered == [(HALF_MS - START_MS, BUCKET.name)]
+    assert seconds_turned(bench, 40 * 60) <= START_MS / 1_000 + 1
     assert bodies(bench) == ["alone"]
     assert orders(bench) == []
+
+
+@pytest.mark.parametrize("fraction_ms", [0, 1, 500, 999])
+def test_it_comes_within_its_minute_however_late_scheduler_starts_its_wheel(fraction_ms: int) -> None:
+    due_ms = HALF_MS + fraction_ms
+    bench = at_the_hour()
+    bench.cell.produce("orders", [NewMessage(body="alone", deliver_at=rfc3339(due_ms), precision="minute")])
+    ((when_ms, name),) = bench.timers.ordered
+    bench.timers.ordered.clear()
+    # A schedule names a whole second, and fires within the minute that begins with it.
+    bench.clock.ms = when_ms // 1_000 * 1_000 + COARSE_MS - 1
+    bench.clock.pass_time(_PROCESS_SECONDS)
+    bench.timers.at(bench.clock.ms, name)
+    bench.turn(_TICK_SECONDS)
+    assert bodies(bench) == ["alone"]
+    assert bench.clock.ms <= due_ms + 60_000
 
 
 def test_it_is_never_early() -> None:
@@ -47,7 +69,7 @@ def test_it_is_never_early() -> None:
 
 def test_a_start_that_comes_late_hands_over_all_that_is_due_by_then() -> None:
     bench = at_the_hour()
-    for seconds in (0, 20, 40, 70):
+    for seconds in (0, 20, 40, 75):
         send(bench, str(seconds), delay=f"{1_800 + seconds}s")
     ((_, name),) = bench.timers.ordered
     bench.timers.ordered.clear()
@@ -55,14 +77,14 @@ def test_a_start_that_comes_late_hands_over_all_that_is_due_by_then() -> None:
     bench.timers.at(bench.clock.ms, name)
     bench.turn(1)
     assert bodies(bench) == ["0", "20", "40"]
-    assert [when_ms for when_ms, _ in bench.timers.ordered] == [HALF_MS + 70_000 - MINUTE_START_MS]
+    assert [when_ms for when_ms, _ in bench.timers.ordered] == [HALF_MS + 75_000 - START_MS]
 
 
 def test_what_a_wheel_meets_that_another_message_needs_comes_with_it() -> None:
     bench = at_the_hour()
     send(bench, "minute")
     bench.send_later("precise", delay=30 * 60 + 5)
-    bench.timers.ordered[:] = [each for each in bench.timers.ordered if each[0] != HALF_MS - MINUTE_START_MS]
+    bench.timers.ordered[:] = [each for each in bench.timers.ordered if each[0] != HALF_MS - START_MS]
     bench.turn(30 * 60 + 6)
     assert sorted(bodies(bench)) == ["minute", "precise"]
 
@@ -167,7 +189,7 @@ def test_a_start_for_which_none_is_recorded_before_is_recorded_and_cleared() -> 
     record = owner_record(bench.cell.context, BUCKET)
     current = record.load()
     assert current is not None
-    assert (current.value.wakes_ms, current.value.minute_ms) == (BUCKET.end_ms, HALF_MS - MINUTE_START_MS)
+    assert (current.value.wakes_ms, current.value.minute_ms) == (BUCKET.end_ms, HALF_MS - START_MS)
     bench.turn(31 * 60)
     current = record.load()
     assert current is not None

@@ -11,7 +11,8 @@ from hourwheel.buckets.lease import START_MS, owner_record
 from hourwheel.buckets.starts import keep_listening
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.delay.wheel_steps import READING_SHARE, REST_MS, next_starts, rest_for_ms
-from tests.support import NOON_MS, Bench
+from hourwheel.ports import Table
+from tests.support import NOON_MS, Bench, CallByCall
 from tests.unit.delay.test_waiting import bodies
 
 HOUR_MS = 3_600_000
@@ -75,6 +76,54 @@ def test_a_bucket_with_nothing_left_is_closed_by_the_sweeper_without_a_wheel() -
     current = record.load()
     assert current is not None
     assert current.value.closed_ms
+
+
+def test_a_bucket_that_is_removed_leaves_the_record_of_its_owner_to_expire() -> None:
+    bench = at_the_hour()
+    bench.send_later("alone", delay="30m")
+    swept(bench, 62)
+    bench.clock.pass_time(86_400)
+    assert isinstance(bench.store, CallByCall)
+    del bench.store.calls[:]
+    bench.cell.sweep()
+    bucket = Bucket.at(NEXT_HOUR_MS, 60)
+    assert bucket_record(bench.cell.context, bucket).load() is None
+    assert bench.store.calls.count(("delete", Table.SCHEDULE)) == 1
+    assert bench.store.calls.count(("delete", Table.META)) == 1, "that of the bucket alone"
+    left = bench.store.get(owner_record(bench.cell.context, bucket).key)
+    assert left is not None
+    assert left.expires_ms == bucket.end_ms + 3 * 86_400_000
+
+
+def test_a_message_for_a_bucket_that_was_drained_keeps_the_record_of_its_owner() -> None:
+    bench = at_the_hour()
+    bench.send_later("first", delay="10m")
+    bench.turn(20 * 60)
+    bucket = Bucket.at(NEXT_HOUR_MS, 60)
+    record = owner_record(bench.cell.context, bucket)
+    current = record.load()
+    assert current is not None
+    assert current.value.drained
+    bench.send_later("second", delay="20m")
+    stored = bench.store.get(record.key)
+    assert stored is not None
+    assert stored.expires_ms is None
+
+
+def test_a_drained_bucket_whose_record_of_an_owner_has_expired_is_closed_by_a_wheel() -> None:
+    bench = at_the_hour()
+    bench.send_later("alone", delay="30m")
+    bench.turn(59 * 60)
+    bucket = Bucket.at(NEXT_HOUR_MS, 60)
+    record = owner_record(bench.cell.context, bucket)
+    current = record.load()
+    assert current is not None
+    bench.store.delete(record.key, expect=current.token)
+    swept(bench, 3)
+    closed = bucket_record(bench.cell.context, bucket).load()
+    assert closed is not None
+    assert closed.value.closed_ms
+    assert bench.cell.context.log("orders~1/0").totals().rows == 1, "nothing was handed over again"
 
 
 @pytest.mark.parametrize("large", [False, True])

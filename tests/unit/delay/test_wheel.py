@@ -204,6 +204,7 @@ def test_a_wheel_that_opens_publishes_its_reading_only_if_somebody_may_wait_for_
     bench.cell.context.log(bucket.log).append(
         filler(bench.clock.ms, 0, encode_entry(CancelMarker(0, 0)))  # a turn reads it, and its caller gets an answer
     )
+    wheel.turn()  # the first one follows the reading of the wheel that opens
     wheel.turn()
     current = record.load()
     assert current is not None

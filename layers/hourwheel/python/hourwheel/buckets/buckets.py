@@ -20,7 +20,7 @@ from hourwheel.buckets.starts import order_start
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Sealed, Unavailable
 from hourwheel.log_names import LogName, is_schedule
-from hourwheel.logs.cas import CasRecord
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.ports import Key, Table, items_of
 from hourwheel.times import MINUTE_MS
@@ -153,6 +153,14 @@ def buckets(
 ) -> Iterator[tuple[Bucket, BucketRecord]]:
     """Yields the registered buckets that end after ``from_ms`` and start before ``before_ms`` (None: all), in order.
     Closed buckets stay registered for a day."""
+    stored = stored_buckets(context, from_ms=from_ms, before_ms=before_ms)
+    return ((bucket, current.value) for bucket, current in stored)
+
+
+def stored_buckets(
+    context: Context, *, from_ms: int = 0, before_ms: int | None = None
+) -> Iterator[tuple[Bucket, Versioned[BucketRecord]]]:
+    """Yields what ``buckets`` does, with the token of each record."""
     # The buckets of two years may follow, and most often a caller needs only the first ones.
     page = _PAGE if before_ms is None else _FIRST_BUCKETS
     # No bucket is longer than an hour: those that begin earlier are over by then.
@@ -165,4 +173,4 @@ def buckets(
             return
         current = bucket_record(context, bucket).opened(record)
         assert current is not None
-        yield bucket, current.value
+        yield bucket, current

@@ -23,11 +23,8 @@ from hourwheel.ports import Key, Table, items_of
 LEASE_MS = 30_000  # a wheel renews its lease every 12 s
 START_MS = 2_000
 """Where timers are precise, a wheel starts this long before its next message is due: the start of a function takes most
-of a second, and the wheel reads the bucket."""
-
-MINUTE_START_MS = 1_000
-"""A coarse start for messages that may be a minute late is ordered this long before the first of them is due: it comes
-up to 59 s later, and the process and the next tick take the rest of the minute."""
+of a second, and the wheel reads the bucket. So does a coarse start for messages that may be a minute late: it comes up
+to ``COARSE_MS`` after its second."""
 
 _RECENT_MS = 5_000
 """A wheel that should have started within this time may still be starting."""
@@ -96,7 +93,7 @@ def _ensure_start(context: Context, bucket: Bucket, due_ms: int, *, minute: bool
     """Records the first start that the bucket needs, and orders it. Costs nothing where this process has recorded an
     earlier one that is still to come."""
     now_ms = context.clock.now_ms()
-    need_ms = max(due_ms - (MINUTE_START_MS if minute else START_MS), now_ms)
+    need_ms = max(due_ms - START_MS, now_ms)
     wakes_ms = context.hints.wakes_ms
     # A wheel that leaves keeps a recorded start that is still to come, so the wheel that starts then reads the message.
     if now_ms + _SKEW_MS < wakes_ms.get(bucket.name, 0) <= need_ms:

@@ -4,14 +4,15 @@ it was closed."""
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, buckets, order_timer
+from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, order_timer, stored_buckets
 from hourwheel.buckets.lease import WheelOwner, lacks_wheel, owner_record
 from hourwheel.buckets.starts import COARSE_MS, RELAY_MS, keep_listening
 from hourwheel.context import Context
 from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.errors import Corrupt
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import from_record
-from hourwheel.ports import Key, Table, items_of, transactional
+from hourwheel.ports import Key, Record, Table, transactional
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.watermarks import removable_below
 
@@ -21,7 +22,7 @@ _PAGE = 200
 _REMOVING_MS = 30_000
 """A sweep removes closed buckets for at most this long; the next sweep continues."""
 
-RegisteredBucket: TypeAlias = tuple[Bucket, BucketRecord]
+RegisteredBucket: TypeAlias = tuple[Bucket, Versioned[BucketRecord]]
 
 _ALL = "\U0010ffff"
 
@@ -29,7 +30,7 @@ _ALL = "\U0010ffff"
 def buckets_due_soon(context: Context) -> list[RegisteredBucket]:
     """Returns the buckets that are over, open, or about to begin."""
     # A bucket that begins later may contain messages that are due now: they came too late for their own bucket.
-    return list(buckets(context, before_ms=context.clock.now_ms() + LEAD_MS + _LONGEST_MS))
+    return list(stored_buckets(context, before_ms=context.clock.now_ms() + LEAD_MS + _LONGEST_MS))
 
 
 def start_wheels(context: Context, entries: Iterable[RegisteredBucket]) -> int:
@@ -37,13 +38,13 @@ def start_wheels(context: Context, entries: Iterable[RegisteredBucket]) -> int:
     have nothing left. Has the queue of precise timers read while a start is near. Returns the number of wheels."""
     started, near = 0, False
     for bucket, record in entries:
-        if record.closed_ms:
+        if record.value.closed_ms:
             continue
         current = owner_record(context, bucket).load()
         owner = None if current is None else current.value
         now_ms = context.clock.now_ms()
         near = near or start_is_near(owner, bucket, now_ms)
-        if lacks_wheel(owner, bucket, now_ms) and not _close_drained(context, bucket, owner, now_ms):
+        if lacks_wheel(owner, bucket, now_ms) and not _close_drained(context, bucket, record, owner, now_ms):
             order_timer(context, now_ms, bucket)
             started += 1
     keep_listening(context, near)
@@ -60,7 +61,9 @@ def start_is_near(owner: WheelOwner | None, bucket: Bucket, now_ms: int) -> bool
     return now_ms - COARSE_MS < owner.wakes_ms <= now_ms + RELAY_MS and owner.wakes_ms < bucket.end_ms
 
 
-def _close_drained(context: Context, bucket: Bucket, owner: WheelOwner | None, now_ms: int) -> bool:
+def _close_drained(
+    context: Context, bucket: Bucket, current: Versioned[BucketRecord], owner: WheelOwner | None, now_ms: int
+) -> bool:
     """Closes a bucket that is over and has nothing left, without a wheel: seals its schedule log, and compares its end
     with what the last owner has read. Returns False if a wheel has to look. Two writes."""
     if owner is None or not owner.drained or now_ms < bucket.end_ms:
@@ -68,21 +71,23 @@ def _close_drained(context: Context, bucket: Bucket, owner: WheelOwner | None, n
     # A producer that was given a row before the seal has raised the end; one that comes later goes to the next bucket.
     if context.log(bucket.log).seal().rows != owner.read_below:
         return False
-    record = bucket_record(context, bucket)
-    current = record.load()
-    if current is not None and not current.value.closed_ms:
-        record.swap(current.token, BucketRecord(closed_ms=now_ms))
+    # Refused: a wheel has closed the bucket meanwhile.
+    bucket_record(context, bucket).swap(current.token, BucketRecord(closed_ms=now_ms))
     return True
 
 
 def drop_closed(context: Context, entries: Iterable[RegisteredBucket]) -> int:
     """Removes those of these buckets that were closed at least a day ago. Returns how many were removed completely."""
     now_ms = context.clock.now_ms()
-    over = [bucket for bucket, record in entries if record.closed_ms and record.closed_ms + _DAY_MS <= now_ms]
-    return sum(_drop(context, bucket, now_ms + _REMOVING_MS) for bucket in over)
+    over = [
+        (bucket, current)
+        for bucket, current in entries
+        if current.value.closed_ms and current.value.closed_ms + _DAY_MS <= now_ms
+    ]
+    return sum(_drop(context, bucket, current, now_ms + _REMOVING_MS) for bucket, current in over)
 
 
-def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
+def _drop(context: Context, bucket: Bucket, current: Versioned[BucketRecord], until_ms: int) -> bool:
     """Removes a bucket, unless a change of one of its messages is undecided or its logs are not archived. Returns
     whether the bucket is removed. Removes the bucket's own record last, so that the next sweep removes what a crash
     leaves."""
@@ -97,27 +102,29 @@ def _drop(context: Context, bucket: Bucket, until_ms: int) -> bool:
         (Table.SCHEDULE, f"changes/{bucket.name}"),
         (Table.DISPATCH, bucket.name),
     )
-    # Before the rows, which say that there are objects.
-    if _may_have_objects(context, bucket):
-        for key in context.blobs.list(f"scheduled/{bucket.name}/"):
-            context.blobs.delete(key)
-    if not all(_clear(context, table, partition, until_ms) for table, partition in partitions):
+    if transactional(context.store):
+        _delete_objects(context, bucket)  # one machine, where a list costs nothing
+    if not all(_clear(context, bucket, table, partition, until_ms) for table, partition in partitions):
         return False
-    for owned in (owner_record(context, bucket), bucket_record(context, bucket)):
-        record = context.store.get(owned.key)
-        if record is not None:
-            context.store.delete(owned.key, expect=record.token)
+    owner = owner_record(context, bucket).key
+    owned = context.store.get(owner)
+    if owned is not None and (owned.expires_ms is None or transactional(context.store)):
+        context.store.delete(owner, expect=owned.token)
+    context.store.delete(bucket_record(context, bucket).key, expect=current.token)
     return True
 
 
-def _may_have_objects(context: Context, bucket: Bucket) -> bool:
-    """Returns whether large batches of the bucket may lie in objects: one of its rows names one, cannot be read, or was
-    filled as its writer had died. On S3 a list of the objects costs five dollars a million, and most buckets have none.
-    It leaves the object of a writer that died before it was given a row."""
-    if transactional(context.store):
-        return True  # one machine, where a list costs nothing
+def _delete_objects(context: Context, bucket: Bucket) -> None:
+    for key in context.blobs.list(f"scheduled/{bucket.name}/"):
+        context.blobs.delete(key)
+
+
+def _may_have_objects(records: Iterable[Record]) -> bool:
+    """Returns whether large batches may lie in objects: one of these rows of a schedule log names one, cannot be read,
+    or was filled as its writer had died. On S3 a list of the objects costs five dollars a million, and most buckets
+    have none. It leaves the object of a writer that died before it was given a row."""
     try:
-        rows = (from_record(record) for _, record in items_of(context.store, Table.SCHEDULE, bucket.log, page=_PAGE))
+        rows = map(from_record, records)
         return any(row.large_batch is not None or (row.filler and not row.meta) for row in rows)
     except Corrupt:
         return True
@@ -137,12 +144,15 @@ def _archived(context: Context, bucket: Bucket) -> bool:
     )
 
 
-def _clear(context: Context, table: Table, partition: str, until_ms: int) -> bool:
-    """Removes the items of a partition until the time is over. Returns whether all of them are removed."""
-    context.store.trim(table, partition, below=_ALL)
+def _clear(context: Context, bucket: Bucket, table: Table, partition: str, until_ms: int) -> bool:
+    """Removes the items of a partition until the time is over, and before rows that may name objects the objects.
+    Returns whether all items are removed."""
+    if transactional(context.store):
+        context.store.trim(table, partition, below=_ALL)
     while context.clock.now_ms() < until_ms:
-        # A store that trims by expiry times keeps these items, because they have none.
         items = context.store.scan(table, partition, limit=_PAGE)
+        if partition == bucket.log and _may_have_objects(record for _, record in items):
+            _delete_objects(context, bucket)
         for sort, record in items:
             context.store.delete(Key(table, partition, sort), expect=record.token)
         if len(items) < _PAGE:

@@ -27,6 +27,7 @@ from hourwheel.ports import Key, Record, Table, items_of
 
 RENEW_MS = 12_000  # leaves 18 s of the lease to repeat a renewal that failed
 _PAGE = 64
+_DRAINED_KEPT_MS = 3 * 86_400_000  # longer than it takes until the sweeper has closed the bucket, and removed it
 
 
 class Fenced(HourwheelError):
@@ -193,6 +194,9 @@ class Ownership:
     def leave(self, read_below: int, *, wakes_ms: int, minute_ms: int = 0, drained: bool = False) -> None:
         """Gives the lease back, and publishes when the bucket needs a wheel again (``wakes_ms``, ``minute_ms``), and
         with ``drained`` that nothing below ``read_below`` is left to hand over. Raises ``Fenced``."""
+        # Most often this is the last write of the record: on DynamoDB it expires, which costs less than its deletion.
+        # A bucket without the record gets another wheel, which finds nothing left.
+        expires_ms = self._bucket.end_ms + _DRAINED_KEPT_MS if drained else None
         owner = WheelOwner(
             owner=self._owner,
             until_ms=0,
@@ -201,7 +205,7 @@ class Ownership:
             minute_ms=minute_ms,
             drained=drained,
         )
-        self._swap(owner)
+        self._swap(owner, expires_ms)
 
     def _owner_now(self, read_below: int) -> WheelOwner:
         until_ms = self._context.clock.now_ms() + LEASE_MS
@@ -213,10 +217,10 @@ class Ownership:
             leaves_ms=self._leaves_ms,
         )
 
-    def _swap(self, value: WheelOwner) -> None:
+    def _swap(self, value: WheelOwner, expires_ms: int | None = None) -> None:
         assert self._held is not None
         # Guarded by the token of this lease: an owner that was replaced learns of it at its next renewal at the latest.
-        outcome = owner_record(self._context, self._bucket).swap(self._held.token, value)
+        outcome = owner_record(self._context, self._bucket).swap(self._held.token, value, expires_ms=expires_ms)
         if not outcome.stored or outcome.current is None:
             raise Fenced(self._bucket.name)
         self._held = outcome.current

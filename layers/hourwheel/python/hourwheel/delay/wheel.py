@@ -175,7 +175,7 @@ class Wheel:
         """Works off one tick; returns None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel
         in a large tick, the next owner hands over the rest."""
         known_row = self._next_row
-        self._read()
+        self._read_tail()
         # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
         # renewal.
         if self._unanswered or self._ownership.due_for_renewal():
@@ -212,6 +212,12 @@ class Wheel:
         if now_ms >= self.bucket.end_ms:
             return self._close(now_ms)
         return self._rest(now_ms) or self._relay(now_ms)
+
+    def _read_tail(self) -> None:
+        """Reads the schedule log to its end, unless this is the first turn and ``open`` has just read it: a marker that
+        was stored since then has a caller who waits, as the wheel has the lease."""
+        if self._state is not WheelState.CATCHING_UP or self._next_row < self._must_read:
+            self._read()
 
     def _publish(self) -> None:
         """Publishes how far the schedule log is read, and renews the lease."""

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from hourwheel.buckets.buckets import LEAD_MS
-from hourwheel.buckets.lease import MINUTE_START_MS, START_MS
+from hourwheel.buckets.lease import START_MS
 from hourwheel.logs.log import GRACE_MS
 
 RELAY_MS = 45_000
@@ -109,7 +109,7 @@ def next_starts(
     if now_ms < announced_ms:
         wakes_ms = min(wakes_ms, announced_ms)
     # The wheel that starts before it orders what is left.
-    minute_ms = 0 if minute_due_ms is None else max(minute_due_ms - MINUTE_START_MS, now_ms)
+    minute_ms = 0 if minute_due_ms is None else max(minute_due_ms - START_MS, now_ms)
     return NextStarts(wakes_ms, minute_ms if minute_ms < wakes_ms else 0)
 
 

@@ -39,6 +39,13 @@ _trim_encoder = msgspec.msgpack.Encoder()
 _trim_decoder = msgspec.msgpack.Decoder(int)
 
 
+class TrimMark(NamedTuple):
+    """The row of a log below which all rows have expired, and the token of the record (None: there is none)."""
+
+    row_no: int
+    token: bytes | None
+
+
 class Reservation(NamedTuple):
     """A row that a log gave out: the name of the log, the row's number, and the sequence of its first message."""
 
@@ -209,25 +216,30 @@ class Log:
 
     def trimmed(self) -> int:
         """Returns the trim mark. All rows below the mark have expired, and no reader needs them."""
-        record = self.store.get(self._trim_key)
-        return 0 if record is None else _trim_decoder.decode(record.value)
+        return self._mark().row_no
 
-    def trim(self, below: int) -> None:
-        """Moves the trim mark up, then allows the removal of the rows below the mark."""
-        current = self.store.get(self._trim_key)
-        if current is None or _trim_decoder.decode(current.value) < below:
-            mark = Record(_trim_encoder.encode(below), self.ids.token())
+    def trim(self, below: int, mark: TrimMark | None = None) -> None:
+        """Moves the trim mark up, then allows the removal of the rows below the mark. ``mark``: the mark as the caller
+        has read it, for one read less."""
+        mark = mark or self._mark()
+        if mark.row_no < below:
+            moved = Record(_trim_encoder.encode(below), self.ids.token())
             # Refused: another sweeper moved the mark. The next sweep removes the rows.
-            if self.store.put(self._trim_key, mark, expect=None if current is None else current.token) is not None:
+            if self.store.put(self._trim_key, moved, expect=mark.token) is not None:
                 return
         self.store.trim(table_of(self.name), self.name, below=sort_of(below))
 
-    def clear(self) -> None:
+    def clear(self) -> TrimMark:
         """Allows the removal of rows that remain below the trim mark because a sweeper stopped after it had moved the
-        mark."""
-        oldest, mark = self._scan(0, 1, consistent=False), self.trimmed()
-        if oldest and oldest[0][0] < mark:
-            self.store.trim(table_of(self.name), self.name, below=sort_of(mark))
+        mark. Returns the mark."""
+        oldest, mark = self._scan(0, 1, consistent=False), self._mark()
+        if oldest and oldest[0][0] < mark.row_no:
+            self.store.trim(table_of(self.name), self.name, below=sort_of(mark.row_no))
+        return mark
+
+    def _mark(self) -> TrimMark:
+        record = self.store.get(self._trim_key)
+        return TrimMark(0, None) if record is None else TrimMark(_trim_decoder.decode(record.value), record.token)
 
     @property
     def _trim_key(self) -> Key:

@@ -216,7 +216,7 @@ class DeadLetters:
                 self._finish(row_no, state)
             except Corrupt as error:
                 faulty = error
-        self.log.clear()
+        mark = self.log.clear()
         below: int | None = None
         for row_no, row, current in self._rows(0, expired=True, page=_FIRST_PAGE):
             done = current is not None and len(current.value.done) == row.count and not current.value.transfers
@@ -228,7 +228,7 @@ class DeadLetters:
             below = row_no + 1
         if below is not None:
             below = removable_below(self.context, MESSAGES, self.log.name, below)
-            self.log.trim(below)
+            self.log.trim(below, mark)
             self.context.store.trim(Table.PULL, self._partition, below=sort_of(below))
         if faulty is not None:
             raise faulty

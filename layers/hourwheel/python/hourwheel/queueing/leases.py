@@ -219,8 +219,7 @@ class Leases:
             start = watch.scanned if lowest is None else watch.open[lowest].start
         # Saved before rows are trimmed: whoever finds no row begins at the checkpoint.
         if start is not None:
-            self._save(log, start)
-        self._trim(log, watch)
+            self._trim(log, watch, self._save(log, start))
 
     @contextmanager
     def _open_pulls(self, log: PullLog) -> Iterator[_Watch]:
@@ -281,32 +280,31 @@ class Leases:
         watch.due_ms = min((entry.due_ms for entry in watch.open.values()), default=inf)
         return ended
 
-    def _save(self, log: PullLog, start: Tail) -> None:
+    def _save(self, log: PullLog, start: Tail) -> Checkpoint | None:
+        """Saves the checkpoint if it has moved far enough, and returns the one that is stored."""
         record = log.checkpoint_record
         current = record.load()
         now_ms = log.context.clock.now_ms()
         if current is not None:
             moved = start.row_no - current.value.row_no
             if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - current.value.saved_ms < _CHECKPOINT_MS):
-                return
+                return current.value
         elif start.row_no == 0:
-            return
+            return None
         # A refused swap needs no repeat: another sweeper saved a checkpoint, and the next sweep compares again.
-        record.swap(
+        _, stored = record.swap(
             None if current is None else current.token, Checkpoint(start.row_no, start.position, start.seq, now_ms)
         )
+        return None if stored is None else stored.value
 
-    def _trim(self, log: PullLog, watch: _Watch) -> None:
+    def _trim(self, log: PullLog, watch: _Watch, checkpoint: Checkpoint | None) -> None:
         """Trims rows below the checkpoint that were closed long ago, about once an hour."""
         now_ms = log.context.clock.now_ms()
-        if 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
-            return
-        current = log.checkpoint_record.load()
-        if current is None:
+        if checkpoint is None or 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
             return
         watch.trimmed_ms = now_ms
         # Rows are closed nearly in order: halving finds the boundary to within a lease.
-        low, high = 0, current.value.row_no
+        low, high = 0, checkpoint.row_no
         while low < high:
             middle = (low + high) // 2
             row = log.record(middle).load()

@@ -386,8 +386,8 @@ class Sweeper:
     def _trim(self, log: Log) -> None:
         """Moves the trim mark past the rows that have expired."""
         with self._contained(f"trimming {log.name}"):
-            log.clear()
-            below = start = log.trimmed()
+            mark = log.clear()
+            below = start = mark.row_no
             page, end = 1, _NO_END  # most often the first row is live: its neighbours need not be read
             while below < end:
                 rows = log.read(below, page, consistent=True)
@@ -397,7 +397,7 @@ class Sweeper:
                 if page == 1:
                     page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
             if min(below, end) > start:
-                log.trim(min(below, end))
+                log.trim(min(below, end), mark)
 
     def _contained(self, what: str) -> AbstractContextManager[None]:
         return self.leases.faults.contained(self.context, what)
