@@ -1,10 +1,16 @@
 """A group that dozes while SQS or the store is slow, or does not answer."""
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 import pytest
 
 from hourwheel.errors import Broken, OutcomeUnknown, Throttled
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Key, Record, Table
 from tests.unit.queueing.dozing import GROUP, Scene
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -125,6 +131,51 @@ def test_a_failed_wakeup_is_logged_also_if_the_list_cannot_be_changed(
     assert ("WakesMissed", 2) in scene.bench.meter.metrics
     assert f"AccessDenied ({failed})" in caplog.text
     assert f"meta ({gone})" in caplog.text
+
+
+def test_the_queues_of_a_deleted_subject_are_removed_side_by_side_and_each_failure_is_logged(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(6):
+        scene.doze(f"g{number}")
+    remove, together = scene.queues.remove, list[int]()
+    failing = [scene.queues.made[2], scene.queues.made[5]]
+
+    def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
+        together.append(len(calls))
+        return [call() for call in calls]
+
+    def refused(name: str) -> None:
+        if name in failing:
+            raise Throttled("SQS refuses")
+        remove(name)
+
+    monkeypatch.setattr(scene.queues, "side_by_side", side_by_side)
+    monkeypatch.setattr(scene.queues, "remove", refused)
+    scene.cell.delete_subject("orders")
+    assert sorted(scene.queues.wakeups) == sorted(failing)
+    assert max(together) >= 6
+    lines = [record.getMessage() for record in caplog.records if "was not removed" in record.getMessage()]
+    assert sorted(lines) == [f"the wake-up queue of orders/g{number} was not removed: SQS refuses" for number in (2, 5)]
+
+
+def test_a_mark_of_a_clock_far_in_the_future_counts_no_longer_than_another(scene: Scene) -> None:
+    scene.bench.clock.pass_time(365 * 86_400)
+    scene.doze()
+    scene.bench.clock.pass_time(-365 * 86_400)  # the clock was wrong, and the consumers of the group are gone
+    scene.bench.another_process().produce("orders", [NewMessage(body="a")])
+    assert scene.queues.received() == 0
+    scene.settle_of("mail", scene.pull("mail"))
+    scene.doze("mail")
+    assert len(scene.bench.another_process().subject("orders").dozing) == 1
+
+
+def test_a_mark_of_a_clock_that_is_some_minutes_ahead_counts(scene: Scene) -> None:
+    scene.bench.clock.pass_time(600)
+    scene.doze()
+    scene.bench.clock.pass_time(-600)
+    scene.bench.another_process().produce("orders", [NewMessage(body="a")])
+    assert scene.queues.received() == 1
 
 
 @pytest.mark.parametrize("slow_puts", [1, 2, 3])

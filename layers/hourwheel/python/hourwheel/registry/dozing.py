@@ -149,8 +149,9 @@ def after_busy(groups: tuple[DozingGroup, ...], seen: DozingGroup, now_ms: int) 
 
 
 def is_live(dozing: DozingGroup, now_ms: int) -> bool:
-    """Returns whether the mark still counts. A mark of the future does, because this process' clock may be behind."""
-    return now_ms - dozing.since_ms < _MARK_MS
+    """Returns whether the mark still counts. A mark of the future does, because this process' clock may be behind; but
+    not one of a clock that is wrong by more than a mark counts."""
+    return abs(now_ms - dozing.since_ms) < _MARK_MS
 
 
 def forget_groups(registry: Registry, subject: Subject, groups: Sequence[Group]) -> None:
@@ -166,16 +167,25 @@ def forget_groups(registry: Registry, subject: Subject, groups: Sequence[Group])
 
 
 def remove_queues(context: Context, groups: Iterable[Group]) -> None:
-    """Removes the wake-up queues of deleted groups. SQS answers a waiting consumer that its queue is missing. Logs
-    failures and raises nothing: a queue that remains costs nothing, and no later group uses it."""
+    """Removes the wake-up queues of deleted groups, side by side. SQS answers a waiting consumer that its queue is
+    missing. Logs failures and raises nothing: a queue that remains costs nothing, and no later group uses it."""
     queues = context.wakeup_queues
     if queues is None:
         return
-    for group in groups:
-        try:
-            queues.remove(queue_name(group))
-        except (Unavailable, Broken) as error:
+    deleted = list(groups)
+    errors = queues.side_by_side([partial(_remove, queues, queue_name(group)) for group in deleted])
+    for group, error in zip(deleted, errors, strict=True):
+        if error is not None:
             _logger.warning("the wake-up queue of %s/%s was not removed: %s", group.subject, group.name, error)
+
+
+def _remove(queues: WakeupQueues, name: str) -> Unavailable | Broken | None:
+    """Removes one queue, and returns the error of a failure. Runs in a thread of the queues."""
+    try:
+        queues.remove(name)
+    except (Unavailable, Broken) as error:
+        return error
+    return None
 
 
 @dataclass
