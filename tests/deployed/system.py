@@ -282,14 +282,10 @@ class _Deployment:
             "Lambda::Function": self._function,
             "Lambda::EventInvokeConfig": self._asynchronous,
             "Lambda::EventSourceMapping": self._mapping,
-            "ApiGatewayV2::Api": self._api,
-            "Lambda::Permission": self._permission,
-            "ApiGatewayV2::Integration": self._integration,
-            "ApiGatewayV2::Route": self._route,
-            "ApiGatewayV2::Stage": self._stage,
+            **self._front(),
             "Scheduler::Schedule": self._schedule,
         }
-        assert self._template.kinds() == kinds.keys() | _DOES_NOT_MATTER | {"IAM::Policy"}
+        assert self._template.kinds() <= kinds.keys() | _DOES_NOT_MATTER | {"IAM::Policy"}
         self._upload()
         waiting = [
             (make, logical_id) for kind, make in kinds.items() for logical_id in self._template.logical_ids(kind)
@@ -307,6 +303,18 @@ class _Deployment:
         active = self._system.functions.get_waiter("function_active_v2")
         for function in self._system.functions.list_functions()["Functions"]:
             active.wait(FunctionName=function["FunctionName"], WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
+
+    def _front(self) -> dict[str, Callable[[str, Any], dict[str, str]]]:
+        """Returns what creates the resources through which requests reach the functions."""
+        if "Lambda::Url" in self._template.kinds():
+            return {"Lambda::Url": self._url}
+        return {
+            "ApiGatewayV2::Api": self._api,
+            "Lambda::Permission": self._permission,
+            "ApiGatewayV2::Integration": self._integration,
+            "ApiGatewayV2::Route": self._route,
+            "ApiGatewayV2::Stage": self._stage,
+        }
 
     def _upload(self) -> None:
         s3 = self._system.client("s3")
@@ -379,6 +387,12 @@ class _Deployment:
     def _asynchronous(self, _: str, properties: Any) -> dict[str, str]:
         self._system.functions.put_function_event_invoke_config(**properties)
         return {}
+
+    def _url(self, _: str, properties: Any) -> dict[str, str]:
+        made = self._system.functions.create_function_url_config(
+            FunctionName=properties["TargetFunctionArn"], AuthType=properties["AuthType"]
+        )
+        return {"FunctionArn": made["FunctionArn"], "FunctionUrl": made["FunctionUrl"]}
 
     def _permission(self, logical_id: str, properties: Any) -> dict[str, str]:
         self._system.functions.add_permission(StatementId=logical_id[-64:], **properties)
