@@ -22,7 +22,7 @@ TEAMS = {
 HEAD = (
     "team, $ a month",
     *("sent and taken", "through URLs", "waiting", "delays", "idle"),
-    *("SQS, SNS", "EventBridge", "RocketMQ", "Kafka"),
+    *("SQS, SNS", "EventBridge", "RocketMQ", "Kafka: MSK", "Kafka: Confluent"),
 )
 
 

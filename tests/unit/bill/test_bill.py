@@ -132,7 +132,10 @@ def test_between_two_counted_sizes_the_usage_is_interpolated() -> None:
 
 def other(workload: Workload) -> dict[str, float]:
     prices = {unit: msgspec.structs.replace(price, usd=1.0, per=1) for unit, price in read_other_prices().items()}
-    return {bill.service.partition(" (")[0]: bill.dollars for bill in other_bills(COUNTS, prices, workload)}
+    return {
+        bill.service.removesuffix(" (Alibaba, serverless)"): bill.dollars
+        for bill in other_bills(COUNTS, prices, workload)
+    }
 
 
 def test_sqs_sends_receives_deletes_and_polls() -> None:
@@ -150,7 +153,13 @@ def test_a_delay_is_a_schedule_and_its_message_is_sent_alone() -> None:
 
 
 def test_kafka_costs_its_cluster_without_any_message() -> None:
-    assert other(Workload(messages_per_day=0, services=3, consumers=2))["Kafka"] == 730 + 6 * 730
+    assert other(Workload(messages_per_day=0, services=3, consumers=2))["Kafka (MSK Serverless)"] == 730 + 6 * 730
+
+
+def test_kafka_of_confluent_costs_what_is_written_and_read_and_nothing_without_messages() -> None:
+    assert other(Workload(messages_per_day=0))["Kafka (Confluent Cloud Basic)"] == 0
+    bill = other(Workload(messages_per_day=1 << 20, message_bytes=1 << 10, groups=3))
+    assert bill["Kafka (Confluent Cloud Basic)"] == pytest.approx(4 * MONTH_DAYS + 3)
 
 
 def bills(sqs: float, rocketmq: float) -> list[ServiceBill]:

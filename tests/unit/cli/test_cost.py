@@ -22,9 +22,16 @@ def test_the_bill_is_computed_for_programs(shell: Shell) -> None:
 
 def test_the_bill_is_printed_for_people(shell: Shell) -> None:
     printed = shell.ok("cost", *TEAM)
-    for text in ("waiting consumers", "total", "SNS + SQS", "Kafka (MSK Serverless)", "price not checked"):
+    for text in (
+        "waiting consumers",
+        "total",
+        "SNS + SQS",
+        "Kafka (MSK Serverless)",
+        "(Confluent Cloud Basic)",
+        "price not checked",
+    ):
         assert text in printed
-    assert "SNS + SQS stays cheaper here" in printed
+    assert "Kafka (Confluent Cloud Basic) stays cheaper here" in printed
     assert "list prices of us-east-1" in printed
 
 

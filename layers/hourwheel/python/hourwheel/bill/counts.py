@@ -83,8 +83,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class OtherPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The price of one unit of another service. ``checked``: the price was read at its source on the date; otherwise
-    the price is from memory, or from a list of somebody else."""
+    """The price of one unit of another service. ``checked``: ``source`` names the price, and is of this date; otherwise
+    the price is from memory."""
 
     usd: float
     per: int

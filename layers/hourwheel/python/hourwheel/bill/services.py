@@ -20,7 +20,7 @@ _ROCKETMQ_DELAYED = 5
 
 class ServiceBill(msgspec.Struct, frozen=True, kw_only=True):
     """A month with another service. ``remark`` says what the sum leaves out. ``checked`` is False where a price is from
-    memory or from a list of somebody else."""
+    memory."""
 
     service: str
     dollars: float
@@ -34,7 +34,8 @@ def other_bills(counts: Counts, prices: dict[str, OtherPrice], workload: Workloa
         _sqs(counts, workload),
         _event_bridge(counts, prices, workload),
         _rocketmq(prices, workload),
-        _kafka(prices, workload),
+        _msk(prices, workload),
+        _confluent(prices, workload),
     ]
 
 
@@ -90,7 +91,7 @@ def _rocketmq(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
     )
 
 
-def _kafka(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
+def _msk(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
     """Kafka as Amazon MSK Serverless: a topic for each service, a partition for each consumer of a group."""
     gigabytes = workload.messages * workload.message_bytes / 1e9
     partitions = workload.services * workload.consumers
@@ -106,6 +107,21 @@ def _kafka(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
         service="Kafka (MSK Serverless)",
         dollars=_cost(prices, usage),
         remark="has no delays" if workload.delayed else "",
+        checked=all(prices[unit].checked for unit in usage),
+    )
+
+
+def _confluent(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
+    """Kafka as a Basic cluster of Confluent Cloud, which has no price of its own while one eCKU is enough."""
+    gigabytes = workload.messages * workload.message_bytes / 2**30
+    usage = {
+        "confluent-transfer-gb": gigabytes * (1 + workload.groups),
+        "confluent-storage-gb": gigabytes * _KAFKA_STORED_DAYS / MONTH_DAYS,
+    }
+    return ServiceBill(
+        service="Kafka (Confluent Cloud Basic)",
+        dollars=_cost(prices, usage),
+        remark="more than one eCKU not counted" + ("; has no delays" if workload.delayed else ""),
         checked=all(prices[unit].checked for unit in usage),
     )
 
