@@ -240,6 +240,20 @@ CONTROL: dict[str, tuple[str, str, Any, str, str | None]] = {
         "ids[1]",
     ),
     "a redrive from no time": ("POST", f"{GROUP}/dead/redrive", {"from": "yesterday"}, "field-invalid", "from"),
+    "a redrive of all with a detail": (
+        "POST",
+        f"{GROUP}/dead/redrive",
+        {"all": True, "detail": "no price"},
+        "field-invalid",
+        None,
+    ),
+    "dead letters with a detail and without a reason": (
+        "GET",
+        f"{GROUP}/dead?detail=no%20price",
+        None,
+        "field-invalid",
+        None,
+    ),
     "a drop of nothing": ("DELETE", f"{GROUP}/dead", {}, "field-invalid", None),
     "a drop with an empty body": ("DELETE", f"{GROUP}/dead", None, "json-invalid", None),
 }

@@ -50,6 +50,13 @@ def test_a_read_only_subject(shell: Shell) -> None:
     shell.ok("produce", "orders", "a")
 
 
+def test_a_detail_of_dead_letters_needs_a_reason(shell: Shell) -> None:
+    bury(shell, "a")
+    refused = shell("dead", "redrive", "orders", "billing", "--all", "--detail", "no price")
+    assert (refused.exit_code, "--detail needs --reason" in refused.stderr) == (2, True)
+    assert len(shell.json("dead", "list", "orders", "billing")) == 1
+
+
 def test_peeks(shell: Shell) -> None:
     shell.ok("produce", "orders", "a", "b", "c")
     assert [each["body"] for each in shell.json("subject", "peek", "orders")] == ["a", "b", "c"]

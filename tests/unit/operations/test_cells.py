@@ -1,6 +1,7 @@
 """Cells are added, drained, taken off line and removed; one that is out of reach holds up nobody else."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,21 @@ def test_a_cell_to_which_queues_send_is_neither_read_only_nor_off_line_nor_remov
             bench.cell.cells.set_state("fast", state)
     with pytest.raises(Conflict, match="is normal: drain it first"):
         bench.cell.cells.remove("fast")
+
+
+def test_of_two_operators_who_change_a_cell_at_once_one_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, put = bench.another_process(), bench.store.put
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(bench.store, "put", put)
+        other.cells.set_state("fast", "draining")
+        return put(*arguments, **options)
+
+    monkeypatch.setattr(bench.store, "put", late)
+    with pytest.raises(Conflict, match="changed by somebody else"):
+        bench.cell.cells.add("fast", ["delay"])
+    shown = bench.cell.cells.show("fast")
+    assert (shown.state, set(shown.kinds)) == ("draining", {"real-time", "delay"})
 
 
 def test_a_drain_moves_every_queue_and_tells_what_is_left(bench: Bench) -> None:
