@@ -24,6 +24,8 @@ from bench.measures import today
 MANY = 70
 ROUNDS = {1: 100, MANY: 3}
 ARCHIVED_ROUNDS = {1: 2_000, 10: 1_000, 100: 300}
+MINUTE = "the same with precision minute"
+WAITS = "a consumer that waits at the wake-up queue of an idle group"
 SLICE_SECONDS = {1: 10, 10: 30, 100: 60, 1_000: 120}
 
 
@@ -100,7 +102,7 @@ class Bench:
         rival = "Scheduler + SQS", rivals.scheduled(1)
         yield Line("one by one over a year", lonely_precisely(self.fresh(precise=True), 100), *rival)
         minute = lonely_precisely(self.fresh(precise=True), 100, minute=True)
-        yield Line("the same with precision minute", minute, *rival)
+        yield Line(MINUTE, minute, *rival)
         coarse = cases.scattered_over_a_year(self.fresh(), 100)
         yield Line("the same without precise_timers", coarse, *rival)
 
@@ -128,7 +130,7 @@ class Bench:
                 cases.idle_poller(self.fresh()),
                 rivals.idle_poller(),
             ),
-            "a consumer that waits at the wake-up queue of an idle group": (
+            WAITS: (
                 waiting.dozing_consumer(self.fresh()),
                 rivals.idle_poller(),
             ),
@@ -194,10 +196,14 @@ class Aim:
 
 def aims(lines: list[Line], months: dict[str, tuple[Measured, Usage]]) -> list[Aim]:
     ratio: Callable[[str], float] = {line.name: line.ratio for line in lines}.__getitem__
+    million = {line.name: dollars(line.measured.usage) for line in lines}
+    waiting_consumer, _ = months[WAITS]
     return [
         Aim("1 group, batch 100, ratio to SQS", 0.9, ratio("1 group, batch 100")),
         Aim("70 groups, batch 100, ratio to SNS + SQS", 0.5, ratio("70 groups, batch 100")),
         Aim("due within an hour, batch 100, ratio to Scheduler + SQS", 0.1, ratio("due within an hour, batch 100")),
+        Aim("one by one with precision minute, dollars a million", 30, million[MINUTE]),
+        Aim("a hundred consumers that wait at their queues, dollars a month", 8, 100 * dollars(waiting_consumer.usage)),
         *(
             Aim(f"{name}, dollars a month", 0.2, dollars(ours.usage))
             for name, (ours, _) in months.items()
