@@ -84,3 +84,13 @@ def test_a_search_ends_at_its_bound_and_says_where_it_goes_on(page: Page) -> Non
 def test_a_rate_has_no_value_over_a_gap_in_which_the_counter_fell(page: Page) -> None:
     readings = "[[0, 10], [1000, 30], [3000, 5], [4000, 6]].map(([at_ms, end]) => ({ at_ms, end }))"
     assert run(page, "history", f'm.rates({readings}, "end")') == [[1000, 20], [4000, 1]]
+
+
+def test_a_history_goes_on_when_a_person_comes_back_and_is_bounded(page: Page) -> None:
+    readings = 'Array.from({ length: 700 }, (_, i) => m.record("orders/mail", { at_ms: i, waiting: i }).length)'
+    lengths = run(page, "history", readings)
+    assert (lengths[0], lengths[599], lengths[699]) == (1, 600, 600)
+    back = 'm.record("orders/mail", { at_ms: 700, waiting: 0 })'
+    assert [reading["at_ms"] for reading in run(page, "history", back)] == list(range(101, 701))
+    others = "Array.from({ length: 50 }, (_, i) => m.record(`others/${i}`, { at_ms: 0 }))"
+    assert len(run(page, "history", f"({others}, {back})")) == 1, "the page that was left longest ago is forgotten"

@@ -15,6 +15,7 @@ const RIGHT = 14;
 const CHARACTER = 6.6; // the width of a digit at the 11 px of the labels
 const ROWS = 200; // a longer table is slow to open
 const COLOURS = 7;
+const WIDEST_BAR = 72; // of bars side by side
 
 function showsUtc(options) {
   return options.utc ?? (typeof document !== "undefined" && document.documentElement.dataset.zone === "utc");
@@ -230,7 +231,8 @@ function linesOf({ model, options }, { x, y }) {
 
 function barsOf({ model }, { x, y }) {
   const rects = model.bars.map(({ value }, index) => {
-    const [left, right] = model.spans[index].map(x);
+    const span = model.spans[index].map((at) => x(Math.min(Math.max(at, model.start), model.end)));
+    const [left, right] = model.timed ? span : narrowed(span);
     const gap = right - left > 4 ? 1 : 0;
     const height = value > 0 ? Math.max(1.5, y(0) - y(value)) : 0; // one message beside a million stays visible
     const width = Math.max(0.5, right - left - gap);
@@ -238,6 +240,12 @@ function barsOf({ model }, { x, y }) {
     return element("rect", Object.fromEntries(Object.entries(place).map(([key, number]) => [key, round(number)])));
   });
   return [element("g", { class: "bars s0" }, ...rects)];
+}
+
+/** Returns the middle of a span, so that one bar alone is no block. */
+function narrowed([left, right]) {
+  const spare = Math.max(0, right - left - WIDEST_BAR) / 2;
+  return [left + spare, right - spare];
 }
 
 /** Shows the values at the cursor, in the legend and to screen readers. */

@@ -77,7 +77,7 @@ function queuesPanel(subject) {
     });
   };
   const columns = [
-    { key: "queue", label: "Queue", numeric: true, render: (row) => String(row.queue) },
+    { key: "queue", label: "Queue", render: (row) => String(row.queue) },
     { key: "offset", label: "Next offset", numeric: true, render: next },
     { key: "end", label: "End", numeric: true, render: (row) => count(row.end) },
     { key: "waiting", label: "Waiting", numeric: true, render: (row) => count(row.waiting) },

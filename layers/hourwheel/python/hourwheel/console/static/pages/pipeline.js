@@ -90,7 +90,7 @@ function reconciledPart(reconciled) {
   const number = Object.values(findings).reduce((sum, each) => sum + each, 0);
   const verdict = number === 0 ? badge("no findings", "good") : badge(`${count(number)} ${number === 1 ? "finding" : "findings"}`, errors ? "bad" : "warn");
   return card([
-    ["result", [verdict, number > 0 && ` ${count(errors)} of them ${errors === 1 ? "is an error" : "are errors"}`]],
+    ["result", [verdict, number > 0 && ` ${errors ? count(errors) : "none"} of them ${errors > 1 ? "are errors" : "is an error"}`]],
     ...Object.entries(findings).map(([kind, found]) => [kind.replaceAll("_", " "), count(found)]),
     ...Object.entries(totals).map(([name, messages]) => [`messages ${name}`, count(messages)]),
     ["compared", since(found_at)],

@@ -32,7 +32,7 @@ export function queuesPanel(subject) {
   const link = (row, text, at) =>
     h("a", { href: browseLink(subject, { by: at === undefined ? "newest" : "offset", queue: row.queue, at }) }, text);
   const columns = [
-    { key: "queue", label: "Queue", numeric: true, render: (row) => link(row, String(row.queue)) },
+    { key: "queue", label: "Queue", render: (row) => link(row, String(row.queue)) },
     {
       key: "start",
       label: "First offset",
