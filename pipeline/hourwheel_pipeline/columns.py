@@ -19,6 +19,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 _LATEST_MS = 253_402_300_799_999
 """The end of the year 9999: Spark and Iceberg know no later day."""
 
+_LAST_OF_ASCII = 0x7F
+
 
 def batch_of(table: str, fields: Mapping[str, Any], total: int, manifest: int) -> pa.RecordBatch:
     """Returns ``total`` rows of the table; columns that ``fields`` does not name are null."""
@@ -39,18 +41,35 @@ def text_column(column: TextColumn | None, kind: pa.DataType, total: int) -> pa.
     if column is None:
         return pa.nulls(total, kind)
     lengths = np.frombuffer(column.lengths, "<i4")
-    present = lengths >= 0
-    offsets = np.concatenate(([0], np.cumsum(np.where(present, lengths, 0), dtype=np.int64)))
-    if len(lengths) != total or offsets[-1] != len(column.data) or (total and lengths.min() < -1):
-        raise Corrupt(f"block holds {len(column.data)} bytes of texts, their lengths say {offsets[-1]}")
-    valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
-    buffers = [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(column.data)]
+    least = lengths.min() if len(lengths) else 0
+    sizes = lengths if least >= 0 else np.maximum(lengths, 0)
+    end = int(sizes.sum(dtype=np.int64))
+    if len(lengths) != total or end != len(column.data) or least < -1:
+        raise Corrupt(f"block holds {len(column.data)} bytes of texts, their lengths say {end}")
+    offsets = np.zeros(total + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    valid = None if least >= 0 else pa.py_buffer(np.packbits(lengths >= 0, bitorder="little"))
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(column.data)]
     texts = pa.Array.from_buffers(kind, total, buffers)
+    if pa.types.is_string(kind):
+        _check_texts(texts, column.data)
+    return texts
+
+
+def time_column(column: TextColumn | None, total: int) -> pa.Array:
+    """Returns a column of times, which are stored as texts. Raises ``Corrupt``, and ``ArrowInvalid`` for another
+    text."""
+    return pa.nulls(total, TIMESTAMP) if column is None else text_column(column, pa.string(), total).cast(TIMESTAMP)
+
+
+def _check_texts(texts: pa.Array, data: memoryview) -> None:
+    """Raises ``Corrupt`` for a text that is not UTF-8."""
+    if not data or np.frombuffer(data, np.uint8).max() <= _LAST_OF_ASCII:
+        return  # checking each text takes ten times as long
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as error:
         raise Corrupt(f"block holds a text that is none: {error}") from error
-    return texts
 
 
 def ints(values: Iterable[int]) -> Ints:
@@ -89,7 +108,8 @@ def byte_lengths(values: pa.Array) -> Ints:
     """Returns the UTF-8 bytes of each value; 0 for null."""
     if values.null_count == len(values):
         return np.zeros(len(values), np.int64)
-    lengths: Ints = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    counted = pc.binary_length(values)
+    lengths: Ints = (pc.fill_null(counted, 0) if values.null_count else counted).to_numpy().astype(np.int64)
     return lengths
 
 

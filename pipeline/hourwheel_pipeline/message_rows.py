@@ -24,14 +24,16 @@ from hourwheel_pipeline.columns import (
     ints,
     sums,
     text_column,
+    time_column,
     timestamps,
 )
+from hourwheel_pipeline.compression import decompress
 from hourwheel_pipeline.names import LogOwner, log_owner
-from hourwheel_pipeline.schemas import CANCEL_MARKER, DEAD, DROP_MARKER, MESSAGES, QUEUE, SCHEMAS, TIMESTAMP
+from hourwheel_pipeline.schemas import CANCEL_MARKER, DEAD, DROP_MARKER, MESSAGES, QUEUE, SCHEMAS
 
 
 def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
-    decoded = blocks.decode_messages(block)
+    decoded = blocks.decode_messages(block, decompress)
     metas = {
         i: decode_entry(entry.meta)
         for i, entry in enumerate(decoded.entries)
@@ -60,22 +62,18 @@ def _message_batch(decoded: MessageRows, due_times: Mapping[int, DueTimes], mani
     total = int(present.sum())
     if columns.body is None and columns.body_base64 is None:
         raise Corrupt(f"block claims {total} messages, holds no bodies")
-    entry = np.repeat(np.arange(len(entries)), present)
     index = np.arange(total) - np.repeat(np.cumsum(present) - present, present)
-    sequence = ints(one.first_seq for one in entries)[entry] + index
+    sequence = np.repeat(ints(entry.first_seq for entry in entries), present) + index
     owners, at = _owners(decoded, due_times)
-    whose = _owner_columns(owners, at[entry])
-    queued = pa.array(np.array([owner.kind == QUEUE for owner in owners])[at[entry]])
+    whose = _owner_columns(owners, np.repeat(at, present))
     fields = {
         **whose,
-        **_time_columns(entries, entry),
+        **_time_columns(entries, present),
         **_stored_columns(columns, total),
-        "row": pa.array(ints(one.row_no for one in entries)[entry]),
-        "index": pa.array(index, pa.int32()),
+        **_origin_columns(columns, whose, pa.array(sequence)),
+        "row": pa.array(np.repeat(ints(entry.row_no for entry in entries), present)),
+        "index": pa.array(index.astype(np.int32)),
         "sequence": pa.array(sequence),
-        "origin_queue": pc.if_else(queued, whose["queue"], column_of(columns.queue, pa.int32(), total)),
-        "origin_offset": pc.if_else(queued, pa.array(sequence), column_of(columns.offset, pa.int64(), total)),
-        "attempt": _attempts(columns, queued, total),
     }
     if due_times:
         fields["due_at"] = pc.coalesce(_planned(due_times, present, total), fields["due_at"])
@@ -92,7 +90,7 @@ def _marker_batch(
     rows = range(len(entries))
     fields = {
         **_owner_columns(owners, np.array(rows)),
-        **_time_columns(entries, np.array(rows)),
+        **_time_columns(entries, np.ones(len(entries), np.int64)),
         "row": pa.array([entry.row_no for entry in entries]),
         "index": pa.array([index for _, index, _ in every], pa.int32()),
         "sequence": pa.array([entry.first_seq for entry in entries]),
@@ -118,21 +116,28 @@ def _owners(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple
 
 
 def _owner_columns(owners: Sequence[LogOwner], at: Ints) -> dict[str, pa.Array]:
-    taken = pa.array(at)
     schema = SCHEMAS[MESSAGES]
     return {
-        name: pa.array([getattr(owner, name) for owner in owners], schema.field(name).type).take(taken)
+        name: _taken([getattr(owner, name) for owner in owners], at, schema.field(name).type)
         for name in LogOwner._fields
     }
 
 
-def _time_columns(entries: Sequence[Entry], at: Ints) -> dict[str, pa.Array]:
-    stored = ints(entry.at_ms for entry in entries)
-    expires = ints(entry.expires_ms for entry in entries)
+def _taken(values: Sequence[str | int | None], at: Ints, kind: pa.DataType) -> pa.Array:
+    """Returns the values at these indexes."""
+    if len(set(values)) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), len(at))
+    return pc.take(pa.array(values, kind), pa.array(at), boundscheck=False)
+
+
+def _time_columns(entries: Sequence[Entry], counts: Ints) -> dict[str, pa.Array]:
+    """Returns the times of each entry, each this many times."""
+    stored = np.repeat(ints(entry.at_ms for entry in entries), counts)
+    expires = np.repeat(ints(entry.expires_ms for entry in entries), counts)
     return {
-        "day": days(stored).take(pa.array(at)),
-        "accepted_at": timestamps(stored).take(pa.array(at)),
-        "expires_at": timestamps(expires, expires == 0).take(pa.array(at)),
+        "day": days(stored),
+        "accepted_at": timestamps(stored),
+        "expires_at": timestamps(expires, expires == 0),
     }
 
 
@@ -158,17 +163,29 @@ def _stored_columns(columns: Columns, total: int) -> dict[str, pa.Array]:
         "size": pa.array(size, pa.int32()),
         "id": text_column(columns.id, pa.string(), total),
         "reason": text_column(columns.reason, pa.string(), total),
-        "produced_at": text_column(columns.produced_at, pa.string(), total).cast(TIMESTAMP),
-        "due_at": text_column(columns.due_at, pa.string(), total).cast(TIMESTAMP),
-        "died_at": text_column(columns.died_at, pa.string(), total).cast(TIMESTAMP),
+        "produced_at": time_column(columns.produced_at, total),
+        "due_at": time_column(columns.due_at, total),
+        "died_at": time_column(columns.died_at, total),
     }
 
 
-def _attempts(columns: Columns, queued: pa.Array, total: int) -> pa.Array:
-    """Returns the attempts: 1 in queues, null for a message that waits for its time, elsewhere the stored number."""
+def _origin_columns(columns: Columns, whose: Mapping[str, pa.Array], sequence: pa.Array) -> dict[str, pa.Array]:
+    """Returns the position at which a message was first accepted, and its attempt: 1 in queues, null for a message that
+    waits for its time, elsewhere the stored number."""
+    total = len(sequence)
+    queue = column_of(columns.queue, pa.int32(), total)
+    offset = column_of(columns.offset, pa.int64(), total)
     stored = column_of(columns.attempt, pa.int32(), total)
+    queued = pc.equal(whose["kind"], QUEUE)
+    once = pa.repeat(pa.scalar(1, pa.int32()), total)
+    if pc.all(queued).as_py():
+        return {"origin_queue": whose["queue"], "origin_offset": sequence, "attempt": once}
     counted = pc.if_else(pc.equal(stored, 0), pa.scalar(None, pa.int32()), stored)
-    return pc.if_else(queued, pa.scalar(1, pa.int32()), counted)
+    return {
+        "origin_queue": pc.if_else(queued, whose["queue"], queue),
+        "origin_offset": pc.if_else(queued, sequence, offset),
+        "attempt": pc.if_else(queued, once, counted),
+    }
 
 
 def _planned(due_times: Mapping[int, DueTimes], present: Ints, total: int) -> pa.Array:

@@ -7,6 +7,7 @@ that had been read before the damage was found.
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import ceil
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from hourwheel_pipeline.arrow import batches
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spark_ddl
+from hourwheel_pipeline.workers import forget_zip_finders
 
 QUARANTINED = "~quarantined"
 """The subject of rows that say what could not be read."""
@@ -31,7 +33,8 @@ _FIELDS = {
 
 # Spark repeats a failed task: that costs about this much reading.
 _TASK_BYTES = 16 << 20
-# Two, so that a core whose task ends early has another one.
+# Two, so that a core whose task ends early has another one. All cores have equally many: a task left over would keep
+# the others waiting.
 _TASKS_PER_CORE = 2
 # Each batch costs Spark as much as hundreds of rows.
 _BATCH_ROWS = 8_192
@@ -61,7 +64,8 @@ def segment_rows(spark: SparkSession, location: ArchiveLocation, table: str, wor
     be read."""
     cores = spark.sparkContext.defaultParallelism
     size = sum(work.bytes for work in works)
-    tasks = _spread(works, min(len(works), max(_TASKS_PER_CORE * cores, size // _TASK_BYTES)))
+    rounds = max(_TASKS_PER_CORE, ceil(size / (_TASK_BYTES * cores)))
+    tasks = _spread(works, min(len(works), rounds * cores))
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     return numbers.mapInArrow(_reader(location, table, tasks), spark_ddl(SCHEMAS[table]))
 
@@ -87,6 +91,7 @@ def _reader(
     location: ArchiveLocation, table: str, tasks: Sequence[Sequence[Work]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        forget_zip_finders()
         works = [work for batch in numbers for task in batch.column(0).to_pylist() for work in tasks[task]]
         yield from _joined(_rows(location, table, works))
 

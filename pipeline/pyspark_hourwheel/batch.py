@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from hourwheel_pipeline.workers import forget_zip_finders
 from pyspark_hourwheel.columns import Window
 from pyspark_hourwheel.manifest_cache import ManifestCache
 from pyspark_hourwheel.options import BatchOptions, Bound, Moment, Number
@@ -21,6 +22,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns at least one partition: without any, Spark would read one of its own."""
+        forget_zip_finders()
         options = self._options
         window = window_of(options.start, options.end)
         cache = ManifestCache(options)

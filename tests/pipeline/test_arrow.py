@@ -26,6 +26,7 @@ from hourwheel.ports import Blobs
 from hourwheel.queueing.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
 from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel_pipeline.arrow import batches
+from hourwheel_pipeline.compression import decompress
 from hourwheel_pipeline.pull_rows import OUTCOMES
 from hourwheel_pipeline.reading import Work, manifests_from
 from hourwheel_pipeline.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS, SCHEMAS
@@ -427,6 +428,7 @@ BODY = {"body": texts("x")}
         ([["a~1/0"], [an_entry()], {**BODY, "produced_at": texts("soon")}], "no column can"),
         ([["a~1/0"], [an_entry()], {**BODY, "attempt": [2**40]}], "no column can"),
         ([["a~1/0"], [an_entry()], {"body": [b"\1\0\0\0", b"\xff"]}], "a text that is none"),
+        ([["a~1/0"], [an_entry(count=2, present=2)], {"body": [b"\1\0\0\0" * 2, "é".encode()]}], "a text that is none"),
         ([["a~1/0"], [an_entry()], {"body": [b"\1\0\0\0", b""]}], "their lengths say 1"),
         ([["a~1/0"], [an_entry()], {"body": [b"\0\0\0\0", b"x"]}], "their lengths say 0"),
         ([["a~1/0"], [an_entry()], {"body": [b"\1\0\0", b"x"]}], "body of 0.75"),
@@ -453,6 +455,14 @@ def test_a_pull_closed_in_a_way_that_is_not_known_is_corrupt() -> None:
 def test_pulls_of_a_log_that_has_none_are_corrupt(name: str) -> None:
     with pytest.raises(Corrupt, match="not the name"):
         list(batches(PULLS, spoilt([[name], [[0, 0, pull()]]], PULLS), 0))
+
+
+@pytest.mark.parametrize("claimed", [0, 99, 101])
+def test_a_payload_of_another_size_than_its_block_claims_is_corrupt(claimed: int) -> None:
+    packed = memoryview(pa.compress(b"m" * 100, "zstd", asbytes=True))
+    assert decompress(packed, 100) == b"m" * 100
+    with pytest.raises(Corrupt, match="does not unpack"):
+        decompress(packed, claimed)
 
 
 def test_blocks_come_one_by_one() -> None:

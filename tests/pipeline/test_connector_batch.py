@@ -248,3 +248,13 @@ def test_large_segments_have_a_partition_each(orders: Orders, monkeypatch: pytes
 
     assert len(reader_of(orders).partitions()) == 3
     assert scanned(orders) == ["0" * 100, "1" * 100, "2" * 100]
+
+
+def test_the_segments_of_a_small_archive_are_divided_evenly(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(9):
+        orders.archive(f"{number}" * 100)
+    size = sum(part.work.bytes for one in reader_of(orders).partitions() for part in one.parts)
+    monkeypatch.setattr("pyspark_hourwheel.scanning._LEAST_BYTES", size // 4)
+
+    assert [len(one.parts) for one in reader_of(orders).partitions()] == [2, 2, 3, 2]
+    assert scanned(orders) == [f"{number}" * 100 for number in range(9)]

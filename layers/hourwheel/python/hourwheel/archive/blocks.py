@@ -24,7 +24,7 @@ import msgspec
 
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.logs.codec import Block, check_length, length, pack, unpack
+from hourwheel.logs.codec import Block, Decompress, check_length, length, pack, unpack
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
@@ -213,9 +213,9 @@ def encode_registry(snapshot: RegistrySnapshot) -> Block:
     return pack(_encoder.encode(snapshot), len(snapshot.subjects) + len(snapshot.groups), SCHEMAS[REGISTRY], _LEVEL)
 
 
-def decode_messages(data: bytes | memoryview) -> MessageRows:
+def decode_messages(data: bytes | memoryview, decompress: Decompress | None = None) -> MessageRows:
     """Raises ``Corrupt``."""
-    count, logs, rest = _opened(data, MESSAGES, 3)
+    count, logs, rest = _opened(data, MESSAGES, 3, decompress)
     check_length(rest[0], count, "rows")
     entries = _decoded(MESSAGES, _entries.decode, rest[0])
     present = sum(entry.present for entry in entries)
@@ -268,10 +268,12 @@ def decode_registry(data: bytes | memoryview) -> RegistrySnapshot:
     return _decoded(REGISTRY, _registry.decode, payload)
 
 
-def _opened(data: bytes | memoryview, kind: str, parts: int) -> tuple[int, list[str], list[memoryview]]:
+def _opened(
+    data: bytes | memoryview, kind: str, parts: int, decompress: Decompress | None = None
+) -> tuple[int, list[str], list[memoryview]]:
     """Returns the number of rows that a block claims, the logs that it lists, and its other parts, still encoded. The
     caller counts their rows before it decodes them: a kilobyte may unpack to millions of empty rows."""
-    payload, count = unpack(data, SCHEMAS[kind])
+    payload, count = unpack(data, SCHEMAS[kind], decompress)
     if count > MOST_ROWS:
         raise Corrupt(f"block claims {count} rows, {MOST_ROWS} are the most")
     logs, *rest = _split(payload, kind, parts)

@@ -21,8 +21,8 @@ import struct
 import sys
 import threading
 import zlib
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -38,6 +38,9 @@ else:
     from backports import zstd
 
 T = TypeVar("T")
+
+Decompress: TypeAlias = Callable[[memoryview, int], bytes | memoryview]
+"""Decompresses a payload to this number of bytes. Raises ``Corrupt`` unless it has exactly as many."""
 
 MAX_RAW_BYTES = 8 << 20
 """A batch at its limits stays below this size, with the field names and positions that storing adds."""
@@ -206,7 +209,9 @@ def stored_bytes(header: bytes) -> int:
     return HEADER_BYTES + int(_HEADER.unpack_from(header)[6])
 
 
-def unpack(data: bytes | memoryview, schema: int) -> tuple[bytes | memoryview, int]:
+def unpack(
+    data: bytes | memoryview, schema: int, decompress: Decompress | None = None
+) -> tuple[bytes | memoryview, int]:
     """Checks a block of this schema; returns its payload and the count that its header claims. Raises ``Corrupt`` with
     the reason."""
     if len(data) < HEADER_BYTES:
@@ -221,7 +226,7 @@ def unpack(data: bytes | memoryview, schema: int) -> tuple[bytes | memoryview, i
         raise Corrupt(f"block claims {stored_size} bytes, {raw_size} unpacked; it has {len(stored)}")
     if zlib.crc32(stored, zlib.crc32(data[:20])) != checksum:
         raise Corrupt("block fails its checksum")
-    raw = decompressed(stored, raw_size) if compression else stored
+    raw = (decompress or decompressed)(stored, raw_size) if compression else stored
     if len(raw) != raw_size:
         raise Corrupt(f"block claims {raw_size} bytes, unpacks to {len(raw)}")
     return raw, count
