@@ -69,9 +69,11 @@ class Bench:
             for batch in (1, 10, 100, 1_000):
                 pulled = self._sent_and_taken(batch, groups)
                 yield self._line(f"batch {batch:,}", pulled, batch, groups)
+                shared = self._sent_and_taken(batch, groups, consumers=2)
+                yield self._line(f"batch {batch:,}, two consumers in turn", shared, batch, groups)
                 own = self._sent_and_taken(batch, groups, own_settle=True)
                 yield self._line(f"batch {batch:,}, settled by a call of its own", own, batch, groups)
-                yield self._line(f"batch {batch:,}, pushed", cases.pushed(pulled, batch, groups), batch, groups)
+                yield self._line(f"batch {batch:,}, pushed", cases.pushed(shared, batch, groups), batch, groups)
             small = cases.immediate(self.fresh(http_memory_mb=256), 100, groups, ROUNDS[groups])
             yield self._line("batch 100, functions of 256 MB", small, 100, groups)
             noise = cases.immediate(self.fresh(), 100, groups, ROUNDS[groups], noise=True)

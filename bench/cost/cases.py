@@ -53,21 +53,24 @@ def immediate(
     own_settle: bool = False,
     taken: int | None = None,
     noise: bool = False,
+    consumers: int = 1,
 ) -> Measured:
     """Measures messages that are sent ``batch`` at a time. Each group pulls ``taken`` at a time (None: as they were
-    sent) and settles them with the next pull, or by a call of its own. All processes are warm, and one process of each
-    function is fully busy. The bodies are flights, or ``noise``."""
+    sent) and settles them with the next pull, or by a call of its own. The ``consumers`` of a group take turns. All
+    processes are warm, and one process of each function is fully busy. The bodies are flights, or ``noise``."""
     taken = taken or batch
     names = [f"g{number:02d}" for number in range(groups)]
     texts = Texts(batch, noise=noise)
     held: dict[str, str | None] = dict.fromkeys(names)
+    turns = cycle([f"c{number}" for number in range(consumers)])
     sends = max(1, taken // batch)
 
     def one_round() -> None:
         for _ in range(sends):
             deployment.call("POST", MESSAGES, {"messages": [{"body": text} for text in texts.batch()]})
+        consumer = next(turns)
         for name in names:
-            receipt = take(deployment, name, taken, held[name])
+            receipt = take(deployment, name, taken, held[name], consumer)
             if own_settle:
                 deployment.call("POST", f"{SUBJECT}/groups/{name}/ack", {"settle": [{"receipt": receipt}]})
             else:
@@ -90,9 +93,9 @@ def immediate(
 
 
 def pushed(pulled: Measured, batch: int, groups: int) -> Measured:
-    """Models messages that the function push pulls, delivers and settles. The function makes the store calls of a pull,
-    without a request to the API. The stream of the table starts it once for each batch, and each delivery is one
-    further call."""
+    """Models messages that the function push pulls, delivers and settles. The function makes the store calls of a pull
+    and of a settlement (``pulled``: those of consumers that take turns), without a request to the API. The stream of
+    the table starts it once for each batch, and each delivery is one further call."""
     calls = MILLION / batch * groups
     delivery: Usage = Counter({"lambda-gb-second": TIMER_SECONDS * MEMORY_MB["push"] / 1_024})
     saved = scaled(Counter({"http-request": 1, **logged(ACCESS_LOG_BYTES, 1)}), -calls)
@@ -348,9 +351,9 @@ def warm(deployment: Deployment) -> None:
     deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
 
 
-def take(deployment: Deployment, group: str, limit: int, receipt: str | None) -> str:
+def take(deployment: Deployment, group: str, limit: int, receipt: str | None, consumer: str = "c1") -> str:
     """Pulls exactly ``limit`` messages and settles the pull before. Returns the receipt."""
-    asked: dict[str, Any] = {"consumer": "c1", "max_messages": limit}
+    asked: dict[str, Any] = {"consumer": consumer, "max_messages": limit}
     if receipt is not None:
         asked["settle"] = [{"receipt": receipt}]
     (pulled,) = deployment.call("POST", f"{SUBJECT}/groups/{group}/pull", asked)["pulls"]

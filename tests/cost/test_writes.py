@@ -51,9 +51,16 @@ def test_write_units_of_sending_pulling_and_settling(deployment: Deployment, bat
 
 
 def test_a_pull_that_settles_the_one_before_writes_two_units(deployment: Deployment) -> None:
-    measured = cases.immediate(deployment, 10, 1, rounds=3)
+    measured = cases.immediate(deployment, 10, 1, rounds=2)
     assert measured.units["PutItem", "pull"] == 2
     assert measured.usage["http-request"] == pytest.approx(2 * 100_000)
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_pull_of_a_consumer_that_is_alone_writes_one_unit(deployment: Deployment, batch: int) -> None:
+    measured = cases.immediate(deployment, batch, 1, rounds=10)
+    assert measured.units["PutItem", "pull"] == (2 + 2 + 8) / 10
+    assert measured.requests["Query", "pull"] <= (2 + 1) / 10, "the tail twice, and the leases once a second"
 
 
 def test_a_pull_that_finds_nothing_writes_nothing(deployment: Deployment) -> None:

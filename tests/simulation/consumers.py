@@ -1,6 +1,7 @@
 """Consumers: actors that pull messages and settle them."""
 
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from hourwheel.due import delay_ms
 from hourwheel.model.pulls import PullRequest, RetryLater, Settled, Settlement
@@ -15,6 +16,11 @@ class Consumer(Actor):
     spent: list[Leased] = field(default_factory=list)
 
     def work(self) -> None:
+        if self.world.plan.steady and self.rng.random() < self.world.plan.steady:
+            for _ in range(8):
+                self._pull_on()
+            self.nap(self.rng.choice((100, 900 * self.world.plan.lease_seconds)))
+            return
         roll = self.rng.random()
         if self.held and roll < 0.7:
             self._settle(self.held[int(self.rng.random() * len(self.held))])
@@ -67,6 +73,34 @@ class Consumer(Actor):
             return self.process.name
         turn = self.world.now_ms // (2_000 * seconds)
         return f"m{(turn + (self.rng.random() < 0.5)) % 3}"
+
+    def _pull_on(self) -> None:
+        """Pulls as a program that handles its pulls one after the other: acknowledges the last one by the next."""
+        plan = self.world.plan
+        subject, group = plan.subjects[0], plan.groups[crc32(self.process.name.encode()) % len(plan.groups)]
+        mine = [held for held in self.held if (held.subject, held.group) == (subject, group)]
+        for held in mine[:-1]:
+            self.settle(held, self._acknowledged(held))
+        if self.spent and self.rng.random() < 0.15:
+            self._settle(self.rng.choice(self.spent))
+        old = mine[-1] if mine else None
+        chosen = None
+        if old is not None:
+            chosen = self._choose(old) if self.rng.random() < 0.1 else self._acknowledged(old)
+        request = PullRequest(
+            consumer=self._consumer(group),
+            max_messages=self.rng.choice((1, 3, 5, 5, 5, 100)),
+            lease_seconds=plan.lease_seconds,
+            settle=None if chosen is None else [chosen],
+        )
+        self.pull(subject, group, request, old)
+        # Messages wait when the handler is done: otherwise there is nothing to claim.
+        self.nap(self.rng.choice((0, 50, 100, 300, 800)))
+
+    def _acknowledged(self, held: Leased) -> Settlement:
+        chosen = Settlement(receipt=held.receipt)
+        held.asks(chosen)
+        return chosen
 
     def _wanted(self, subject: str, group: str) -> Leased | None:
         wanted = [held for held in self.held if (held.subject, held.group) == (subject, group)]

@@ -137,8 +137,8 @@ def _leases_that_end_during_an_answer(plan: Plan) -> Plan:
 
 @planted(sharpen=_leases_that_end_during_an_answer)
 def a_settlement_that_was_made_is_answered_stale() -> Iterator[None]:
-    def settled(self: Settler, number: int, seen: Versioned[PullRow], parsed: settle.ParsedSettlement) -> Settled:
-        answer = real(self, number, seen, parsed)
+    def settled(self: Settler, number: int, *settlement: Any) -> Settled:
+        answer = real(self, number, *settlement)
         current = self.log.record(number).load()
         return Settled("stale") if current is not None and current.value.outcome == EXPIRED else answer
 

@@ -55,6 +55,8 @@ class Leased:
     receipt: str
     bodies: list[str]
     asked: dict[int, set[str]] = field(default_factory=dict)
+    base: int = 0
+    """The index of the pull's first message in its row."""
 
     def asks(self, settlement: Settlement) -> None:
         if settlement.extend_seconds is not None:
@@ -261,7 +263,8 @@ class History:
             return
         outcomes = history.pulls[held.row].outcomes
         for index in held.named(settlement):
-            outcome = "retry" if outcomes.get(index) == "attempts" else outcomes.get(index)
+            found = outcomes.get(held.base + index)
+            outcome = "retry" if found == "attempts" else found
             if outcome == "behind":
                 continue  # an earlier message of its key was not acknowledged
             if outcome == "stopped" and held.asked[index] & {"retry", "rejected"}:
@@ -273,7 +276,7 @@ class History:
 
     def _source_expired(self, held: Leased, index: int) -> bool:
         history = self.audit.pulls[held.partition]
-        reservation = history.pulls[held.row].positions[index]
+        reservation = history.pulls[held.row].positions[held.base + index]
         return self.audit.expired(self.audit.picked(history.source, reservation)[1])
 
     def _handed_out(self, verb: Verb, subject: str, group: str, pulled: Pull) -> Leased:
@@ -297,7 +300,7 @@ class History:
         for body in bodies:
             self.in_time(body)
         self.delivered.setdefault((subject, member if receipt.group != group else group), set()).update(bodies)
-        return Leased(subject, group, partition, row, pulled.receipt, bodies)
+        return Leased(subject, group, partition, row, pulled.receipt, bodies, base=history.pulls[row].base)
 
     def in_time(self, body: str) -> None:
         """Checks that a delivered message is due (7)."""
@@ -310,7 +313,7 @@ class History:
         found = [(message.body, message.attempt, None if retries else message.offset) for message in pulled.messages]
         expected = [
             (message.body, message.attempt, None) if retries else (message.body, 1, offset)
-            for message, offset in self._stored(history.source, history.pulls[row].positions)
+            for message, offset in self._stored(history.source, history.pulls[row].positions[history.pulls[row].base :])
         ]
         if isinstance(history, OrderedHistory):
             attempts = history.attempts[row]

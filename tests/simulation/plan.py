@@ -89,6 +89,12 @@ class Plan:
     """The last group broadcasts, and forgets a consumer that was away for this time. 0: it does not."""
     concurrency: int = 1
     """The number of threads of a pusher."""
+    steady: float = 0.0
+    """The share of a consumer's work in which it pulls for its group, and acknowledges its last pull by that. 0: it
+    pulls for any group, and settles as it likes."""
+    alone_pulls: int = 3
+    """The pulls after which a row grows for a steady consumer."""
+    grows_ms: int = 2_000
     large_bytes: int = 0
     """Batches are long, and a third of their messages takes this much more. 0: all are short."""
 
@@ -137,6 +143,8 @@ _BROADCAST = 0.12
 """The share of plans with a group that broadcasts."""
 _ORDERED = 0.25
 """The share of plans with ordered groups."""
+_STEADY = 0.35
+"""The share of plans with consumers that acknowledge each pull by the next one."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
 _MORE_MOVES = ("pending", "letters")
 _DELETIONS = ("delete-group", "delete-subject")
@@ -187,7 +195,30 @@ def _drawn(seed: int) -> Plan:
     plan = in_order(plan, rng) if rng.random() < _ORDERED else plan
     plan = replace(plan, numbered=plan.keyed > 0 and Random(seed ^ 0x5E9).random() < _NUMBERED)
     rng = Random(seed ^ 0xB40AD)
-    return broadcasting(plan, rng) if rng.random() < _BROADCAST and not plan.archivists else plan
+    plan = broadcasting(plan, rng) if rng.random() < _BROADCAST and not plan.archivists else plan
+    rng = Random(seed ^ 0x57EAD)
+    return steadily(plan, rng) if rng.random() < _STEADY and not plan.transactional else plan
+
+
+def steadily(plan: Plan, rng: Random) -> Plan:
+    """Returns the plan with consumers that acknowledge each pull by the next one, so that rows grow."""
+    if rng.random() < 0.8:
+        moves = tuple(move for move in plan.moves if move not in ("refilter", "decide"))
+        plan = replace(plan, moves=moves, operators=plan.operators if moves else 0)
+        plan = replace(plan, ordered=False, when_dead="continue", filters=(), max_in_flight=0, messages_per_second=0)
+    return replace(
+        plan,
+        steady=rng.choice((0.7, 0.9, 0.97)),
+        alone_pulls=rng.choice((1, 1, 2, 3)),
+        grows_ms=rng.choice((2_000, 60_000)),
+        queues=1,
+        groups=plan.groups if plan.broadcast_seconds else plan.groups[: rng.choice((1, 1, 2))],
+        consumers=rng.choice((1, 1, 2, 3)),
+        producers=max(2, plan.producers),
+        lease_seconds=rng.choice((plan.lease_seconds, 5, 20)),
+        sweepers=min(plan.sweepers, 1),
+        calls=plan.calls + 600,
+    )
 
 
 def broadcasting(plan: Plan, rng: Random) -> Plan:

@@ -3,8 +3,11 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from hourwheel.handover.copies import RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
+from hourwheel.model.pulls import Settlement
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser, RowFact
@@ -22,6 +25,14 @@ class PullFact:
     positions: list[tuple[int, int]]
     at: int = 0
     outcomes: dict[int, str] = field(default_factory=dict)
+    base: int = 0
+    """The messages of earlier claims, which the row has grown beyond."""
+
+    def decided(self) -> frozenset[int]:
+        """Returns the messages that are settled."""
+        if self.value.state != OPEN:
+            return frozenset(range(self.value.size))
+        return self.value.settled | frozenset(range(self.base))
 
     @property
     def leased(self) -> int:
@@ -56,6 +67,9 @@ class PullHistory:
             if not gone:
                 self._changed(verb, row, before, value)
             return
+        if before is not None and row == self.next_row - 1 and not gone:
+            self._grown(verb, row, before, value)
+            return
         if row != self.next_row and not gone:
             raise Violation("4", f"{self.partition}: pull row {row} came, {self.next_row} is next")
         if value.outcome == SOUGHT:
@@ -78,6 +92,38 @@ class PullHistory:
             elif value.covered:
                 raise Violation("1", f"{self.partition}: pull row {row} passes over messages")
         self.next_row, self.end = row + 1, value.end
+
+    def _grown(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
+        """Checks that the last row acknowledges its claim as the verb asks, and claims the messages behind it."""
+        before, where = fact.value, f"{self.partition}: pull row {row}"
+        if before.state != OPEN or before.settled or not before.grows:
+            raise Violation("5", f"{where} has another claim, after it was settled or its end was final")
+        chosen, asked = verb.details.get("chosen"), verb.details.get("row")
+        if asked != (self.partition, row) or chosen is None or not acks_all(chosen, before.size - fact.base):
+            raise Violation("5", f"{where} grows, and its claim was not acknowledged: {chosen} of {asked}")
+        if (before.first, before.counts, before.consumer) != (
+            value.first,
+            value.counts[: len(before.counts)],
+            value.consumer,
+        ):
+            raise Violation("3", f"{where} covers something else")
+        if value.state != OPEN or value.settled or value.last or value.transfers != before.transfers:
+            raise Violation("5", f"{where} grows, and its new claim is settled")
+        if value.base != before.size:
+            raise Violation("5", f"{where} grows from message {value.base} on, it had {before.size}")
+        part = msgspec.structs.replace(value, first=before.end, counts=value.counts[len(before.counts) :])
+        covered = filters.covered(part)
+        self.audit.rules.check_claim(where, verb, value)
+        self._check_claim(row, part, covered)
+        self.audit.rules.check_paused(where, verb, LogName.parse(self.source), self.member)
+        for index in range(fact.base, before.size):
+            fact.outcomes[index] = "ack"
+        verb.settled.append((self.partition, row))
+        fact.value, fact.positions, fact.base = value, [*fact.positions, *covered], before.size
+        fact.at = self.audit.world.calls
+        self.audit.world.grown += 1
+        verb.claims.append((self.partition, row))
+        self.end = value.end
 
     def checkpointed(self, checkpoint: Checkpoint) -> None:
         lowest = min(self.open, default=self.next_row)
@@ -183,8 +229,11 @@ class PullHistory:
         return False
 
     def _changed(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
+        was = fact.decided()
         before, fact.value = fact.value, value
         where = f"{self.partition}: pull row {row}"
+        if value.base != fact.base or (value.grows and not before.grows):
+            raise Violation("5", f"{where} may grow again, or counts from {value.base} instead of {fact.base}")
         if (before.first, before.picks, before.end, before.consumer) != (
             value.first,
             value.picks,
@@ -197,9 +246,7 @@ class PullHistory:
             fact.positions = filters.covered(value)
         if value.outcome == UNREADABLE and value.size:
             raise Violation("1", f"{where} is closed as unreadable with {value.size} messages")
-        every = frozenset(range(value.size))
-        was = before.settled if before.state == OPEN else every
-        now = value.settled if value.state == OPEN else every
+        now = fact.decided()
         if before.state == CLOSED or not was <= now:
             raise Violation("5", f"{where} was settled and changed")
         if before.state != OPEN and (value.state == OPEN or value.outcome != before.outcome):
@@ -290,7 +337,7 @@ class PullHistory:
                     if pick not in index_of:
                         raise Violation("5", f"{where} is retried from a pull that did not lease it")
                     policy = audit.rules.policy(name, self.member)
-                    wait_ms = delays.get(index_of[pick], policy.delay_ms(attempt))
+                    wait_ms = delays.get(index_of[pick] - fact.base, policy.delay_ms(attempt))
                     self._check_wait(where, transfer, at, wait_ms, fact.value.claimed_ms)
 
     def _check_wait(self, where: str, transfer: Transfer, at: int, wait_ms: int, claimed_ms: int) -> None:
@@ -304,3 +351,9 @@ class PullHistory:
             raise Violation(
                 "7", f"{where} is tried again at {transfer.due_times.due_ms(at)}, its wait was {wait_ms} ms"
             )
+
+
+def acks_all(chosen: Settlement, size: int) -> bool:
+    """Returns whether a settlement acknowledges every message of a pull of this size."""
+    whole = chosen.ack is None or len(chosen.ack) == size
+    return whole and chosen.extend_seconds is None and not (chosen.retry or chosen.release or chosen.dead)

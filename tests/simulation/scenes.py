@@ -11,15 +11,18 @@ from tests.simulation.plan import AT_ONCE, Plan
 from tests.simulation.sides import (
     ARCHIVING,
     ARCHIVING_MORE,
+    AROUND_GROWTH,
     CHANGING,
     DEAD,
     DELAYING,
     DELETING,
     FOLLOWING,
     GOING_ON,
+    KEEPER,
     MOVING,
     PRODUCING,
     PULLING,
+    PULLING_ON,
     PUSHING,
     READING,
     SEEKING,
@@ -228,6 +231,29 @@ def _keys_in_parts(stage: Stage) -> None:
     stage.pulls = [keeper.consumer.held[-1], stage.pulls[1]]
 
 
+def _a_row_that_grows(stage: Stage) -> None:
+    """Prepares a consumer that has acknowledged each pull by the next one: its last row has grown, and may grow
+    further over the messages that wait."""
+    keeper = stage.keeper
+    for _ in range(6):
+        keeper.send(None, None)
+    keeper.pull(2, consumer=KEEPER)
+    stage.pulls = []
+    for _ in range(3):
+        held = keeper.consumer.held[-1]
+        stage.pulls.insert(0, held)
+        keeper.pull(2, old=held, consumer=KEEPER)
+    stage.pulls.insert(0, keeper.consumer.held[-1])
+
+
+def _a_row_that_grows_and_expires(stage: Stage) -> None:
+    """Prepares a row that may grow, in a queue whose first rows have just expired."""
+    stage.keeper.send(None, None)
+    stage.pass_by(61_000)
+    _a_row_that_grows(stage)
+    stage.pass_by(59_500)
+
+
 def _slow(
     name: str, held_at: int, prepare: Callable[[Stage], None] = _a_queue, *, follow: bool = True
 ) -> Callable[[Stage], None]:
@@ -242,6 +268,7 @@ def _slow(
     return prepared
 
 
+_GROWING = replace(PLAN, delays=None, alone_pulls=1, grows_ms=600_000)
 QUEUE = [*PRODUCING, *FOLLOWING, *PULLING, *SETTLING, *SWEEPING, *SEEKING, *DEAD, *READING[:1], *DELETING, *CHANGING]
 _LATER = [*PULLING[1:2], *SETTLING[:5], *SWEEPING, *READING, *DELETING]
 
@@ -292,6 +319,39 @@ SCENES = [
         [*ARCHIVING, *SWEEPING, *PRODUCING[:1], *SETTLING[:3]],
         [*ARCHIVING, *ARCHIVING_MORE, *FOLLOWING, *PULLING[1:3], *SETTLING[:4], *SWEEPING, *TURNING[:1], *DELETING],
         plan=replace(PLAN, archivists=1),
+    ),
+    Scene(
+        "a row that grows",
+        _a_row_that_grows,
+        [*PULLING_ON, *PULLING[:2], *SETTLING[:1], *SETTLING[2:3], *SETTLING[6:7], *SEEKING[:3], *SWEEPING],
+        [
+            *PULLING_ON,
+            *PULLING[:2],
+            *SETTLING[:2],
+            *SETTLING[2:3],
+            *SETTLING[5:7],
+            *SEEKING,
+            *SWEEPING,
+            *AROUND_GROWTH,
+            *READING[:1],
+            *DELETING,
+            *CHANGING,
+        ],
+        plan=_GROWING,
+    ),
+    Scene(
+        "a row that grows, and expires",
+        _a_row_that_grows_and_expires,
+        [*PULLING_ON[:2], *PULLING[1:2], *SWEEPING],
+        [*PULLING_ON[:2], *PULLING[1:2], *SEEKING[:2], *SWEEPING],
+        plan=replace(_GROWING, retention_seconds=60, lease_seconds=100),
+    ),
+    Scene(
+        "a row that grows, and an archive",
+        _a_row_that_grows,
+        [*PULLING_ON[:2], *PULLING[:1], *ARCHIVING],
+        [*PULLING_ON[:2], *PULLING[:1], *SETTLING[:1], *SEEKING[:1], *SWEEPING, *ARCHIVING],
+        plan=replace(_GROWING, archivists=1),
     ),
     Scene(
         "an emptied cell",

@@ -19,7 +19,7 @@ from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import answers, claimer, key_state_cache, ordered_selection, pull_log
+from hourwheel.queueing import answers, claimer, growth, key_state_cache, ordered_selection, pull_log
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit
@@ -117,6 +117,8 @@ def scaled(plan: Plan) -> Iterator[None]:
         patch.object(pull_log, "EMPTY_ROWS", plan.empty_rows),
         patch.object(ordered_selection, "AHEAD", plan.empty_rows if plan.ordered else ordered_selection.AHEAD),
         patch.object(key_state_cache, "_SNAPSHOT_ROWS", 3),
+        patch.object(growth, "ALONE_PULLS", plan.alone_pulls),
+        patch.object(growth, "GROWS_MS", plan.grows_ms),
         patch.object(dispatch, "_STEP_PICKS", picks),
         _summaries(plan),
         patch.object(changes, "_LOOK_SECONDS", 0.9),

@@ -105,10 +105,10 @@ class Side:
         bodies = [f"{self.process.name}.{self.sent}.{index}" for index in range(len(waits))] if key is None else _KEYED
         self.producer.send(Batch(bodies, [SUBJECT] * len(waits), key, list(waits)))
 
-    def pull(self, most: int, *, group: str = GROUP, old: Leased | None = None, **how: Any) -> None:
+    def pull(self, most: int, *, group: str = GROUP, old: Leased | None = None, consumer: str = "", **how: Any) -> None:
         chosen = None if old is None else self._choose(old, **how)
         request = PullRequest(
-            consumer=self.process.name,
+            consumer=consumer or self.process.name,
             max_messages=most,
             lease_seconds=self.actor.world.plan.lease_seconds,
             settle=None if chosen is None else [chosen],
@@ -299,6 +299,38 @@ def _moved_again(side: Side) -> None:
     side.send(None, None)
     side.operator.undrain()
     _moved(side)
+
+
+KEEPER = "keeper"
+PULLING_ON = [
+    Action("pull on", lambda side, stage: side.pull(2, old=stage.pulls[0], consumer=KEEPER)),
+    Action("pull on twice", lambda side, stage: _pull_on_twice(side, stage)),
+    Action("pull on as another", lambda side, stage: side.pull(2, old=stage.pulls[0])),
+    Action("retry and pull on", lambda side, stage: side.pull(2, old=stage.pulls[0], consumer=KEEPER, retry=[0])),
+    Action("repeat an earlier settlement", lambda side, stage: side.settle(stage.pulls[1])),
+    Action("retry by an earlier receipt", lambda side, stage: side.settle(stage.pulls[1], retry=[0])),
+]
+"""The actions of a consumer whose row may grow. The stage has its last two pulls, the later one first."""
+
+AROUND_GROWTH = [
+    Action("end the leases", lambda side, stage: _leave(side)),
+    Action("pause the group", lambda side, stage: side.operator.pause(SUBJECT, GROUP, whole=False, paused=True)),
+    Action("list the consumers", lambda side, stage: _list_consumers(side)),
+]
+
+
+def _pull_on_twice(side: Side, stage: Stage) -> None:
+    side.pull(2, old=stage.pulls[0], consumer=KEEPER)
+    if side.consumer.held:
+        side.pull(2, old=side.consumer.held[-1], consumer=KEEPER)
+
+
+def _leave(side: Side) -> None:
+    side.actor.ask("leave", lambda: side.actor.cell.leave(SUBJECT, GROUP, KEEPER), consumer=KEEPER)
+
+
+def _list_consumers(side: Side) -> None:
+    side.actor.ask("consumers", lambda: side.actor.cell.consumers(SUBJECT, GROUP))
 
 
 GOING_ON = [Action("the slow one goes on", lambda side, stage: stage.go_on())]

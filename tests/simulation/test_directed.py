@@ -60,6 +60,16 @@ def test_a_case_decides_everything(scene: Scene) -> None:
         assert run_case(case).digest() == run_case(case).digest()
 
 
+def test_rows_grow_where_directed_schedules_meet_them() -> None:
+    """A growth that no schedule reaches would be proven by nothing."""
+    scenes = [scene for scene in SCENES if "grows" in scene.name]
+    assert len(scenes) == 3
+    for scene in scenes:
+        grown = [run_case(case).world.grown for case in cases(SHARE, [scene]) if not case.transactional]
+        assert min(grown, default=0) >= 1, scene.name
+        assert max(grown) >= 3, scene.name
+
+
 def _scene(name: str) -> Scene:
     return next(scene for scene in SCENES if scene.name == name)
 

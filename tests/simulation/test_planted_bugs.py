@@ -12,6 +12,7 @@ from tests.simulation.damagebugs import SPOILT
 from tests.simulation.delaybugs import DELAYED
 from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
+from tests.simulation.growthbugs import GROWN
 from tests.simulation.limitbugs import LIMITED
 from tests.simulation.movebugs import MOVED
 from tests.simulation.orderbugs import ORDERED
@@ -42,6 +43,7 @@ RUNS = 600
         *FOUND,
         *ORDERED,
         *BROADCAST,
+        *GROWN,
     ],
     ids=lambda bug: bug.name,
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.plan import draw
 from tests.simulation.scenes import PLAN
 from tests.simulation.schedule import simulate
 from tests.simulation.world import World
@@ -22,6 +23,11 @@ def test_no_schedule_breaks_an_invariant(first: int) -> None:
     for seed in range(first, first + CHUNK):
         violation = simulate(seed).violation
         assert violation is None, f"seed {seed}: {violation}; python -m tests.simulation.run --seeds {seed}"
+
+
+def test_rows_grow_in_some_schedules() -> None:
+    plans = [seed for seed in range(200) if draw(seed).steady]
+    assert sum(simulate(seed).world.grown > 0 for seed in plans) >= 5
 
 
 REGRESSIONS = {

@@ -99,6 +99,8 @@ class World:
         self.calls = 0
         self.limit = plan.calls
         self.events = 0
+        self.grown = 0
+        """The number of times that a row of a pull log has grown."""
         self.staged = False
         """Whether actors work although none runs by itself."""
         self.doomed: list[Process] = []

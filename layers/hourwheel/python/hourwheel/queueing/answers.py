@@ -21,7 +21,7 @@ from hourwheel.ports import Blobs
 from hourwheel.queueing.message_blocks import block_of, blocks_from
 from hourwheel.queueing.pull_log import Claim, PullLog
 from hourwheel.queueing.receipts import Receipt, sign_receipt
-from hourwheel.queueing.records import UNREADABLE, PullRow
+from hourwheel.queueing.records import SETTLED, UNREADABLE, PullRow
 from hourwheel.times import rfc3339
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Answers:
         pull_row: Versioned[PullRow] | None = claim.pull_row
         if counts != claim.pull_row.value.counts:
             pull_row = exclude_unreadable(self.context, log, claim, counts)
-        return pull_row if any(counts) else None
+        return pull_row if any(counts[claim.first_count :]) else None
 
     def _signed(
         self, log: PullLog, claim: Claim, pull_row: Versioned[PullRow]
@@ -107,9 +107,9 @@ def read_blocks(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int
 def _read_rows(
     context: Context, log: PullLog, claim: Claim, read: Callable[[Row, Sequence[int], Blobs, int | None], list[T]]
 ) -> tuple[tuple[int, ...], list[T]]:
-    value = claim.pull_row.value
+    value, first = claim.pull_row.value, claim.first_count
     counts, read_so_far, blobs = list(value.counts), list[T](), context.blobs_of(log.source.name)
-    for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts, strict=True)):
+    for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts[first:], strict=True), first):
         if not count:
             continue
         try:
@@ -126,9 +126,9 @@ def exclude_unreadable(
     """Removes unreadable messages from the claim, so that its indexes match the answer's; returns the changed pull
     row, or None when the claim was taken over meanwhile. The messages stay in their log: a seek delivers them once
     the row is repaired."""
-    value = msgspec.structs.replace(claim.pull_row.value, counts=counts)
-    if not any(counts):
-        value = value.closed(UNREADABLE, context.clock.now_ms())
+    value = msgspec.structs.replace(claim.pull_row.value, counts=counts).final()
+    if not any(counts[claim.first_count :]):
+        value = value.closed(SETTLED if value.base else UNREADABLE, context.clock.now_ms())
     # The log of the claim may be bound to the store of a transaction, which has ended.
     record = log.on(context).record(claim.row_no)
     outcome = record.swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)

@@ -16,11 +16,12 @@ from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.flow import FlowControl, is_current
+from hourwheel.queueing.growth import SettledRow
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog, pull_logs
-from hourwheel.queueing.settlements import OpenedSettlement, Settlements, settled_logs
+from hourwheel.queueing.settlements import OpenedSettlement, SettlementAnswers, Settlements, settled_logs
 from hourwheel.queueing.totals import names_by_cell
 
 _logger = logging.getLogger("hourwheel")
@@ -131,13 +132,13 @@ class Claimer:
 
         def work(context: Context) -> Look:
             # A transaction may run more than once: each run begins with what was claimed before it.
-            settled = look.settled
-            if opened:
-                settled = self.settlements.apply(context, look.subject, look.group, opened)
+            in_turn = self._in_turn(logs)
+            applied = self._apply(look, opened, in_turn, context)
+            settled = applied.answers if opened else look.settled
             after = look.copied(settled, limited=True)
             if not self._is_current(look, context):
                 return after
-            limited = self._claim(after, logs, context)
+            limited = self._claim(after, in_turn, applied, context)
             return after if limited or look.limited else after.copied(settled, limited=False)
 
         if self.context.cells is None:
@@ -152,25 +153,47 @@ class Claimer:
             return True
         return is_current(pull_logs(context, look.subject, look.group), look.rows)
 
-    def _claim(self, look: Look, logs: Sequence[PullLog], context: Context) -> bool:
-        """Claims from the logs, retries first, until the request is full. Adds the claims to the look, and returns
-        whether there may be more. The first queue is random, so that no queue is always last."""
+    def _in_turn(self, logs: Sequence[PullLog]) -> list[PullLog]:
+        """Returns the logs in the order of their claims: retries first, then the queues from a random one on, so that
+        no queue is always last."""
         retries = [log for log in logs if log.queue is None]
         queues = [log for log in logs if log.queue is not None]
         first = int(self.context.ids.jitter() * len(queues))
+        return [*retries, *queues[first:], *queues[:first]]
+
+    def _apply(
+        self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog], context: Context
+    ) -> SettlementAnswers:
+        """Carries out the settlements. One of them may claim from the first log."""
+        if not opened:
+            return SettlementAnswers([], {}, None)
+        first = logs[0].on(context) if logs and not look.claims else None
+        request = self._claim_request(look)
+        return self.settlements.apply_and_grow(context, look.subject, look.group, opened, first, request)
+
+    def _claim_request(self, look: Look, only_row: int | None = None, before: SettledRow | None = None) -> ClaimRequest:
         messages, size = self._room(look)
+        return ClaimRequest(
+            self.request.consumer,
+            messages,
+            size,
+            self.request.lease_seconds * 1_000,
+            strict_bytes=bool(look.claims),
+            only_row=only_row,
+            before=before,
+        )
+
+    def _claim(self, look: Look, logs: Sequence[PullLog], applied: SettlementAnswers, context: Context) -> bool:
+        """Claims from the logs until the request is full. Adds the claims to the look, and returns whether there may be
+        more."""
         more = False
-        for unbound in [*retries, *queues[first:], *queues[:first]]:
+        for at, unbound in enumerate(logs):
             log = unbound.on(context)
-            request = ClaimRequest(
-                self.request.consumer,
-                messages,
-                size,
-                self.request.lease_seconds * 1_000,
-                strict_bytes=bool(look.claims),
-                only_row=look.rows.get(log.partition),
-            )
-            result = self._claim_from(log, request, alone=not look.claims)
+            if applied.claimed is not None and at == 0:
+                result: ClaimResult | None = applied.claimed
+            else:
+                row, before = look.rows.get(log.partition), applied.acknowledged.get(log.partition)
+                result = self._claim_from(log, self._claim_request(look, row, before), alone=not look.claims)
             if result is None:
                 return True
             more = more or result.limited
@@ -178,9 +201,7 @@ class Claimer:
                 look.nothing.append((log, result.nothing))
             if result.claim is not None:
                 look.claims.append((log, result.claim))
-                messages -= result.claim.pull_row.value.size
-                size -= result.claim.answer_bytes
-                if messages <= 0 or size <= 0 or self.single:
+                if self.is_satisfied(look):
                     return True
             elif result.limited and look.rows:
                 return True  # another claim came first: the limits of the group leave fewer messages now
@@ -204,7 +225,7 @@ class Claimer:
 
     def _room(self, look: Look) -> tuple[int, int]:
         """Returns how many messages, and how many bytes of them, fit into the answer beside those claimed so far."""
-        messages = self.request.max_messages - sum(claim.pull_row.value.size for _, claim in look.claims)
+        messages = self.request.max_messages - sum(claim.pull_row.value.claimed for _, claim in look.claims)
         return messages, PULL_BYTES - sum(claim.answer_bytes for _, claim in look.claims)
 
     def _full(self, look: Look) -> bool:

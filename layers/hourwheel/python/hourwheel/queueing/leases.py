@@ -46,13 +46,15 @@ class _OpenRow(NamedTuple):
 
 @dataclass
 class _Watch:
-    """A process's view of one pull log. ``scanned`` is the first row that it has not read, ``due_ms`` the earliest time
-    at which an open row needs work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
+    """A process's view of one pull log. ``scanned`` is the first row that it has not read, or that may still grow, and
+    ``tail`` the end behind the last row that it has read. ``due_ms`` is the earliest time at which an open row needs
+    work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
 
     The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
     of their leases ends at ``claimed_due_ms``."""
 
     scanned: Tail | None = None
+    tail: Tail | None = None
     open: dict[int, _OpenRow] = field(default_factory=dict)
     due_ms: float = inf
     claimed: int = 0
@@ -63,6 +65,16 @@ class _Watch:
     pulled_ms: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def record(self, row_no: int, row: PullRow) -> None:
+        """Takes over what the row at ``scanned`` says."""
+        assert self.scanned is not None
+        self.open.pop(row_no, None)
+        if row.state != CLOSED:
+            self.record_end(row_no, _OpenRow.of(row, self.scanned._replace(row_no=row_no)))
+        self.tail = Tail(row_no + 1, row.end, row.end_seq)
+        if not row.grows:
+            self.scanned = self.tail
+
     def record_end(self, row_no: int, entry: _OpenRow) -> None:
         """Remembers an open row."""
         self.open[row_no] = entry
@@ -71,7 +83,7 @@ class _Watch:
     @property
     def seen_below(self) -> int:
         """The row below which this process knows all rows; -1 before the first look."""
-        return -1 if self.scanned is None else max(self.scanned.row_no, self.claimed)
+        return -1 if self.tail is None else max(self.tail.row_no, self.claimed)
 
 
 class LeaseCounts(NamedTuple):
@@ -175,9 +187,9 @@ class Leases:
             complete = self._look(log, watch, pages)
             for row_no in sorted(watch.open)[:most]:
                 self._refresh(log, watch, row_no)
-            assert watch.scanned is not None
+            assert watch.tail is not None
             unsettled = sum(entry.unsettled for entry in watch.open.values())
-            tail = watch.scanned if complete else log.tail()
+            tail = watch.tail if complete else log.tail()
             return LeaseCounts(tail, unsettled, complete and len(watch.open) <= most)
 
     def ending(self, log: PullLog, *, pages: int, most: int) -> tuple[list[OpenLeaseRow], bool]:
@@ -205,12 +217,15 @@ class Leases:
         saw them. Reads nothing."""
         watch = self._watch(log)
         with watch.lock:
-            return watch.scanned, sum(entry.unsettled for entry in watch.open.values())
+            return watch.tail, sum(entry.unsettled for entry in watch.open.values())
 
     def idle(self, log: PullLog) -> int | None:
         """Returns the row behind the last pull row, if every pull of the log is closed, and None if one is open."""
         with self._open_pulls(log) as watch:
-            return None if watch.open or watch.scanned is None else watch.scanned.row_no
+            # A row that grew when it was read, and was closed since, may have others behind it.
+            if watch.open or watch.scanned is None or watch.scanned != watch.tail:
+                return None
+            return watch.scanned.row_no
 
     def checkpoint(self, log: PullLog) -> None:
         """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough."""
@@ -237,10 +252,11 @@ class Leases:
         return self._watches.setdefault(log.partition, _Watch()) if watch is None else watch
 
     def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> bool:
-        """Scans the pull rows that were stored since the last look. Returns whether it has come to the last one."""
+        """Scans the pull rows that were stored since the last look, and one that grew then. Returns whether it has come
+        to the last one."""
         watch.looked_ms = log.context.clock.now_ms()
         if watch.scanned is None:
-            watch.scanned = log.beginning()
+            watch.scanned = watch.tail = log.beginning()
         page = 0
         while pages is None or page < pages:
             rows = log.rows(watch.scanned.row_no, _PAGE)
@@ -248,15 +264,17 @@ class Leases:
                 value = current.value
                 if row_no > watch.scanned.row_no:
                     # The rows between were trimmed: a checkpoint has passed them.
-                    watch.scanned = max(watch.scanned, log.beginning(), key=lambda tail: tail.row_no)
+                    watch.scanned = watch.tail = max(watch.scanned, log.beginning(), key=lambda tail: tail.row_no)
                 if row_no < watch.scanned.row_no:
                     continue
-                if value.state != CLOSED:
-                    watch.record_end(row_no, _OpenRow.of(value, watch.scanned._replace(row_no=row_no)))
-                watch.scanned = Tail(row_no + 1, value.end, value.end_seq)
-            if watch.scanned.row_no >= watch.claimed:
+                watch.record(row_no, value)
+                if value.grows:
+                    # The next row begins where this one will end: the next look reads it again.
+                    break
+            assert watch.tail is not None
+            if watch.tail.row_no >= watch.claimed:
                 watch.claimed_due_ms = inf
-            if len(rows) < _PAGE:
+            if len(rows) < _PAGE or watch.tail != watch.scanned:
                 return True
             page += 1
         return False

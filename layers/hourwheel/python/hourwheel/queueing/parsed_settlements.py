@@ -1,7 +1,7 @@
 """Reads a settlement: checks its lists, and says for each message of the pull what the consumer asks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -38,10 +38,32 @@ class ParsedSettlement:
         """Whether messages go to another log."""
         return bool(self.retried or self.released or self.dead)
 
+    def shifted(self, base: int) -> "ParsedSettlement":
+        """Returns the settlement with indexes that are larger by ``base``, and the same mark."""
 
-def parse_settlement(settlement: Settlement, size: int) -> ParsedSettlement:
-    """Returns what a settlement asks for a pull of ``size`` messages. Raises ``Rejected`` when the settlement names an
-    index beyond the pull, names one twice, or both extends the lease and settles messages."""
+        def indexes(named: frozenset[int]) -> frozenset[int]:
+            return frozenset(base + index for index in named)
+
+        return replace(
+            self,
+            named=indexes(self.named),
+            retried=indexes(self.retried),
+            delays_ms={base + index: delay_ms for index, delay_ms in self.delays_ms.items()},
+            released=indexes(self.released),
+            dead=indexes(self.dead),
+            details={base + index: detail for index, detail in self.details.items()},
+        )
+
+
+def parse_settlement(settlement: Settlement, size: int, base: int = 0) -> ParsedSettlement:
+    """Returns what a settlement asks for a pull of ``size`` messages, which are numbered from ``base`` on in the pull's
+    row. Raises ``Rejected`` when the settlement names an index beyond the pull, names one twice, or both extends the
+    lease and settles messages."""
+    parsed = _parse(settlement, size)
+    return parsed.shifted(base) if base else parsed
+
+
+def _parse(settlement: Settlement, size: int) -> ParsedSettlement:
     if settlement.ack is settlement.retry is settlement.release is settlement.dead is None:
         # Nearly every settlement acknowledges a whole pull.
         return ParsedSettlement(named=_all_of(size), mark=_ALL_ACKED, extend_seconds=settlement.extend_seconds)

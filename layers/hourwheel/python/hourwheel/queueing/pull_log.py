@@ -11,19 +11,21 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable
+from hourwheel.errors import Broken, CellUnavailable, Corrupt, Unavailable
 from hourwheel.log_names import pull_log
-from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.index_sets import IndexSet, pack_indexes
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Blobs, Key, Record, Table
+from hourwheel.ports import Blobs, Key, Record, Table, transactional
+from hourwheel.queueing.growth import SettledRow, grown, growth_of
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import (
     CLOSED,
+    OPEN,
     PASSED,
     SETTLED_KEPT_MS,
     SOUGHT,
@@ -57,6 +59,11 @@ class Claim:
     log_end: int | None = None
     """The row behind the last one of the source log, if the claim took all that was there."""
 
+    @property
+    def first_count(self) -> int:
+        """Which of the pull row's counts is that of the claim's first row: those before it are of earlier claims."""
+        return len(self.pull_row.value.counts) - len(self.rows)
+
 
 class Nothing(NamedTuple):
     """The result of a look that found no message for the group: every row below ``end`` was examined, and the next
@@ -71,7 +78,7 @@ class Nothing(NamedTuple):
 class ClaimRequest(NamedTuple):
     """A consumer's request for messages. They take at most ``max_bytes`` in an answer. Of a first row that takes more,
     those that fit into an answer are claimed; with ``strict_bytes`` none of them. With ``only_row`` the claim is this
-    pull row, or none."""
+    pull row, or none. ``before`` is the row that the pull has acknowledged in this log."""
 
     consumer: str
     max_messages: int
@@ -79,6 +86,7 @@ class ClaimRequest(NamedTuple):
     lease_ms: int
     strict_bytes: bool = False
     only_row: int | None = None
+    before: SettledRow | None = None
 
 
 class ClaimResult(NamedTuple):
@@ -88,6 +96,13 @@ class ClaimResult(NamedTuple):
     claim: Claim | None
     limited: bool
     nothing: Nothing | None = None
+
+
+class GrowthResult(NamedTuple):
+    """The result of a try to have a row grow: the claim, or none, and the row as it is known now."""
+
+    claimed: ClaimResult | None
+    current: Versioned[PullRow] | None
 
 
 @dataclass
@@ -130,6 +145,11 @@ class _ClaimRange:
     def long(self) -> bool:
         """Whether the range covers enough rows without messages, or took enough reads, to end here."""
         return self.empty >= EMPTY_ROWS or self.unmatched.bodies >= MOST_BODIES
+
+    def claim(self, row_no: int, stored: Versioned[PullRow]) -> Claim:
+        """Returns the claim of this range, which a pull row says."""
+        log_end = None if self.limited or self.end.index else self.end.row_no
+        return Claim(row_no, stored, tuple(self.rows), self.size, log_end=log_end)
 
     @property
     def packed_picks(self) -> tuple[IndexSet | None, ...]:
@@ -197,20 +217,23 @@ class PullLog:
 
     def tail(self) -> Tail:
         """Returns where the next claim goes."""
+        return self._tail()[0]
+
+    def _tail(self) -> "_LogTail":
         # The tail is a hint for the put: a claim at an old tail is refused, and the refusal returns the newer row.
         newest = self.source.store.scan(Table.PULL, self.partition, limit=1, reverse=True)
-        last = [(int(sort), self.opened(int(sort), record).value) for sort, record in newest]
-        for row_no, value in last:
+        last = [(int(sort), self.opened(int(sort), record)) for sort, record in newest]
+        for row_no, current in last:
             # Rows behind this one were claimed later, and are kept for days once closed: none can be removed yet.
-            if abs(self.context.clock.now_ms() - value.claimed_ms) < SETTLED_KEPT_MS // 2:
-                return _behind(row_no, value)
+            if abs(self.context.clock.now_ms() - current.value.claimed_ms) < SETTLED_KEPT_MS // 2:
+                return _LogTail.behind(row_no, current)
         # The checkpoint is read after the rows, because a sweeper saves it before it removes rows.
         checkpoint = self.checkpoint_record.load()
-        for row_no, value in last:
+        for row_no, current in last:
             # A store removes expired rows in any order: a row left below the checkpoint is not the last one.
             if checkpoint is None or row_no >= checkpoint.value.row_no:
-                return _behind(row_no, value)
-        return self.beginning(checkpoint)
+                return _LogTail.behind(row_no, current)
+        return _LogTail(self.beginning(checkpoint), None)
 
     def has_unpulled(self) -> bool:
         """Returns whether a message for the group was never pulled, also one behind a row that is not stored yet.
@@ -237,7 +260,7 @@ class PullLog:
         claim took the row to which the request is bound."""
         # A request that is bound to one row was counted against limits up to that row: a claim behind it might exceed
         # them.
-        tail = self.tail()
+        tail, growing = self._tail()
         if request.only_row is not None and tail.row_no != request.only_row:
             return ClaimResult(None, limited=True)
         for race in range(_RACES):
@@ -246,6 +269,13 @@ class PullLog:
             if not (taken.total or self._passes(taken, now_ms)):
                 nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
                 return ClaimResult(None, taken.limited, None if taken.limited else nothing)
+            if growing is not None:
+                outcome = self.end_growth(tail.row_no - 1, growing)
+                tail, growing = (
+                    self._tail() if outcome.current is None else _LogTail.behind(tail.row_no - 1, outcome.current)
+                )
+                if not outcome.stored:
+                    continue  # the row has grown: its end is another one
             value = PullRow(
                 consumer=request.consumer,
                 first=taken.first,
@@ -257,13 +287,13 @@ class PullLog:
                 claimed_ms=now_ms,
                 lease_until_ms=now_ms + request.lease_ms,
                 picks=taken.packed_picks if self.filtered else None,
+                growth=growth_of(tail.row_no, request.before, now_ms) if self.rows_grow else None,
             )
             if not taken.total:
                 value = value.closed(PASSED, now_ms)
             outcome = self.record(tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
-            if outcome.stored and outcome.current is not None:
-                log_end = None if taken.limited or taken.end.index else taken.end.row_no
-                claim = Claim(tail.row_no, outcome.current, tuple(taken.rows), taken.size, log_end=log_end)
+            if outcome.current is not None and _holds(outcome.current.value, value.claim):
+                claim = taken.claim(tail.row_no, outcome.current)
                 # A row that only passes others says nothing about the next part of the queue: the pull looks again.
                 return ClaimResult(claim if taken.total else None, taken.limited or not taken.total)
             self.context.meter.record("ClaimConflicts", 1)
@@ -272,16 +302,49 @@ class PullLog:
             # Row by row while the races are few, as the winner tells where it ends. Otherwise one read finds the far
             # end.
             if outcome.current is None or race > 1:
-                tail = self.tail()
+                tail, growing = self._tail()
             else:
-                tail = Tail(tail.row_no + 1, outcome.current.value.end, outcome.current.value.end_seq)
+                tail, growing = _LogTail.behind(tail.row_no, outcome.current)
         return ClaimResult(None, limited=True)
+
+    @property
+    def rows_grow(self) -> bool:
+        """Whether a settlement and the next claim are two writes, of which a row that grows saves one."""
+        if self.context.later is not None or transactional(self.source.store):
+            return False
+        return not (self.group.ordered or self.group.flow_limited or self.filtered)
+
+    def grow(self, row_no: int, claimed: Versioned[PullRow], request: ClaimRequest) -> GrowthResult:
+        """Acknowledges all of the row, which ``may_grow``, and claims the messages behind it, in one write. Without a
+        claim where no message follows directly, or where the row has changed since it was claimed."""
+        row, now_ms = claimed.value, self.context.clock.now_ms()
+        try:
+            taken = self._take(_behind(row_no, row), request, now_ms)
+        except (Corrupt, Unavailable, Broken):
+            # The row must be settled whatever stands behind it: the claim that follows raises the error again.
+            return GrowthResult(None, claimed)
+        if not taken.total or taken.first != row.end:
+            return GrowthResult(None, claimed)
+        claim = self.context.ids.token()
+        lease = (now_ms, now_ms + request.lease_ms)
+        value = grown(row, tuple(taken.counts), taken.end, taken.end_seq, claim, lease)
+        outcome = self.record(row_no).swap(claimed.token, value, token=claim)
+        if outcome.current is None or not _holds(outcome.current.value, claim):
+            return GrowthResult(None, outcome.current)
+        return GrowthResult(ClaimResult(taken.claim(row_no, outcome.current), taken.limited), outcome.current)
+
+    def end_growth(self, row_no: int, seen: Versioned[PullRow]) -> CasResult[PullRow]:
+        """Makes the end of a row that grows final, so that a row may be put behind it. Refused if the row has changed
+        since it was seen."""
+        return self.record(row_no).swap(seen.token, seen.value.final())
 
     def seek(self, position: Position, seq: int) -> None:
         """Makes ``position``, whose message has the sequence ``seq``, the start of the next claim. One write,
         repeated while claims win the race for the row."""
         while True:
-            tail = self.tail()
+            tail, growing = self._tail()
+            if growing is not None and not self.end_growth(tail.row_no - 1, growing).stored:
+                continue
             now_ms = self.context.clock.now_ms()
             value = PullRow(
                 consumer="",
@@ -360,6 +423,23 @@ class PullLog:
     def _passes(self, taken: _ClaimRange, now_ms: int) -> bool:
         """Returns whether a claim without messages writes a pull row that passes over the rows without messages."""
         return taken.long or (self.filtered and taken.unmatched.worth_passing(now_ms))
+
+
+class _LogTail(NamedTuple):
+    """Where the next claim goes, and the row before it, if that row still grows: its end must be final first."""
+
+    tail: Tail
+    growing: Versioned[PullRow] | None
+
+    @classmethod
+    def behind(cls, row_no: int, current: Versioned[PullRow]) -> "_LogTail":
+        return cls(_behind(row_no, current.value), current if current.value.grows else None)
+
+
+def _holds(row: PullRow, claim: bytes) -> bool:
+    """Returns whether the row has this claim, also if the answer to its put was lost, and another process has ended the
+    row's growth since."""
+    return row.claim == claim and (row.state == OPEN or row.outcome == PASSED)
 
 
 def _behind(row_no: int, value: PullRow) -> Tail:

@@ -13,6 +13,10 @@ took all messages of the rows, or none. The messages of a pull are numbered 0, 1
 digest of the settlement that was written last, by which a repeated settlement is recognised. ``moved`` lists where
 messages of the pull were handed over to; every settled message that is not listed there was acknowledged.
 
+The last row of a log may *grow*: a pull that acknowledges all of it moves its ``end`` on instead of putting the next
+row (``growth.py``). The messages below ``growth.base`` were acknowledged so. The claim, its times, and ``settled`` are
+those of the messages from there on.
+
 Rows of an ordered group are ``OrderedRow``: the same array with one element more (``ordered_rows.py``). There
 ``counts`` says how many messages the row covers, and the element which of them the pull takes.
 """
@@ -72,6 +76,16 @@ class Moved(msgspec.Struct, array_like=True, frozen=True):
         return cls(transfer.kind, transfer.log, transfer.row_no, transfer.first_seq, transfer.at_ms, transfer.picks)
 
 
+class Growth(msgspec.Struct, array_like=True, frozen=True):
+    """``streak``: how many pulls in a row, up to that of this row, have each acknowledged the whole row directly before
+    their own. ``base``: the number of messages that the row had before it grew last. ``until_ms``: until when it may
+    grow further; 0 if its end is final."""
+
+    streak: int
+    base: int = 0
+    until_ms: int = 0
+
+
 class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     consumer: str
     first: Position
@@ -89,13 +103,32 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     transfers: tuple[Transfer, ...] = ()
     moved: tuple[Moved, ...] = ()
     picks: tuple[IndexSet | None, ...] | None = None
+    growth: Growth | None = None
 
     @property
     def garbage_ms(self) -> int | None:
         return self.closed_ms + SETTLED_KEPT_MS if self.state == CLOSED else None
 
+    @property
+    def base(self) -> int:
+        """The number of messages that were acknowledged before the claim that the row has now."""
+        return 0 if self.growth is None else self.growth.base
+
+    @property
+    def grows(self) -> bool:
+        """Whether the end of the row may still move. No row is put behind this one before it is final."""
+        return self.growth is not None and self.growth.until_ms > 0
+
+    @property
+    def final_growth(self) -> Growth | None:
+        """Returns the row's growth without the mark: every change of a row but a growth stores this."""
+        return self.growth if self.growth is None else msgspec.structs.replace(self.growth, until_ms=0)
+
+    def final(self) -> Self:
+        return msgspec.structs.replace(self, growth=self.final_growth)
+
     def closed(self, outcome: int, now_ms: int) -> Self:
-        return msgspec.structs.replace(self, state=CLOSED, outcome=outcome, closed_ms=now_ms)
+        return msgspec.structs.replace(self, state=CLOSED, outcome=outcome, closed_ms=now_ms, growth=self.final_growth)
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         state = CLOSED if self.state == CLOSING and not transfers else self.state
@@ -113,8 +146,13 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         """The number of messages that the pull hands out."""
         return sum(self.counts)
 
+    @property
+    def claimed(self) -> int:
+        """The number of messages that the claim hands out."""
+        return self.size - self.base
+
     def unsettled(self) -> list[int]:
-        return [index for index in range(self.size) if index not in self.settled]
+        return [index for index in range(self.base, self.size) if index not in self.settled]
 
     def positions(self) -> list[Position]:
         """Returns the position of each message of the pull, by its index."""

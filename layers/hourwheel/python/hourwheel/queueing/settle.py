@@ -19,6 +19,7 @@ from hourwheel.logs.entries import DueTimes
 from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
+from hourwheel.queueing.growth import was_acknowledged
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_settle import settle_in_order
 from hourwheel.queueing.parsed_settlements import ParsedSettlement
@@ -71,22 +72,35 @@ class Settler:
     def on(self, context: Context) -> "Settler":
         return Settler(self.log.on(context), self.subject)
 
-    def apply(self, row_no: int, seen: Versioned[PullRow], parsed: ParsedSettlement) -> Settled:
+    def apply(
+        self,
+        row_no: int,
+        seen: Versioned[PullRow],
+        parsed: ParsedSettlement,
+        current: Versioned[PullRow] | None = None,
+    ) -> Settled:
         """Settles or extends a pull as a consumer decided, and returns the answer: ``stale`` when the pull is no longer
-        the consumer's."""
+        the consumer's. ``seen`` is the row as the consumer claimed it, ``current`` a later one, if there is one."""
         try:
-            return self._apply_parsed(row_no, seen, parsed)
+            return self._apply_parsed(row_no, seen, parsed, current)
         except Sealed:
             # The group was deleted after its look-up: its retry and dead logs take nothing more.
             return _STALE
 
-    def _apply_parsed(self, row_no: int, seen: Versioned[PullRow], parsed: ParsedSettlement) -> Settled:
-        claim = seen.value.claim
-        current = seen
+    def _apply_parsed(
+        self,
+        row_no: int,
+        seen: Versioned[PullRow],
+        parsed: ParsedSettlement,
+        current: Versioned[PullRow] | None = None,
+    ) -> Settled:
+        claimed, current = seen.value, current or seen
         while True:
             # First the transfers that an earlier settlement left behind: the next one writes its own in their place.
             current = self.finish(row_no, current)
-            answer = answer_without_change(current.value, claim, parsed)
+            if was_acknowledged(current.value, claimed, parsed):
+                return Settled("settled")
+            answer = answer_without_change(current.value, claimed.claim, parsed)
             if answer is not None:
                 return answer
             value = self._next_row(current.value, parsed)
@@ -164,7 +178,7 @@ class Settler:
         if latest_ms <= now_ms:
             return None
         until_ms = max(row.lease_until_ms, min(now_ms + seconds * 1_000, latest_ms))
-        return msgspec.structs.replace(row, lease_until_ms=until_ms)
+        return msgspec.structs.replace(row, lease_until_ms=until_ms, growth=row.final_growth)
 
     def _swap(self, row_no: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
         outcome = self.log.record(row_no).swap(current.token, value, expires_ms=value.garbage_ms)
@@ -183,7 +197,7 @@ class Settler:
         """Returns the row with the settlement written into it; reserves a row in the target log for each transfer.
         ``outcome`` says how the row is closed, if the settlement closes it."""
         settled = row.settled | parsed.named
-        closed = len(settled) == row.size
+        closed = len(settled) == row.claimed
         if isinstance(row, OrderedRow):
             row, transfers = self._in_order(row, parsed)
         else:
@@ -198,6 +212,7 @@ class Settler:
             outcome=outcome if closed else 0,
             closed_ms=self.context.clock.now_ms() if closed else 0,
             last=parsed.mark,
+            growth=row.final_growth,
         )
 
     def _reserve(self, row: PullRow, parsed: ParsedSettlement) -> tuple[Transfer, ...]:

@@ -12,9 +12,10 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.model.subjects import Subject
+from hourwheel.queueing.growth import SettledRow, acknowledges, may_grow
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.parsed_settlements import ParsedSettlement, parse_settlement
-from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.pull_log import ClaimRequest, ClaimResult, PullLog
 from hourwheel.queueing.receipts import Receipt, open_receipt
 from hourwheel.queueing.records import PullRow
 from hourwheel.queueing.settle import Settler
@@ -31,6 +32,15 @@ class OpenedSettlement(NamedTuple):
 
     receipt: Receipt
     parsed: ParsedSettlement
+
+
+class SettlementAnswers(NamedTuple):
+    """The answers to settlements; the last row of each log that they have acknowledged as a whole, by partition; and
+    the claim of a row that grew."""
+
+    answers: list[Settled]
+    acknowledged: dict[str, SettledRow]
+    claimed: ClaimResult | None
 
 
 @dataclass
@@ -51,7 +61,8 @@ class Settlements:
         for index, settlement in enumerate(settlements):
             try:
                 receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
-                opened.append(OpenedSettlement(receipt, parse_settlement(settlement, receipt.value.size)))
+                row = receipt.value
+                opened.append(OpenedSettlement(receipt, parse_settlement(settlement, row.claimed, row.base)))
             except Rejected as error:
                 error.field = f"settle[{index}].{error.field}"
                 raise
@@ -92,19 +103,75 @@ class Settlements:
         self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
     ) -> list[Settled]:
         """Carries out settlements in order, and returns the answer to each."""
+        return [self._settle(subject, self._log_of(context, subject, group, each.receipt), each) for each in opened]
 
-        def settle(receipt: Receipt, parsed: ParsedSettlement) -> Settled:
-            member = self._group_of(receipt, group)
-            if member is None or subject.generation != receipt.subject_generation:
-                return _STALE
-            source = context.log(_source_of(receipt, subject, member))
-            log = PullLog(context, member, source, receipt.queue)
-            row: Versioned[PullRow] | None = receipt.pull_row
-            if member.ordered:
-                row = self.key_states.claimed_row(log, receipt.row_no, receipt.value.claim)
-            return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, parsed)
+    def apply_and_grow(
+        self,
+        context: Context,
+        subject: Subject,
+        group: Group,
+        opened: Sequence[OpenedSettlement],
+        first: PullLog | None,
+        request: ClaimRequest,
+    ) -> SettlementAnswers:
+        """Carries out settlements like ``apply``, before a pull claims, from the log ``first`` to begin with. If one of
+        them acknowledges a row of that log that may grow, the row grows where it can: the claim is in the result then.
+        That settlement comes after the others."""
+        logs = [self._log_of(context, subject, group, each.receipt) for each in opened]
+        growing = self._growing(opened, logs, first, request)
+        answers = [
+            _STALE if index == growing else self._settle(subject, log, each)
+            for index, (log, each) in enumerate(zip(logs, opened, strict=True))
+        ]
+        claimed = None
+        if growing is not None and first is not None:
+            each = opened[growing]
+            claimed, current = first.grow(each.receipt.row_no, each.receipt.pull_row, request)
+            if claimed is None:
+                answers[growing] = self._settle(subject, first, each, current)
+            else:
+                answers[growing] = Settled("settled")
+                context.meter.record("Settled", each.receipt.value.claimed)
+        return SettlementAnswers(answers, _acknowledged(opened, logs, answers), claimed)
 
-        return [settle(receipt, parsed) for receipt, parsed in opened]
+    def _growing(
+        self,
+        opened: Sequence[OpenedSettlement],
+        logs: Sequence[PullLog | None],
+        first: PullLog | None,
+        request: ClaimRequest,
+    ) -> int | None:
+        """Returns the index of the settlement that acknowledges a row of ``first`` that may grow."""
+        if first is None or not first.rows_grow:
+            return None
+        now_ms = first.context.clock.now_ms()
+        for index, ((receipt, parsed), log) in enumerate(zip(opened, logs, strict=True)):
+            of_log = log is not None and log.partition == first.partition
+            if of_log and may_grow(receipt.value, parsed, request.consumer, now_ms):
+                return index
+        return None
+
+    def _log_of(self, context: Context, subject: Subject, group: Group, receipt: Receipt) -> PullLog | None:
+        """Returns the pull log of a receipt; None if its subject or group is gone."""
+        member = self._group_of(receipt, group)
+        if member is None or subject.generation != receipt.subject_generation:
+            return None
+        return PullLog(context, member, context.log(_source_of(receipt, subject, member)), receipt.queue)
+
+    def _settle(
+        self,
+        subject: Subject,
+        log: PullLog | None,
+        opened: OpenedSettlement,
+        current: Versioned[PullRow] | None = None,
+    ) -> Settled:
+        if log is None:
+            return _STALE
+        receipt = opened.receipt
+        row: Versioned[PullRow] | None = receipt.pull_row
+        if log.group.ordered:
+            row = self.key_states.claimed_row(log, receipt.row_no, receipt.value.claim)
+        return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, opened.parsed, current)
 
     def _group_of(self, receipt: Receipt, group: Group) -> Group | None:
         """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it is
@@ -112,6 +179,19 @@ class Settlements:
         if receipt.group == group.name:
             return group if receipt.group_generation == group.generation else None
         return self.consumers.get((receipt.group, receipt.group_generation))
+
+
+def _acknowledged(
+    opened: Sequence[OpenedSettlement], logs: Sequence[PullLog | None], answers: Sequence[Settled]
+) -> dict[str, SettledRow]:
+    last: dict[str, SettledRow] = {}
+    for (receipt, parsed), log, answer in zip(opened, logs, answers, strict=True):
+        if log is None or answer.status != "settled" or not acknowledges(receipt.value, parsed):
+            continue
+        if log.partition not in last or last[log.partition].row_no < receipt.row_no:
+            growth = receipt.value.growth
+            last[log.partition] = SettledRow(receipt.row_no, 0 if growth is None else growth.streak)
+    return last
 
 
 def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:

@@ -196,7 +196,7 @@ class GroupReader:
             self._handed_over(copy, pick, row, each)
         if handed:
             return
-        if row.state == OPEN and index not in row.settled:
+        if row.state == OPEN and index in row.unsettled():
             self._states.add("in_flight")
             return
         if isinstance(row, OrderedRow) and row.order is not None and index in {entry[0] for entry in row.order.failed}:
