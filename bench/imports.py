@@ -22,7 +22,7 @@ FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.p
 
 MOST_MODULES = {
     "hourwheel.client": 190,
-    "hourwheel.cell": 225,
+    "hourwheel.cell": 230,
     "hourwheel.api.produce": 235,
     "hourwheel.cli.app": 280,
     "produce": 530,
