@@ -99,10 +99,10 @@ class _Server:
             loop.add_signal_handler(number, self._stop)
         listening = await self._listen(listener)
         watch = asyncio.ensure_future(self._registry.watch())
-        where = f"{_url(self._options.host, listener, self._security)}, data in {self._options.data}"
-        sys.stdout.write(f"hourwheel listening on {where}\n")
-        if self._options.console:
-            sys.stdout.write(f"console: {_url(self._options.host, listener, self._security)}/console/\n")
+        url = _url(self._options.host, listener, self._security)
+        console = f"console: {url}/console/\n" if self._options.console else ""
+        # One write, also where the output is not buffered: who has read the first line may close it.
+        sys.stdout.write(f"hourwheel listening on {url}, data in {self._options.data}\n{console}")
         sys.stdout.flush()
         await self._stopped.wait()
         listening.close()
