@@ -12,10 +12,13 @@ from hourwheel.context import Settings
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.pulls import Pull, PullRequest, Settled, Settlement
 from hourwheel.model.subjects import Subject
+from hourwheel.operations.group_state import GroupState
 from hourwheel.ports import Key, Record, Refused, Table
+from hourwheel.queueing import answers
 from hourwheel.queueing.growth import ALONE_PULLS, GROWS_MS, SettledRow, growth_of
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, SETTLED, Growth, PullRow
+from hourwheel.times import rfc3339
 from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -32,12 +35,12 @@ class Consumer:
     answers: list[str] = field(default_factory=list)
     receipts: list[str] = field(default_factory=list)
 
-    def pull(self, most: int = 1, **how: Any) -> list[str | None]:
+    def pull(self, most: int = 1, lease_seconds: int = 30, **how: Any) -> list[str | None]:
         settle = None if self.held is None else [Settlement(receipt=self.held.receipt, **how)]
-        return self.repeat(settle, most)
+        return self.repeat(settle, most, lease_seconds)
 
-    def repeat(self, settle: list[Settlement] | None, most: int = 1) -> list[str | None]:
-        request = PullRequest(consumer=self.name, max_messages=most, lease_seconds=30, settle=settle)
+    def repeat(self, settle: list[Settlement] | None, most: int = 1, lease_seconds: int = 30) -> list[str | None]:
+        request = PullRequest(consumer=self.name, max_messages=most, lease_seconds=lease_seconds, settle=settle)
         result = self.bench.cell.pull("orders", "billing", request)
         self.answers += [answer.status for answer in result.settled or ()]
         pulls = result.pulls
@@ -242,6 +245,77 @@ def test_messages_that_cannot_be_read_leave_the_claim_and_not_those_before_it(be
     assert consumer.pull() == ["m5"]
     row = rows(bench)[ALONE_PULLS]
     assert (row.state, row.outcome, row.counts) == (CLOSED, SETTLED, (1, 0))
+
+
+def test_messages_that_can_be_read_are_answered_although_another_has_ended_the_growth(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, other = alone(bench, waiting=3), Consumer(bench, "c2")
+    key = Key(Table.CONSUME, "orders~1/0", f"{ALONE_PULLS + 1:016d}")
+    record = bench.store.get(key)
+    assert record is not None
+    spoilt_row = spoilt(msgspec.msgpack.decode(record.value))
+    bench.store.put(key, Record(msgspec.msgpack.encode(spoilt_row), b"d" * 16), expect=record.token)
+    exclude, found = answers.exclude_unreadable, []
+
+    def after_another(*args: Any) -> Any:
+        if not found:
+            found.append("began")
+            found.extend(other.pull())
+        return exclude(*args)
+
+    monkeypatch.setattr(answers, "exclude_unreadable", after_another)
+    assert consumer.pull(2) == ["m5"]
+    assert found == ["began", "m6"]
+
+
+def test_a_lease_that_would_end_sooner_is_a_row_of_its_own(bench: Bench) -> None:
+    """Others know the end of the lease that the row had, and would look for no earlier one."""
+    for number in range(ALONE_PULLS + 2):
+        bench.send(f"m{number}")
+    consumer, other = Consumer(bench), Consumer(bench, "c2")
+    for _ in range(ALONE_PULLS + 1):
+        consumer.pull(lease_seconds=300)
+    bench.cell.leases.expire(log_of(bench), bench.cell.registry.subject("orders"))
+    assert consumer.pull(100, lease_seconds=5) == [f"m{ALONE_PULLS + 1}"]
+    bench.clock.pass_time(6)
+    assert other.pull() == [f"m{ALONE_PULLS + 1}"]
+
+
+@pytest.mark.parametrize("second", [{"extend_seconds": 60}, {"retry": [0]}])
+def test_settlements_of_one_row_are_carried_out_in_their_order(bench: Bench, second: dict[str, Any]) -> None:
+    consumer = alone(bench)
+    assert consumer.held is not None
+    receipt = consumer.held.receipt
+    consumer.repeat([Settlement(receipt=receipt), Settlement(receipt=receipt, **second)])
+    assert consumer.answers[-2:] == ["settled", "stale"]
+
+
+def test_an_open_lease_names_the_first_message_of_its_claim(bench: Bench) -> None:
+    consumer = alone(bench)
+    consumer.pull()
+    consumer.pull()
+    assert consumer.held is not None
+    subject = bench.cell.registry.subject("orders")
+    group = bench.cell.registry.group(subject, "billing")
+    (lease,) = GroupState(bench.cell.context, subject, [group]).leases(bench.cell.leases).leases
+    assert (lease.offset, lease.messages) == (consumer.held.messages[0].offset, 1)
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_a_message_was_acknowledged_when_its_row_grew(bench: Bench, settles: bool) -> None:
+    consumer = alone(bench)
+    at_ms = bench.clock.now_ms()
+    consumer.pull()
+    bench.clock.pass_time(25)
+    if settles:
+        consumer.settle(consumer.receipts[-1])
+    else:
+        bench.clock.pass_time(6)
+        bench.cell.sweep()
+    (trace,) = bench.cell.trace("orders", f"0:{ALONE_PULLS}", SearchSpan(), "billing").messages
+    (event,) = [event for event in trace.groups[0].events if event.event == "acknowledged"]
+    assert event.at == rfc3339(at_ms)
 
 
 def spoilt(row: list[Any]) -> list[Any]:

@@ -157,7 +157,7 @@ def _named(log: PullLog, lease: OpenLeaseRow) -> OpenLease:
     return OpenLease(
         consumer=lease.row.consumer,
         queue=log.queue,
-        offset=None if log.queue is None else lease.start.seq,
+        offset=None if log.queue is None else lease.seq,
         messages=len(lease.row.unsettled()),
         lease_until=rfc3339(lease.row.lease_until_ms),
     )

@@ -19,7 +19,7 @@ from hourwheel.model.pulls import CompactPull, MessageBlock, Pull
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
 from hourwheel.queueing.message_blocks import block_of, blocks_from
-from hourwheel.queueing.pull_log import Claim, PullLog
+from hourwheel.queueing.pull_log import Claim, PullLog, holds_claim
 from hourwheel.queueing.receipts import Receipt, sign_receipt
 from hourwheel.queueing.records import SETTLED, UNREADABLE, PullRow
 from hourwheel.times import rfc3339
@@ -126,13 +126,19 @@ def exclude_unreadable(
     """Removes unreadable messages from the claim, so that its indexes match the answer's; returns the changed pull
     row, or None when the claim was taken over meanwhile. The messages stay in their log: a seek delivers them once
     the row is repaired."""
-    value = msgspec.structs.replace(claim.pull_row.value, counts=counts).final()
-    if not any(counts[claim.first_count :]):
-        value = value.closed(SETTLED if value.base else UNREADABLE, context.clock.now_ms())
     # The log of the claim may be bound to the store of a transaction, which has ended.
-    record = log.on(context).record(claim.row_no)
-    outcome = record.swap(claim.pull_row.token, value, expires_ms=value.garbage_ms)
-    return outcome.current if outcome.stored else None
+    record, current = log.on(context).record(claim.row_no), claim.pull_row
+    while True:
+        value = msgspec.structs.replace(current.value, counts=counts).final()
+        if not any(counts[claim.first_count :]):
+            value = value.closed(SETTLED if value.base else UNREADABLE, context.clock.now_ms())
+        outcome = record.swap(current.token, value, expires_ms=value.garbage_ms)
+        if outcome.stored:
+            return outcome.current
+        # Another consumer may have ended the growth of the row, which leaves the claim as it is.
+        if outcome.current is None or not holds_claim(outcome.current.value, claim.pull_row.value.claim):
+            return None
+        current = outcome.current
 
 
 def _shortened(claim: Claim) -> Versioned[PullRow]:

@@ -17,7 +17,7 @@ ALONE_PULLS = 3
 to three writes."""
 
 GROWS_MS = 2_000
-"""A row has the times of its last claim: the delays that are computed from them are wrong by this at most."""
+"""A row has the times of its last claim, so the time of a claim before it is wrong by this at most."""
 
 _MOST_ROWS = 100  # each takes a byte or two of the pull row, which costs a second unit from 1 KB on, and of receipts
 _MOST_MESSAGES = 1_000  # as many as one pull may have
@@ -69,7 +69,7 @@ def grown(
         # The former mark would stand for a settlement of this claim, which is not settled yet.
         last=b"",
         settled=frozenset(),
-        growth=msgspec.structs.replace(row.growth, base=row.size),
+        growth=msgspec.structs.replace(row.growth, base=row.size, base_seq=row.end_seq),
     )
 
 

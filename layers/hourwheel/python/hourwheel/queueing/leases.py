@@ -101,6 +101,12 @@ class OpenLeaseRow(NamedTuple):
     row: PullRow
     start: Tail
 
+    @property
+    def seq(self) -> int:
+        """The sequence of the first message of the claim, which in a row that has grown is behind earlier ones."""
+        growth = self.row.growth
+        return growth.base_seq if growth is not None and growth.base else self.start.seq
+
 
 @dataclass
 class Leases:

@@ -258,12 +258,12 @@ class PullLog:
         """Claims the next messages by one conditional put, and returns the claim; without a claim where no message
         waits. Writes nothing then, unless the claim passes over many empty rows. The result is ``limited`` if another
         claim took the row to which the request is bound."""
-        # A request that is bound to one row was counted against limits up to that row: a claim behind it might exceed
-        # them.
+        # A request that is bound to one row was counted against limits up to that row: a claim behind it, or behind a
+        # row that has grown since, might exceed them.
         tail, growing = self._tail()
         if request.only_row is not None and tail.row_no != request.only_row:
             return ClaimResult(None, limited=True)
-        for race in range(_RACES):
+        for race in range(_RACES if request.only_row is None else 1):
             now_ms = self.context.clock.now_ms()
             taken = self._take(tail, request, now_ms)
             if not (taken.total or self._passes(taken, now_ms)):
@@ -292,13 +292,11 @@ class PullLog:
             if not taken.total:
                 value = value.closed(PASSED, now_ms)
             outcome = self.record(tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
-            if outcome.current is not None and _holds(outcome.current.value, value.claim):
+            if outcome.current is not None and holds_claim(outcome.current.value, value.claim):
                 claim = taken.claim(tail.row_no, outcome.current)
                 # A row that only passes others says nothing about the next part of the queue: the pull looks again.
                 return ClaimResult(claim if taken.total else None, taken.limited or not taken.total)
             self.context.meter.record("ClaimConflicts", 1)
-            if request.only_row is not None:
-                break
             # Row by row while the races are few, as the winner tells where it ends. Otherwise one read finds the far
             # end.
             if outcome.current is None or race > 1:
@@ -316,8 +314,11 @@ class PullLog:
 
     def grow(self, row_no: int, claimed: Versioned[PullRow], request: ClaimRequest) -> GrowthResult:
         """Acknowledges all of the row, which ``may_grow``, and claims the messages behind it, in one write. Without a
-        claim where no message follows directly, or where the row has changed since it was claimed."""
+        claim where no message follows directly, where the row has changed since it was claimed, or where the new lease
+        would end before the one that other processes know."""
         row, now_ms = claimed.value, self.context.clock.now_ms()
+        if now_ms + request.lease_ms < row.lease_until_ms:
+            return GrowthResult(None, claimed)
         try:
             taken = self._take(_behind(row_no, row), request, now_ms)
         except (Corrupt, Unavailable, Broken):
@@ -329,7 +330,7 @@ class PullLog:
         lease = (now_ms, now_ms + request.lease_ms)
         value = grown(row, tuple(taken.counts), taken.end, taken.end_seq, claim, lease)
         outcome = self.record(row_no).swap(claimed.token, value, token=claim)
-        if outcome.current is None or not _holds(outcome.current.value, claim):
+        if outcome.current is None or not holds_claim(outcome.current.value, claim):
             return GrowthResult(None, outcome.current)
         return GrowthResult(ClaimResult(taken.claim(row_no, outcome.current), taken.limited), outcome.current)
 
@@ -436,7 +437,7 @@ class _LogTail(NamedTuple):
         return cls(_behind(row_no, current.value), current if current.value.grows else None)
 
 
-def _holds(row: PullRow, claim: bytes) -> bool:
+def holds_claim(row: PullRow, claim: bytes) -> bool:
     """Returns whether the row has this claim, also if the answer to its put was lost, and another process has ended the
     row's growth since."""
     return row.claim == claim and (row.state == OPEN or row.outcome == PASSED)

@@ -79,11 +79,13 @@ class Moved(msgspec.Struct, array_like=True, frozen=True):
 class Growth(msgspec.Struct, array_like=True, frozen=True):
     """``streak``: how many pulls in a row, up to that of this row, have each acknowledged the whole row directly before
     their own. ``base``: the number of messages that the row had before it grew last. ``until_ms``: until when it may
-    grow further; 0 if its end is final."""
+    grow further; 0 if its end is final. ``base_seq``: the sequence of the first message behind these, if there is a
+    ``base``."""
 
     streak: int
     base: int = 0
     until_ms: int = 0
+    base_seq: int = 0
 
 
 class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

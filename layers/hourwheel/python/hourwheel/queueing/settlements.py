@@ -1,5 +1,6 @@
 """Opens the settlements of a request, and carries them out on the pull rows that their receipts name."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -141,13 +142,16 @@ class Settlements:
         first: PullLog | None,
         request: ClaimRequest,
     ) -> int | None:
-        """Returns the index of the settlement that acknowledges a row of ``first`` that may grow."""
+        """Returns the index of the settlement that acknowledges a row of ``first`` that may grow. A row that two
+        settlements name does not: they are carried out in their order."""
         if first is None or not first.rows_grow:
             return None
         now_ms = first.context.clock.now_ms()
-        for index, ((receipt, parsed), log) in enumerate(zip(opened, logs, strict=True)):
-            of_log = log is not None and log.partition == first.partition
-            if of_log and may_grow(receipt.value, parsed, request.consumer, now_ms):
+        of_log = [index for index, log in enumerate(logs) if log is not None and log.partition == first.partition]
+        rows = Counter(opened[index].receipt.row_no for index in of_log)
+        for index in of_log:
+            receipt, parsed = opened[index]
+            if rows[receipt.row_no] == 1 and may_grow(receipt.value, parsed, request.consumer, now_ms):
                 return index
         return None
 

@@ -203,9 +203,12 @@ class GroupReader:
             self._note(row.claimed_ms, "retried", timed=False, attempt=copy.attempt)
             self._states.add("unknown")
             return
+        # What a row had before it grew last was acknowledged by that growth, or up to two seconds before.
+        grown = index < row.base
         timed = row.outcome == SETTLED and row.closed_ms > 0
         # A part of a pull that was acknowledged before the rest has no time of its own: not before the pull.
-        self._note(row.closed_ms if timed else row.claimed_ms, "acknowledged", timed=timed, attempt=copy.attempt)
+        at_ms = row.closed_ms if timed and not grown else row.claimed_ms
+        self._note(at_ms, "acknowledged", timed=timed or grown, attempt=copy.attempt)
         self._states.add("acknowledged")
 
     def _handed_over(self, copy: _Copy, pick: tuple[int, int], row: PullRow, each: HandOver) -> None:
