@@ -99,9 +99,10 @@ class Grammar:
 
     def _query(self, route: HttpRoute) -> str:
         rng = self._rng
-        if route.method != "GET" or rng.random() < 0.5:
+        # Unknown parameters are refused before anything else is read.
+        if rng.random() < (0.5 if route.query else 0.95):
             return ""
-        names = rng.choices(("limit", "after", "hours", "x", ""), k=rng.choice((1, 1, 2, 3)))
+        names = rng.choices((*(route.query or ("limit", "dry_run")), "x", ""), k=rng.choice((1, 1, 2, 3)))
         values = (
             1,
             100,

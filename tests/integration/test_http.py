@@ -58,6 +58,20 @@ def test_a_query_of_thousands_of_parameters_is_refused(server: Server) -> None:
         assert connection.ok("GET", "/v1/subjects?limit=5&after=a")["subjects"] == []
 
 
+def test_an_unknown_parameter_is_refused_before_anything_is_done(server: Server) -> None:
+    with server.connect() as connection:
+        connection.ok("PUT", GROUP)
+        for name in ("delay=5s", "delay=5s&x=1"):  # the server answers a query with one parameter on a path of its own
+            sent = connection.call("POST", f"/v1/subjects/orders/messages?{name}", {"messages": [{"body": "a"}]})
+            assert (sent.status, sent.json["field"]) == (400, "delay")
+        assert connection.call("POST", f"{GROUP}/pull?wait=1", {"consumer": "c1"}).json["field"] == "wait"
+        assert connection.call("POST", f"{GROUP}/ack?x", {"settle": [{"receipt": "r"}]}).json["field"] == "x"
+        assert connection.call("DELETE", "/v1/subjects/orders?dry_run=true").json["field"] == "dry_run"
+        assert connection.ok("GET", f"{GROUP}/lag")["waiting"] == 0
+        for probe in ("/v1/health", "/v1/ready"):
+            assert connection.call("GET", f"{probe}?at=1").status == 200
+
+
 def test_a_message_is_retried_buried_and_redriven(server: Server) -> None:
     with server.connect() as connection:
         connection.ok("PUT", GROUP, {"max_attempts": 2})

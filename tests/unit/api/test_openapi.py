@@ -31,6 +31,22 @@ def test_the_document_has_each_route_and_no_other() -> None:
     assert sorted(shown) == sorted(OPERATIONS)
 
 
+def test_a_route_takes_the_query_parameters_of_the_type_that_parses_them() -> None:
+    shown = {
+        f"{method.upper()} {path}": told for path, each in document()["paths"].items() for method, told in each.items()
+    }
+    for route in ROUTES:
+        parameters = [each["name"] for each in shown[route.key].get("parameters", ()) if each["in"] == "query"]
+        assert sorted(parameters) == sorted(route.query or ()), route.key
+
+
+def test_a_route_takes_a_dry_run_in_the_body_if_the_type_of_its_body_has_one() -> None:
+    bodies = {key: getattr(operation.body, "model_fields", {}) for key, operation in OPERATIONS.items()}
+    assert {route.key for route in ROUTES if route.dry_run_in_body} == {
+        key for key, fields in bodies.items() if "dry_run" in fields
+    }
+
+
 def test_each_reference_leads_somewhere_and_each_schema_is_used() -> None:
     told = document()
     used = set(references(told))

@@ -17,8 +17,12 @@ from aws_lambda_powertools import Logger
 
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.api.problems import is_fault, problem_of
+from hourwheel.api.requests import check_parameters
+from hourwheel.api.routes import ROUTES
 from hourwheel.cell import Cell
 from hourwheel.errors import HourwheelError
+
+_ROUTES = {route.key: route for route in ROUTES}
 
 _current: ContextVar[str | None] = ContextVar("correlation", default=None)
 
@@ -62,6 +66,9 @@ class Boundary:
         instance = event["requestContext"]["requestId"]
         token = _current.set(instance)  # not ``correlated``: every request pays for this
         try:
+            # A request through the URL of a function has no route yet: ``urls.serve`` checks it.
+            if event.get("queryStringParameters") and (route := _ROUTES.get(event["routeKey"])) is not None:
+                check_parameters(event, route)
             return function(self.cell, event, context)
         except Exception as error:
             if is_fault(error):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hourwheel import gzipped
 from hourwheel.api.events import Event
+from hourwheel.api.routes import HttpRoute
 from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
 from hourwheel.misfits import QUOTED_CHARACTERS, not_json, of_pydantic
 from hourwheel.model.fields import REQUEST_BYTES, check_name
@@ -20,6 +21,12 @@ _BYTES_UNCOUNTED = 5
 
 _CONTROL_BYTES = 64 << 10
 """More than the largest control request needs: 1,000 ids of dead letters."""
+
+_SIGNATURE = frozenset(
+    f"X-Amz-{name}"
+    for name in ("Algorithm", "Credential", "Date", "Expires", "Security-Token", "Signature", "SignedHeaders")
+)
+"""Query parameters of a request that is signed in its URL. AWS has checked them, and may leave them in the event."""
 
 
 def path_name(event: Event, parameter: str) -> str:
@@ -99,12 +106,33 @@ def decode_control(model: type[B], data: bytes) -> B:
         raise _refused(fault) from None
 
 
+def check_parameters(event: Event, route: HttpRoute) -> None:
+    """Raises ``Rejected`` for the first query parameter that the route does not take."""
+    if route.query is None:
+        return
+    for name in _parameters(event):
+        if name not in route.query:
+            raise Rejected("field-invalid", _unknown(name, route), field=name[:QUOTED_CHARACTERS] or None)
+
+
+def _unknown(name: str, route: HttpRoute) -> str:
+    takes = f"takes {', '.join(route.query or ()) or 'none'}"
+    if name == "dry_run":
+        takes += "; write dry_run into the body" if route.dry_run_in_body else ", and has no dry run"
+    return f"the query parameter {name[:QUOTED_CHARACTERS]!r} is unknown: {route.key} {takes}"
+
+
+def _parameters(event: Event) -> dict[str, str]:
+    parameters = event.get("queryStringParameters") or {}
+    return {name: text for name, text in parameters.items() if name not in _SIGNATURE}
+
+
 def decode_query(model: type[B], event: Event) -> B:
     """Returns the parsed query parameters of a control request. Raises ``Rejected`` with the faulty field."""
     from pydantic import ValidationError  # as above
 
     try:
-        return model.model_validate(event.get("queryStringParameters") or {})
+        return model.model_validate(_parameters(event))
     except ValidationError as error:
         raise _refused(error.errors(include_url=False, include_input=False)[0]) from None
 

@@ -4,9 +4,13 @@ from typing import NamedTuple
 
 
 class HttpRoute(NamedTuple):
+    """A route. ``query``: the query parameters that it takes; None: any, which it ignores."""
+
     method: str
     template: str
     function: str
+    query: tuple[str, ...] | None = ()
+    dry_run_in_body: bool = False
 
     @property
     def key(self) -> str:
@@ -20,28 +24,31 @@ _QUEUE = f"{_SUBJECT}/queues/{{queue}}"
 _SCHEDULED = "/v1/scheduled/{id}"
 _CELL = "/v1/cells/{cell}"
 
+_PAGE = ("limit", "after")
+_DELAYED = (*_PAGE, "from", "to", "bodies")
+
 ROUTES = (
     HttpRoute("POST", "/v1/messages", "produce"),
     HttpRoute("POST", f"{_SUBJECT}/messages", "produce"),
     HttpRoute("POST", f"{_GROUP}/pull", "pull"),
     HttpRoute("POST", f"{_GROUP}/ack", "ack"),
-    HttpRoute("GET", "/v1/health", "meta"),
+    HttpRoute("GET", "/v1/health", "meta", query=None),
     HttpRoute("GET", "/v1/openapi.json", "meta"),
-    HttpRoute("GET", "/v1/overview", "meta"),
-    HttpRoute("GET", "/v1/subjects", "meta"),
+    HttpRoute("GET", "/v1/overview", "meta", (*_PAGE, "prefix", "sort", "order")),
+    HttpRoute("GET", "/v1/subjects", "meta", _PAGE),
     HttpRoute("GET", _SUBJECT, "meta"),
     HttpRoute("PUT", _SUBJECT, "meta"),
     HttpRoute("DELETE", _SUBJECT, "meta"),
     HttpRoute("POST", f"{_SUBJECT}/pause", "meta"),
     HttpRoute("POST", f"{_SUBJECT}/resume", "meta"),
-    HttpRoute("GET", f"{_SUBJECT}/overview", "meta"),
-    HttpRoute("GET", f"{_SUBJECT}/groups", "meta"),
+    HttpRoute("GET", f"{_SUBJECT}/overview", "meta", _PAGE),
+    HttpRoute("GET", f"{_SUBJECT}/groups", "meta", _PAGE),
     HttpRoute("GET", _GROUP, "meta"),
     HttpRoute("PUT", _GROUP, "meta"),
     HttpRoute("DELETE", _GROUP, "meta"),
     HttpRoute("POST", f"{_GROUP}/pause", "meta"),
     HttpRoute("POST", f"{_GROUP}/resume", "meta"),
-    HttpRoute("POST", f"{_GROUP}/seek", "meta"),
+    HttpRoute("POST", f"{_GROUP}/seek", "meta", dry_run_in_body=True),
     HttpRoute("GET", f"{_GROUP}/lag", "meta"),
     HttpRoute("POST", f"{_GROUP}/held", "meta"),
     HttpRoute("GET", f"{_GROUP}/push", "meta"),
@@ -49,27 +56,27 @@ ROUTES = (
     HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta"),
     HttpRoute("GET", f"{_GROUP}/leases", "meta"),
     HttpRoute("GET", f"{_GROUP}/retries", "meta"),
-    HttpRoute("GET", f"{_GROUP}/dead", "meta"),
+    HttpRoute("GET", f"{_GROUP}/dead", "meta", (*_PAGE, "reason", "detail", "newest")),
     HttpRoute("DELETE", f"{_GROUP}/dead", "meta"),
     HttpRoute("POST", f"{_GROUP}/dead/redrive", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead/reasons", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
-    HttpRoute("GET", f"{_QUEUE}/messages", "meta"),
-    HttpRoute("GET", f"{_SUBJECT}/messages/{{id}}", "meta"),
-    HttpRoute("POST", f"{_SUBJECT}/queues", "meta"),
-    HttpRoute("POST", f"{_QUEUE}/move", "meta"),
-    HttpRoute("POST", f"{_SUBJECT}/spread", "meta"),
+    HttpRoute("GET", f"{_QUEUE}/messages", "meta", ("offset", "time", "newest", "limit")),
+    HttpRoute("GET", f"{_SUBJECT}/messages/{{id}}", "meta", ("from", "to", "after", "group")),
+    HttpRoute("POST", f"{_SUBJECT}/queues", "meta", dry_run_in_body=True),
+    HttpRoute("POST", f"{_QUEUE}/move", "meta", dry_run_in_body=True),
+    HttpRoute("POST", f"{_SUBJECT}/spread", "meta", dry_run_in_body=True),
     HttpRoute("GET", "/v1/routes/{subject}", "meta"),
     HttpRoute("GET", "/v1/cells", "meta"),
     HttpRoute("GET", _CELL, "meta"),
-    HttpRoute("PUT", _CELL, "meta"),
-    HttpRoute("DELETE", _CELL, "meta"),
-    HttpRoute("POST", f"{_CELL}/drain", "meta"),
-    HttpRoute("GET", f"{_SUBJECT}/scheduled", "meta"),
-    HttpRoute("GET", f"{_SUBJECT}/delayed", "meta"),
-    HttpRoute("GET", f"{_SUBJECT}/dead", "meta"),
-    HttpRoute("GET", "/v1/scheduled", "meta"),
-    HttpRoute("GET", "/v1/delayed", "meta"),
+    HttpRoute("PUT", _CELL, "meta", dry_run_in_body=True),
+    HttpRoute("DELETE", _CELL, "meta", ("dry_run",)),
+    HttpRoute("POST", f"{_CELL}/drain", "meta", dry_run_in_body=True),
+    HttpRoute("GET", f"{_SUBJECT}/scheduled", "meta", ("hours",)),
+    HttpRoute("GET", f"{_SUBJECT}/delayed", "meta", _DELAYED),
+    HttpRoute("GET", f"{_SUBJECT}/dead", "meta", _PAGE),
+    HttpRoute("GET", "/v1/scheduled", "meta", ("subject", "from", "to", "step")),
+    HttpRoute("GET", "/v1/delayed", "meta", _DELAYED),
     HttpRoute("GET", "/v1/wheels", "meta"),
     HttpRoute("GET", "/v1/archive", "meta"),
     HttpRoute("GET", _SCHEDULED, "meta"),

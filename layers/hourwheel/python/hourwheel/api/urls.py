@@ -13,7 +13,7 @@ from typing import Any
 from hourwheel.api.events import Event, Function, Invocation, Response, ok
 from hourwheel.api.grants import OPEN, AccessGrant, GrantKeys, open_grant, renewed, rotate, sign_grant
 from hourwheel.api.problems import problem
-from hourwheel.api.requests import body_of, decode_control
+from hourwheel.api.requests import body_of, check_parameters, decode_control
 from hourwheel.api.router import Match, Router, check_query
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.cell import Cell
@@ -57,13 +57,14 @@ def identity(arn: str) -> str:
 def serve(
     name: str, function: Function, cell: Cell, event: Event, context: Invocation | None, front: UrlFront
 ) -> Response:
-    """Answers a request to the URL of the function ``name``. Raises ``NotFound``, ``Unauthenticated`` or
-    ``NotGranted``."""
+    """Answers a request to the URL of the function ``name``. Raises ``NotFound``, ``Unauthenticated``,
+    ``NotGranted`` or ``Rejected``."""
     match = _match(name, event)
     if not isinstance(match, Match):
         return match
     route, names = match.route.key, match.parameters
     grant = None if route in OPEN else _granted(cell, event, route, names, front)
+    check_parameters(event, match.route)
     matched = {**event, "routeKey": route, "pathParameters": names, "grant": grant}
     if match.route in URL_ROUTES:
         return _CALLS[route](cell, matched, front)
