@@ -135,3 +135,32 @@ def test_raw_is_asked_for_or_goes_into_a_pipe(terminal: Terminal, shell: Shell) 
     with shell.server.broker.changed:
         shell.server.broker.produce("orders", {"messages": [{"body": EVIL}]})
     assert shell("consume", "orders", "billing", "--once").stdout_bytes == (EVIL + "\n").encode()
+
+
+SCHEDULED_ID = "6b0446e0-6d2c-4f0e-9d55-2f4a1b8f7c11"
+BODY = "customer-42 ordered 7 pieces " * 5
+
+
+def list_one(server: FakeServer) -> None:
+    """Lets the server list one delayed message, the row of which is wider than 80 columns."""
+    due = {"deliver_at": "2026-11-20T10:00:00Z", "scheduled_id": SCHEDULED_ID, "state": "waiting"}
+    named = {"subject": "orders-of-europe", "key": "customer-42", "id": SCHEDULED_ID[::-1], "body": BODY}
+    server.fail("list_delayed", raw=json.dumps({"messages": [{**due, **named}], "next": None}).encode())
+
+
+def test_a_table_in_a_pipe_cuts_nothing(shell: Shell) -> None:
+    list_one(shell.server)
+    table = shell("scheduled", "messages", "--bodies", COLUMNS="80").stdout
+    row = " ".join(table.splitlines()[3].split())
+    named = f"orders-of-europe waiting customer-42 {SCHEDULED_ID[::-1]} {BODY.strip()} {SCHEDULED_ID}"
+    assert row == f"2026-11-20 10:00:00Z {named}"
+
+
+def test_a_table_on_a_narrow_terminal_folds_free_text_alone(terminal: Terminal) -> None:
+    list_one(terminal.server)
+    table = terminal("scheduled", "messages", "--bodies")
+    for whole in ("2026-11-20 10:00:00Z", SCHEDULED_ID, SCHEDULED_ID[::-1]):
+        assert whole in table
+    assert BODY not in table
+    assert "…" not in table
+    assert table.count("pieces") == 5

@@ -17,10 +17,17 @@ import msgspec
 from hourwheel.client.due import utc_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 
 _raw: ContextVar[bool] = ContextVar("raw", default=False)
+
+_FREE_TEXT = {"body", "detail", "key", "location", "reason", "remark"}
+"""The columns that fold where a terminal is narrow. Ids, dates and numbers stay on one line, to be copied."""
+
+_LEAST_FREE_TEXT = 20  # columns; a row of a narrower terminal goes on in the next line
+_ENDLESS = 1_000_000_000
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -109,7 +116,9 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column not in _FREE_TEXT)
     clean = shown if _to_terminal() else str
     for row in rows:
         table.add_row(*(Text(clean(text_of(cell))) for cell in row))
@@ -123,7 +132,25 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     if not rows:
         write_line("none")
         return
-    Console(soft_wrap=not sys.stdout.isatty()).print(table_of(columns, rows))
+    table = table_of(columns, rows)
+    endless = _console(_ENDLESS)
+    width = endless.measure(table).maximum
+    if sys.stdout.isatty():
+        width = max(Console().width, width - _spare_width(table, endless))
+    _console(width).print(table)
+
+
+def _console(width: int) -> "Console":
+    from rich.console import Console
+
+    return Console(width=width, height=25)  # a width counts only beside a height
+
+
+def _spare_width(table: "Table", endless: "Console") -> int:
+    """Returns by how much the table may be narrower than its text: its columns of free text fold."""
+    free = [column for column in table.columns if not column.no_wrap]
+    widths = (max(endless.measure(cell).maximum for cell in column.cells) for column in free)
+    return sum(max(0, width - _LEAST_FREE_TEXT) for width in widths)
 
 
 def write_fields(record: msgspec.Struct) -> None:
