@@ -107,10 +107,12 @@ def test_a_trace_of_a_message_that_is_not_there_says_so(shell: Shell, api: Api) 
 
 def test_dead_letters_are_chosen_in_one_way(shell: Shell, api: Api) -> None:
     give_up(api, "a", "b", "c")
-    for options in ((), ("0-0", "--all"), ("--all", "--to", "2030-01-01T00:00:00Z")):
-        assert "say which: dead ids, --all, --reason, or --from and --to" in shell.refused(
-            "dead", "redrive", "orders", "billing", *options
-        )
+    for options, sentence in {
+        (): "say which: dead ids, --all, --reason, or --from and --to",
+        ("0-0", "--all"): "give one of these, not 2: dead ids, --all",
+        ("--all", "--to", "2030-01-01T00:00:00Z"): "give one of these, not 2: --all, --from and --to",
+    }.items():
+        assert sentence in shell.refused("dead", "redrive", "orders", "billing", *options)
     assert "give --yes" in shell.refused("dead", "drop", "orders", "billing", "--all")
     assert shell.ok("dead", "drop", "orders", "billing", "--to", "2026-01-01T00:00:00Z", "--yes") == (
         "dropped 0: no dead letter of billing matches"

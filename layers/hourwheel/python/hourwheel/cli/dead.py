@@ -1,6 +1,6 @@
 """``hourwheel dead …``"""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Literal
 
@@ -8,6 +8,7 @@ import typer
 from msgspec import UNSET
 
 from hourwheel.cli.output import write_error, write_fields, write_json, write_line, write_table
+from hourwheel.cli.paging import AfterOption, LimitOption, first, say_more
 from hourwheel.cli.settings import (
     GroupArgument,
     SubjectArgument,
@@ -16,9 +17,9 @@ from hourwheel.cli.settings import (
     connect,
     moment,
     settings_of,
+    write_list,
 )
 from hourwheel.client import Api, DeadLetter, DeadSelection, Orphan
-from hourwheel.client.records.dead import DeadPage, OrphanPage
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again, or drop them.")
 
@@ -32,7 +33,6 @@ FromOption = Annotated[
 ToOption = Annotated[str | None, typer.Option("--to", help="Dead letters that died before this time.")]
 ReasonOption = Annotated[Literal["attempts", "rejected"] | None, typer.Option(help="Dead letters with this reason.")]
 DetailOption = Annotated[str | None, typer.Option(help="With --reason: only those with exactly this detail.")]
-LimitOption = Annotated[int, typer.Option(min=1, help="Print at most this many.")]
 
 
 @app.command("list")
@@ -44,6 +44,7 @@ def list_(
     reason: ReasonOption = None,
     detail: DetailOption = None,
     newest: Annotated[bool, typer.Option("--newest", help="The newest first, instead of the oldest.")] = False,
+    after: AfterOption = None,
 ) -> None:
     """List the dead letters of a group.
 
@@ -51,19 +52,19 @@ def list_(
     """
     with connect(ctx) as api:
         listed = partial(api.list_dead, subject, group, reason=reason, detail=detail, newest=newest)
-        letters = list(_first(listed, limit))
-    _list(ctx, letters, ["dead id", "died at", "reason", "detail", "attempt", "id", "body"])
+        letters, following = first(listed, limit, after)
+    _list(ctx, letters, following, ["dead id", "died at", "reason", "detail", "attempt", "id", "body"])
 
 
 @app.command()
-def orphans(ctx: typer.Context, subject: SubjectArgument, limit: LimitOption = 100) -> None:
+def orphans(ctx: typer.Context, subject: SubjectArgument, limit: LimitOption = 100, after: AfterOption = None) -> None:
     """List the delayed messages whose subject was deleted before they were due.
 
     Example: hourwheel dead orphans orders
     """
     with connect(ctx) as api:
-        letters = list(_first(partial(api.list_orphans, subject), limit))
-    _list(ctx, letters, ["dead id", "died at", "due at", "id", "body"])
+        letters, following = first(partial(api.list_orphans, subject), limit, after)
+    _list(ctx, letters, following, ["dead id", "died at", "due at", "id", "body"])
 
 
 @app.command()
@@ -145,11 +146,15 @@ def _selection(
     reason: Literal["attempts", "rejected"] | None,
     detail: str | None,
 ) -> DeadSelection:
-    in_time = since is not None or until is not None
-    if bool(ids) + every + in_time + (reason is not None) != 1:
-        raise typer.BadParameter("say which: dead ids, --all, --reason, or --from and --to")
     if detail is not None and reason is None:
         raise typer.BadParameter("--detail needs --reason")
+    in_time = since is not None or until is not None
+    ways = {"dead ids": bool(ids), "--all": every, "--reason": reason is not None, "--from and --to": in_time}
+    given = [way for way, is_given in ways.items() if is_given]
+    if not given:
+        raise typer.BadParameter("say which: dead ids, --all, --reason, or --from and --to")
+    if len(given) > 1:
+        raise typer.BadParameter(f"give one of these, not {len(given)}: {', '.join(given)}")
     if ids:
         return DeadSelection.named(ids)
     if reason is not None:
@@ -159,24 +164,12 @@ def _selection(
     )
 
 
-def _list(ctx: typer.Context, letters: Sequence[DeadLetter | Orphan], columns: list[str]) -> None:
-    if settings_of(ctx).json:
-        for letter in letters:
-            write_json(letter)
-    else:
-        names = [column.replace(" ", "_") for column in columns]
-        write_table(columns, [[getattr(each, name) for name in names] for each in letters])
-
-
-def _first(list_page: Callable[..., DeadPage | OrphanPage], limit: int) -> Iterator[DeadLetter | Orphan]:
-    after: str | None = None
-    while limit > 0:
-        page = list_page(limit=min(limit, 100), after=after)
-        yield from page.messages
-        limit -= len(page.messages)
-        after = page.next
-        if after is None:
-            return
+def _list(
+    ctx: typer.Context, letters: Sequence[DeadLetter | Orphan], following: str | None, columns: list[str]
+) -> None:
+    names = [column.replace(" ", "_") for column in columns]
+    write_list(ctx, letters, columns, lambda letter: [getattr(letter, name) for name in names])
+    say_more(following)
 
 
 def _move(

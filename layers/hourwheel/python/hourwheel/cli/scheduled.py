@@ -1,13 +1,12 @@
 """``hourwheel scheduled …``"""
 
-from collections.abc import Iterator
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
+from hourwheel.cli.paging import AfterOption, LimitOption, first, say_more
 from hourwheel.cli.settings import (
     DelayOption,
     DeliverAtOption,
@@ -19,9 +18,7 @@ from hourwheel.cli.settings import (
     write_list,
     write_record,
 )
-from hourwheel.client import Api, DelayedMessage, ScheduledMessage
-
-_PAGE = 100  # the largest page of the server
+from hourwheel.client import ScheduledMessage
 
 app = typer.Typer(no_args_is_help=True, help="Show, list, count, move or cancel delayed messages.")
 
@@ -99,34 +96,24 @@ def messages(
     ] = None,
     until: Annotated[str | None, typer.Option("--to", help="Due before this time.")] = None,
     bodies: Annotated[bool, typer.Option("--bodies", help="Print the beginnings of their bodies.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 100,
+    limit: LimitOption = 100,
+    after: AfterOption = None,
 ) -> None:
     """List delayed messages one by one, the next due first. Prints the ids that show, move and cancel take.
 
     Example: hourwheel scheduled messages orders --bodies --limit 10
     """
-    span = moment(since, "--from"), moment(until, "--to")
+    begin, end = moment(since, "--from"), moment(until, "--to")
     with connect(ctx) as api:
-        listed = list(_listed(api, subject, span, bodies, limit))
+        call = api.list_delayed if subject is None else partial(api.list_subject_delayed, subject)
+        listed, following = first(partial(call, since=begin, until=end, bodies=bodies), limit, after)
     columns = ["deliver at", "subject", "state", "key", "id", *(["body"] if bodies else []), "scheduled id"]
     names = [column.replace(" ", "_") for column in columns]
     write_list(ctx, listed, columns, lambda message: [getattr(message, name) for name in names])
     for message in listed:
         if message.damaged is not None:
             write_error(f"{message.scheduled_id} cannot be read: {message.damaged}")
-
-
-def _listed(
-    api: Api, subject: str | None, span: tuple[datetime | None, datetime | None], bodies: bool, limit: int
-) -> Iterator[DelayedMessage]:
-    call = api.list_delayed if subject is None else partial(api.list_subject_delayed, subject)
-    after: str | None = None
-    while True:
-        page = call(since=span[0], until=span[1], limit=min(limit, _PAGE), after=after, bodies=bodies)
-        yield from page.messages
-        limit, after = limit - len(page.messages), page.next
-        if after is None or limit <= 0:
-            return
+    say_more(following)
 
 
 def _print_outcome(ctx: typer.Context, message: ScheduledMessage, done: str, *, state: str) -> None:

@@ -1,0 +1,47 @@
+"""Lists as many items as a user asks for, and says how the list goes on."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Annotated, Protocol, TypeVar
+
+import typer
+
+from hourwheel.cli.output import write_error
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_PAGE = 100  # the largest page of the server
+
+LimitOption = Annotated[int, typer.Option(min=1, help="Print at most this many.")]
+AfterOption = Annotated[
+    str | None,
+    typer.Option(metavar="CURSOR", help="Go on behind this place, which the list before named as it reached --limit."),
+]
+
+
+class Page(Protocol[T_co]):
+    @property
+    def messages(self) -> Sequence[T_co]: ...
+
+    @property
+    def next(self) -> str | None: ...
+
+
+def first(list_page: Callable[..., Page[T]], limit: int, after: str | None) -> tuple[list[T], str | None]:
+    """Returns up to ``limit`` items behind the cursor ``after``, and the cursor of those that follow, None without."""
+    items: list[T] = []
+    while True:
+        page = list_page(limit=min(limit - len(items), _PAGE), after=after)
+        items += page.messages
+        after = page.next
+        if after is None or len(items) >= limit:
+            return items, after
+
+
+def say_more(after: str | None) -> None:
+    """Says on stderr how a list goes on that ended at its limit."""
+    if after is not None:
+        # The last page may name a cursor behind which nothing comes.
+        go_on = f"--after {shlex.quote(after)} goes on, a higher --limit prints more at once"
+        write_error(f"the list ends at its limit, and there may be more: {go_on}")
