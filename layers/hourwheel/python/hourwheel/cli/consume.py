@@ -10,7 +10,8 @@ import typer
 
 from hourwheel.cli.output import write_body, write_error, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, seconds, settings_of
-from hourwheel.client import Api, BadRequest, Pull, Pulled, Received, Settlement
+from hourwheel.client import Api, BadRequest, Pull, Pulled, Received, ServerUnavailable, Settlement
+from hourwheel.client.backoff import PullBackoff
 from hourwheel.client.calls.pull import pull_resting
 from hourwheel.client.dozing import Doze, QueueListener
 from hourwheel.client.due import checked_retry_delay
@@ -115,6 +116,7 @@ class _Session:
         self._doze = Doze(api._http.signer, api._http.host)
         self._listener = QueueListener()
         self._clock = SystemClock()
+        self._ids = SystemIds()
         self._settlements: list[Settlement] = []
         self._limited_by: str | None = None
         self._rest_seconds = 0.0
@@ -125,11 +127,11 @@ class _Session:
         self._clock.sleep(self._rest_seconds)
         rest = self._doze.fields() if wait_seconds else {}
         try:
-            pulled = self._pull(most, wait_seconds, rest)
+            pulled = self._answered(most, wait_seconds, rest)
         except BadRequest as error:
             if not rest or not self._doze.refused(error):
                 raise
-            pulled = self._pull(most, wait_seconds, {})
+            pulled = self._answered(most, wait_seconds, {})
         self._settlements = []
         self._say(pulled.limited_by)
         self._doze.answered(bool(pulled.pulls))
@@ -137,6 +139,25 @@ class _Session:
         if rest and not pulled.pulls:
             self._rest(pulled)
         return pulled.pulls
+
+    def _answered(self, most: int, wait_seconds: float, rest: dict[str, Any]) -> Pulled:
+        """Returns the answer to a pull. Repeats one that may wait until the server answers, and says so once."""
+        backoff, away = PullBackoff(self._ids), False
+        while True:
+            try:
+                pulled = self._pull(most, wait_seconds, rest)
+            except ServerUnavailable as error:
+                if not wait_seconds:
+                    raise
+                if not away:
+                    write_error(f"{error}; trying again until it answers")
+                away = True
+                backoff.failed(error)
+                self._clock.sleep(backoff.seconds())
+            else:
+                if away:
+                    write_error("the server answers again")
+                return pulled
 
     def _pull(self, most: int, wait_seconds: float, rest: dict[str, Any]) -> Pulled:
         return pull_resting(

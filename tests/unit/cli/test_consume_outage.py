@@ -1,0 +1,61 @@
+"""``hourwheel consume`` while the server is away."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from hourwheel.cli import settings
+from tests.unit.cli.conftest import Shell
+
+CONSUME = ("consume", "orders", "billing")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls fail at the first request without an answer."""
+    monkeypatch.setattr(settings, "_RETRY_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("fault", [{"cut": True}, {"status": 503}])
+def test_a_consumer_that_follows_waits_for_the_server_and_settles_what_it_printed(
+    shell: Shell, fault: dict[str, object]
+) -> None:
+    shell.ok("produce", "orders", *map(str, range(101)))
+    shell.server.fail("pull", before=lambda: None)  # no fault: the outage begins after the first message
+    shell.server.fail("pull", times=3, **fault)
+    result = shell(*CONSUME, "--max", "101")
+    assert (result.exit_code, result.stdout) == (0, "".join(f"{number}\n" for number in range(101)))
+    away, back = result.stderr.splitlines()
+    assert away.endswith("; trying again until it answers")
+    assert back == "hourwheel: the server answers again"
+    assert len(shell.server.calls("pull")) == 5
+    assert shell.json("lag", "orders", "billing")[0]["in_flight"] == 0
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_consumer_that_does_not_follow_ends_with_the_error(shell: Shell) -> None:
+    shell.server.fail("pull", times=3, cut=True)
+    result = shell(*CONSUME, "--once")
+    assert result.exit_code == 1
+    assert "did not answer" in result.stderr
+    assert "trying again" not in result.stderr
+
+
+def test_ctrl_c_ends_a_consumer_whose_server_is_away() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        environment = {**os.environ, "HOURWHEEL_URL": url}
+        command = [sys.executable, "-m", "hourwheel", *CONSUME]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline().endswith("Connection refused; trying again until it answers\n")
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[1]
+    assert "cannot be reached" not in said
+    assert process.returncode != 0
