@@ -96,6 +96,14 @@ def test_a_trace_of_a_delayed_message_names_its_state(shell: Shell, api: Api) ->
     )
 
 
+def test_show_names_the_command_that_finds_the_id_of_a_sender(shell: Shell, api: Api) -> None:
+    api.produce("orders", [Message("a", id="order 7")])
+    assert shell.failed("message", "show", "orders", "order 7") == (
+        "hourwheel: a sender's id does not tell when the message came: "
+        "hourwheel message find orders 'order 7' --from TIME, or hourwheel message show orders QUEUE:OFFSET"
+    )
+
+
 def test_a_trace_of_a_message_that_is_not_there_says_so(shell: Shell, api: Api) -> None:
     api.produce("orders", [Message("a")])
     command = "hourwheel pipeline run trace --data DIRECTORY --subject orders --message 0:7"

@@ -36,6 +36,29 @@ def test_the_sentence_names_the_option_and_its_values(shell: Shell, line: str, o
     assert "Value error" not in told
 
 
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("produce orders a --at 2027-01-01T09:00:00Z", "--deliver-at"),
+        ("group create orders billing --attempts 5", "--max-attempts"),
+        ("group create orders billing --max-attemps 5", "--max-attempts"),
+    ],
+)
+def test_an_unknown_option_suggests_the_option_that_has_its_words(shell: Shell, line: str, option: str) -> None:
+    result = shell(*line.split())
+    assert result.exit_code == 2
+    assert re.search(rf"\(Possible options: {option}[,)]", result.stderr)
+    assert "--tag" not in result.stderr
+
+
+@pytest.mark.parametrize("tags", [("--tags-any", ""), ("--tags-any", ",", "--tags-none", " ")])
+def test_a_filter_without_tags_is_refused_in_words_of_the_command_line(shell: Shell, tags: tuple[str, ...]) -> None:
+    result = shell("group", "create", "orders", "billing", *tags)
+    assert result.exit_code == 2
+    assert "these options name no tag; --no-filter removes a filter" in " ".join(result.stderr.split())
+    assert not shell.server.requests
+
+
 def commands(root: Any, *path: str) -> Iterator[tuple[str, ...]]:
     """Yields the root command, and all that are below it."""
     yield path

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from hourwheel import __version__
 from hourwheel.cli import (
@@ -27,7 +28,7 @@ from hourwheel.cli import (
     serve,
     subjects,
 )
-from hourwheel.cli.misfits import describe_misfit, name_values
+from hourwheel.cli.misfits import describe_misfit, name_values, suggest_options
 from hourwheel.cli.output import shown, write_error, write_raw
 from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
 from hourwheel.client import DEFAULT_URL
@@ -59,6 +60,9 @@ class _Root(TyperGroup):
         except typer.BadParameter as error:
             describe_misfit(error)
             error.message = shown(error.message)  # the message may quote lines of a file
+            raise
+        except TyperException as error:
+            suggest_options(error)
             raise
 
 

@@ -21,13 +21,15 @@ def filter_of(
     tags_any: str | None, tags_all: str | None, tags_none: str | None, *, remove: bool
 ) -> TagFilter | NoFilter | None:
     """Returns the filter, ``NO_FILTER``, or None to keep the former one. Raises ``typer.BadParameter`` for tags beside
-    ``--no-filter``."""
+    ``--no-filter``, and for options without any tag."""
     texts = {"tags_any": tags_any, "tags_all": tags_all, "tags_none": tags_none}
     tags = {name: _tags(text) for name, text in texts.items() if text is not None}
     if remove and tags:
         raise typer.BadParameter("--no-filter stands alone: leave out --tags-any, --tags-all and --tags-none")
     if remove:
         return NO_FILTER
+    if tags and not any(tags.values()):
+        raise typer.BadParameter("these options name no tag; --no-filter removes a filter")
     return TagFilter(**tags) if tags else None
 
 

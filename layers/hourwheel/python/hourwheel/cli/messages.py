@@ -1,5 +1,6 @@
 """``hourwheel message …``"""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
@@ -8,7 +9,7 @@ import typer
 
 from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
-from hourwheel.client import Api, MessageTrace, NotFound
+from hourwheel.client import Api, BadRequest, MessageTrace, NotFound
 
 app = typer.Typer(no_args_is_help=True, help="Show where messages are, and what groups did with them.")
 
@@ -31,7 +32,7 @@ def show(
 
     Example: hourwheel message show orders 0:0
     """
-    with connect(ctx) as api, _lake_hint(subject, message) as traces:
+    with connect(ctx) as api, _lake_hint(subject, message) as traces, _find_hint(subject, message):
         traces += _all(api, subject, message, None, None, group)
         _show(ctx, traces)
 
@@ -69,6 +70,20 @@ def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
         raise typer.Exit(1) from error
     if any(group.state in _FORGOTTEN or not group.complete for trace in traces for group in trace.groups):
         write_error(f"the lake may know more: {command}")
+
+
+@contextmanager
+def _find_hint(subject: str, message: str) -> Iterator[None]:
+    """Names the command that finds a sender's id, where the server asks for a time."""
+    try:
+        yield
+    except BadRequest as error:
+        if error.problem.field != "from":
+            raise
+        find = f"hourwheel message find {subject} {shlex.quote(message)} --from TIME"
+        known = f"hourwheel message show {subject} QUEUE:OFFSET"
+        write_error(f"a sender's id does not tell when the message came: {find}, or {known}")
+        raise typer.Exit(1) from error
 
 
 def _all(

@@ -40,6 +40,20 @@ def describe_misfit(error: typer.BadParameter) -> None:
         error.message = f"must be {_KINDS[descriptor.annotation]}{_range(low, high)}"
 
 
+def suggest_options(error: Any) -> None:
+    """Suggests, for an unknown option such as ``--at``, the options that have its words, such as ``--deliver-at``.
+    Without any, and for other errors, leaves the suggestions."""
+    if not hasattr(error, "possibilities") or error.ctx is None:
+        return
+    words = set(_words(error.option_name))
+    options = [option for parameter in error.ctx.command.params for option in parameter.opts]
+    error.possibilities = [option for option in options if words.issubset(_words(option))] or error.possibilities
+
+
+def _words(option: str) -> list[str]:
+    return option.removeprefix("--").split("-")
+
+
 def _range(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f" from {low:,} to {high:,}"
