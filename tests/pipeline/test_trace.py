@@ -124,7 +124,7 @@ def test_the_lake_tells_what_the_api_told(told: Told) -> None:
 
 def test_the_logs_have_expired_by_then_and_the_api_names_the_lake(told: Told) -> None:
     cell = told.world.bench.another_process()
-    with pytest.raises(NotFound, match="hourwheel pipeline run trace"):
+    with pytest.raises(NotFound, match="the lake keeps messages that expired"):
         cell.trace("wide", "0:0", SearchSpan())
 
 
