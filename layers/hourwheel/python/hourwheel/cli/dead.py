@@ -8,7 +8,7 @@ import typer
 from msgspec import UNSET
 
 from hourwheel.cli.output import write_error, write_fields, write_json, write_line, write_table
-from hourwheel.cli.paging import AfterOption, LimitOption, first, say_more
+from hourwheel.cli.pages import AfterOption, LimitOption, first, say_more
 from hourwheel.cli.settings import (
     GroupArgument,
     SubjectArgument,
@@ -150,11 +150,11 @@ def _selection(
         raise typer.BadParameter("--detail needs --reason")
     in_time = since is not None or until is not None
     ways = {"dead ids": bool(ids), "--all": every, "--reason": reason is not None, "--from and --to": in_time}
-    given = [way for way, is_given in ways.items() if is_given]
-    if not given:
+    chosen = [way for way, is_chosen in ways.items() if is_chosen]
+    if not chosen:
         raise typer.BadParameter("say which: dead ids, --all, --reason, or --from and --to")
-    if len(given) > 1:
-        raise typer.BadParameter(f"give one of these, not {len(given)}: {', '.join(given)}")
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"give one of these, not {len(chosen)}: {', '.join(chosen)}")
     if ids:
         return DeadSelection.named(ids)
     if reason is not None:

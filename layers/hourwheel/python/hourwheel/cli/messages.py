@@ -81,8 +81,8 @@ def _find_hint(subject: str, message: str) -> Iterator[None]:
         if error.problem.field != "from":
             raise
         find = f"hourwheel message find {subject} {shlex.quote(message)} --from TIME"
-        known = f"hourwheel message show {subject} QUEUE:OFFSET"
-        write_error(f"a sender's id does not tell when the message came: {find}, or {known}")
+        show_one = f"hourwheel message show {subject} QUEUE:OFFSET"
+        write_error(f"a sender's id does not tell when the message came: {find}, or {show_one}")
         raise typer.Exit(1) from error
 
 

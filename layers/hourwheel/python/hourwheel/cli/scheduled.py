@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
-from hourwheel.cli.paging import AfterOption, LimitOption, first, say_more
+from hourwheel.cli.pages import AfterOption, LimitOption, first, say_more
 from hourwheel.cli.settings import (
     DelayOption,
     DeliverAtOption,
