@@ -24,7 +24,7 @@ MOST_MODULES = {
     "hourwheel.client": 190,
     "hourwheel.cell": 230,
     "hourwheel.api.produce": 235,
-    "hourwheel.cli.app": 280,
+    "hourwheel.cli.app": 285,
     "produce": 530,
     "pull": 530,
     "ack": 530,
