@@ -437,7 +437,7 @@ RETRIES: dict[str, tuple[Any, str, str]] = {
     "weeks": ([0, {"index": 1, "delay": "2 weeks"}], "field-invalid", "retry[1].delay"),
     "a delay below zero": ([{"index": 1, "delay": -5}], "field-invalid", "retry[0].delay"),
     "a truth value": ([{"index": 1, "delay": True}], "field-invalid", "retry[0].delay"),
-    "no delay": ([{"index": 1}], "field-invalid", "retry[0].delay"),
+    "a detail that is no text": ([{"index": 1, "detail": 5}], "field-invalid", "retry[0].detail"),
     "733 days": ([{"index": 1, "delay": "733d"}], "delay-too-long", "retry[0].delay"),
     "1e308": ([{"index": 1, "delay": 1e308}], "delay-too-long", "retry[0].delay"),
     "no index": ([{"delay": 1}], "field-invalid", "retry[0].index"),
