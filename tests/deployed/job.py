@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
+from urllib.parse import urlencode
 
 from demo.flights import Flight, january, tail_number
 from hourwheel.buckets.lease import START_MS
@@ -193,6 +194,16 @@ def across(system: System) -> Delivered:
     return [one for gate in (0, 1) for one in received(system, f"gate-{gate}", "staff", 5)]
 
 
+def _scheduled_ids(system: System, first: str) -> list[str]:
+    """Returns the ids of all pages of a list of delayed messages."""
+    ids, page = [], system.ok("GET", first)
+    while True:
+        ids += [message["scheduled_id"] for message in page["messages"]]
+        if page["next"] is None:
+            return ids
+        page = system.ok("GET", f"{first}&{urlencode({'after': page['next']})}")
+
+
 def delay(system: System) -> dict[str, Any]:
     """Lets an hour end. Checks that messages due in it and in the next one arrive at their latest due time, and that
     cancelled ones never do."""
@@ -214,6 +225,8 @@ def delay(system: System) -> dict[str, Any]:
     assert system.ok("GET", "/v1/scheduled?subject=boarding")["messages"] in (5, 6)  # the first one is due by now
     minutes = system.ok("GET", f"/v1/scheduled?subject=boarding&step=minute&from={at[0]}")
     assert minutes["messages"] == 2
+    for listed in (f"{path('boarding')}/delayed?bodies=true", "/v1/delayed?bodies=true"):
+        assert ids["cancelled"] in _scheduled_ids(system, listed)
     assert [wheel["state"] for wheel in system.ok("GET", "/v1/wheels")["wheels"]]
     assert system.ok("GET", f"/v1/scheduled/{ids['cancelled']}")["state"] == "waiting"
     assert system.ok("DELETE", f"/v1/scheduled/{ids['cancelled']}")["state"] == "cancelled"

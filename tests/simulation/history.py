@@ -8,6 +8,7 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
+from hourwheel.handover.copies import RELEASED
 from hourwheel.log_names import cell_of
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
@@ -228,9 +229,10 @@ class History:
         for partition, row in verb.claims:
             # A consumer whose answer comes after the lease was ended, or the group deleted, has no lease.
             history = self.audit.pulls[partition]
-            lost = history.pulls[row].value.outcome in {EXPIRED, UNREADABLE} or self.audit.gone(
-                history.source, history.member
-            )
+            value = history.pulls[row].value
+            lost = value.outcome in {EXPIRED, UNREADABLE} or self.audit.gone(history.source, history.member)
+            # Nor has one in whose name somebody left meanwhile, which releases all of it: nobody has its receipt.
+            lost = lost or {each.kind for each in (*value.moved, *value.transfers)} == {RELEASED}
             # A pull does not know a claim whose answer was lost, alone or with its transaction: it comes again later.
             lost = lost or (partition, sort_of(row)) in verb.unanswered or self._unread(verb, history, row)
             if (partition, row) not in handed_out and not lost:
