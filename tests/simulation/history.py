@@ -231,8 +231,9 @@ class History:
             history = self.audit.pulls[partition]
             value = history.pulls[row].value
             lost = value.outcome in {EXPIRED, UNREADABLE} or self.audit.gone(history.source, history.member)
-            # Nor has one in whose name somebody left meanwhile, which releases all of it: nobody has its receipt.
-            lost = lost or {each.kind for each in (*value.moved, *value.transfers)} == {RELEASED}
+            # Nor has one that was answered late, and in whose name somebody left meanwhile, which releases all of it.
+            late = (partition, sort_of(row)) in verb.answered_late
+            lost = lost or (late and {each.kind for each in (*value.moved, *value.transfers)} == {RELEASED})
             # A pull does not know a claim whose answer was lost, alone or with its transaction: it comes again later.
             lost = lost or (partition, sort_of(row)) in verb.unanswered or self._unread(verb, history, row)
             if (partition, row) not in handed_out and not lost:

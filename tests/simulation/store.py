@@ -359,7 +359,7 @@ class SimulatedStore(Connection):
         row = (key.partition, key.sort)
         try:
             yield
-            self.process.verb.unanswered.discard(row)
+            self.process.verb.learn(row)
         except Unavailable:
             self.process.verb.unanswered.add(row)
             raise

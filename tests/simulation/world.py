@@ -52,10 +52,18 @@ class Verb:
     """The number of errors that the target has raised and the library has not reported yet."""
     unanswered: set[tuple[str, str]] = field(default_factory=set)
     """The rows of pull logs that the verb has put without an answer: it may not know that a claim is its own."""
+    answered_late: set[tuple[str, str]] = field(default_factory=set)
+    """The rows of pull logs of which the verb got no answer at first, and one to a repeated put."""
     unread: set[str] = field(default_factory=set)
     """The cells of which an object did not answer the verb; the home cell is the empty text."""
     seen: dict[str, set[int]] = field(default_factory=dict)
     """The rows of schedule logs that the verb has read, or has settled itself."""
+
+    def learn(self, row: tuple[str, str]) -> None:
+        """Notes that the verb got the answer to its put of a row."""
+        if row in self.unanswered:
+            self.answered_late.add(row)
+        self.unanswered.discard(row)
 
 
 @dataclass
