@@ -19,7 +19,7 @@ from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import answers, claimer, growth, key_state_cache, ordered_selection, pull_log
+from hourwheel.queueing import answers, claim_range, claimer, growth, key_state_cache, ordered_selection
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit
@@ -114,7 +114,7 @@ def scaled(plan: Plan) -> Iterator[None]:
     picks = plan.delays.step_picks if plan.delays else 5_000
     with (
         _answers(plan.answer_bytes),
-        patch.object(pull_log, "EMPTY_ROWS", plan.empty_rows),
+        patch.object(claim_range, "EMPTY_ROWS", plan.empty_rows),
         patch.object(ordered_selection, "AHEAD", plan.empty_rows if plan.ordered else ordered_selection.AHEAD),
         patch.object(key_state_cache, "_SNAPSHOT_ROWS", 3),
         patch.object(growth, "ALONE_PULLS", plan.alone_pulls),
@@ -132,7 +132,7 @@ def _summaries(plan: Plan) -> Iterator[None]:
     with ExitStack() as stack:
         if plan.tag_room is not None:
             stack.enter_context(patch.object(tags, "_room", lambda row, log: plan.tag_room))
-            stack.enter_context(patch.object(pull_log, "MOST_BODIES", 2))
+            stack.enter_context(patch.object(claim_range, "MOST_BODIES", 2))
         yield
 
 

@@ -132,6 +132,15 @@ def test_a_summary_needs_no_further_unit_of_a_write(size: int, tags: int) -> Non
     assert units(with_tags(plain, LOG, batch)) == units(plain)
 
 
+def test_a_summary_takes_spare_bytes_beyond_the_last_unit() -> None:
+    batch = tagged(*(f"region-{index % 60}" for index in range(200)))
+    plain = row(b"x" * 850)  # leaves no room for 60 tags in its unit
+    eu = TagFilter(tags_any=("region-7",))
+    narrow, wide = (decode_summary(with_tags(plain, LOG, batch, spare_bytes).meta) for spare_bytes in (0, 1_024))
+    assert narrow.matching(eu, 200) is None
+    assert wide.matching(eu, 200) == set_of(range(7, 200, 60))
+
+
 @pytest.mark.parametrize("data", [b"\xc1", b"\x91\x04", b"\x94\x03\x01\x91\xa1a\x92\xc4\x00\xc4\x00"])
 def test_bytes_that_are_no_summary_are_refused(data: bytes) -> None:
     with pytest.raises(Corrupt):

@@ -1,5 +1,6 @@
 """Groups with a tag filter: which messages they get, what the others cost, and how settling names them."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from hourwheel.answer_size import PULL_BYTES
 from hourwheel.context import Settings
 from hourwheel.log_names import pull_log
 from hourwheel.logs import tags as summaries
+from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.groups import PushTarget, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Key, Table
-from hourwheel.queueing.pull_log import EMPTY_ROWS, PullLog, pull_logs
+from hourwheel.queueing.claim_range import EMPTY_BYTES, EMPTY_ROWS
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import PASSED, PullRow
 from hourwheel.queueing.selection import MOST_BODIES, PASSED_MS
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -281,5 +284,29 @@ def test_a_receipt_of_a_claim_over_the_most_rows_can_be_settled(bench: Bench) ->
     (pull,) = bench.pull()
     assert (bench.settle(pull), len(pull.receipt) < 16_384) == ("settled", True)
     assert bench.bodies() == []
+
+
+def test_a_receipt_of_the_most_messages_among_the_most_rows_can_be_settled(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", filter=EU)
+    others = ["x:us"] * 200
+    for _ in range(BATCH_MESSAGES):
+        # The index of the message takes two bytes, and its length one.
+        send(bench, *others, "a:eu")
+        send(bench, "b:us")
+        send(bench, "c:us")
+    (pull,) = bench.pull(BATCH_MESSAGES)
+    assert len(pull.messages) > 900
+    assert (bench.settle(pull), len(pull.receipt) < 16_384) == ("settled", True)
+
+
+def test_a_claim_ends_after_some_megabytes_of_rows_that_the_filter_does_not_take(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", filter=EU)
+    noise = random.Random(5)
+    send(bench, "first:eu")
+    for _ in range(EMPTY_BYTES // 5_000):
+        send(bench, f"{noise.randbytes(5_000).hex()}:us")  # compressed, each takes the 5,000 bytes
+    send(bench, "last:eu")
+    assert [bench.bodies(), bench.bodies()] == [["first"], ["last"]]
+    assert EMPTY_BYTES // 6_000 < len(pull_rows(bench)[0].counts) < EMPTY_ROWS
     log = queue_log(bench)
     assert pull_log(log.group.member, log.source.name) == log.partition

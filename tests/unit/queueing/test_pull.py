@@ -16,7 +16,8 @@ from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, SettleRequest
 from hourwheel.ports import Counter, Record, Table
-from hourwheel.queueing.pull_log import EMPTY_ROWS, pull_logs
+from hourwheel.queueing.claim_range import EMPTY_ROWS
+from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.records import SETTLED_KEPT_MS
 from tests.support import AT_ONCE, Bench, CallByCall, NoWakeups
 

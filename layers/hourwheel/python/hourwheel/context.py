@@ -54,12 +54,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     ``inline_bytes``: a larger encoded batch goes to an object instead of its row; from 8 to 13 KB on DynamoDB's writes
     cost more than an S3 PUT. ``compression_level``: the level of zstd for batches up to 64 KB. ``noise_bytes``: a
-    larger batch that hardly compresses is compressed fast rather than well. ``registry_seconds``: the largest age at
-    which cached settings of a subject or group are used. ``bucket_minutes`` and ``shards``: the length of a bucket of
-    delayed messages, and the number of buckets for the same time; operators may change both while messages wait.
-    ``batch_buckets``: the messages of one batch may fall due in at most this many buckets. ``tick_ms``: the time
-    between two looks of a wheel for due messages; 0: no ticks, a wheel sleeps until its next message is due, which
-    needs ``WheelWakeups``. ``retry``: the policy of groups without one of their own. ``retention_seconds``: the
+    larger batch that hardly compresses is compressed fast rather than well. ``summary_bytes``: the summary of a batch's
+    tags takes at most this many bytes beyond the last unit in which DynamoDB bills its row. ``registry_seconds``: the
+    largest age at which cached settings of a subject or group are used. ``bucket_minutes`` and ``shards``: the length
+    of a bucket of delayed messages, and the number of buckets for the same time; operators may change both while
+    messages wait. ``batch_buckets``: the messages of one batch may fall due in at most this many buckets. ``tick_ms``:
+    the time between two looks of a wheel for due messages; 0: no ticks, a wheel sleeps until its next message is due,
+    which needs ``WheelWakeups``. ``retry``: the policy of groups without one of their own. ``retention_seconds``: the
     retention of new subjects. ``sweep_rest_seconds``: the longest time that the sweeper lets an idle subject rest; 0:
     it never lets one rest. ``archive``: the sweeper removes no row before it is archived. ``max_wait_seconds``: the
     longest wait of a pull, whatever its request asks for, as a waiting pull holds a Lambda execution. ``auto_create``:
@@ -69,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
     noise_bytes: Annotated[int, msgspec.Meta(ge=1_024)] = 64 * 1_024
+    summary_bytes: Annotated[int, msgspec.Meta(ge=0, le=4 * 1_024)] = 0
     inline_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=300 * 1_024)] = 12 * 1_024
     registry_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 2.0
     bucket_minutes: Annotated[int, msgspec.Meta(ge=5, le=60)] = 60

@@ -265,7 +265,9 @@ class Dispatcher:
                 msgspec.structs.replace(message, died_at=died_at, reason="subject-deleted") for message in messages
             ]
         row = self.context.build_row(log, messages, at_ms=at_ms, expires_ms=expires_ms)
-        return with_tags(row, log, messages) if batch.target.kind == DUE else row
+        if batch.target.kind != DUE:
+            return row
+        return with_tags(row, log, messages, self.context.settings.summary_bytes)
 
     def _redirected(self, batch: OutgoingBatch) -> list[OutgoingBatch]:
         """Returns the messages of a batch with other targets: its log was sealed, because its queue has moved or its

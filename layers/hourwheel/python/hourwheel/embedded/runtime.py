@@ -61,6 +61,7 @@ _ARCHIVE_MS = 3_000
 """The longest run of the archiver, for which a stop of the server waits."""
 
 _NOISE_BYTES = 4 * 1024  # the disk holds more than the time of one core is worth; smaller batches take little of both
+_SUMMARY_BYTES = 1_024  # a filter that finds no summary unpacks the batch, which costs far more than a disk's kilobyte
 _TICK_MS = 0  # wheels sleep until a message is due (docs/decisions/0032-no-ticks-on-one-machine.md)
 _WHEELS = 6  # wheels that turn at the same time: each has a thread, and they share one interpreter lock
 
@@ -258,6 +259,7 @@ def _settings(options: ServeOptions) -> Settings:
     return Settings(
         inline_bytes=INLINE_BYTES,
         noise_bytes=_NOISE_BYTES,
+        summary_bytes=_SUMMARY_BYTES,
         tick_ms=_TICK_MS,
         bucket_minutes=options.bucket_minutes,
         retry=RetryPolicy(first_seconds=options.retry_seconds),

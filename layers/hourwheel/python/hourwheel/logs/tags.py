@@ -6,8 +6,9 @@
     where     for each tag the messages that have it, as ``index_sets.py`` encodes them (empty: all of them; nil: the
               batch has to be read); no list: that of all tags
 
-A summary only fills the last unit in which DynamoDB bills the row, so it costs nothing. If it does not fit, the largest
-sets are left out first, which are those of the commonest tags, and then ``tags``.
+On AWS a summary only fills the last unit in which DynamoDB bills the row, so it costs nothing; a disk has room for
+more (``Settings.summary_bytes``). If a summary does not fit, the largest sets are left out first, which are those of
+the commonest tags, and then ``tags``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,24 +69,19 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         return None if packed is None else unpack(packed) or every_index
 
 
-class _TagList(msgspec.Struct, array_like=True, frozen=True, tag=3):
-    """A summary of which the tags stay encoded."""
-
-    largest: int
-    tags: msgspec.Raw
-
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(TagSummary)
-_list_decoder = msgspec.msgpack.Decoder(_TagList)
-_NIL = b"\xc0"
+
+_SUMMARY = b"\x94\x03"  # how each summary begins: an array of four, with the number of its kind
+_NO_TAGS = b"\xc0\x90"  # how a summary without its tags ends: nil, and an empty list of sets
 
 
-def with_tags(row: Row, log: str, messages: Sequence[NewMessage]) -> Row:
-    """Returns the row of a queue's log with the summary of its messages' tags; the row itself if none has a tag."""
+def with_tags(row: Row, log: str, messages: Sequence[NewMessage], spare_bytes: int = 0) -> Row:
+    """Returns the row of a queue's log with the summary of its messages' tags; the row itself if none has a tag. The
+    summary takes at most ``spare_bytes`` beyond the last unit in which DynamoDB bills the row."""
     for message in () if are_plain(messages) else messages:
         if message.tags:
-            return msgspec.structs.replace(row, meta=encode_summary(messages, _room(row, log)))
+            return msgspec.structs.replace(row, meta=encode_summary(messages, _room(row, log) + spare_bytes))
     return row
 
 
@@ -122,12 +118,13 @@ def _fitting(packed: Mapping[str, IndexSet], room: int) -> tuple[IndexSet | None
 
 def has_none_of(data: bytes, tags: Sequence[bytes]) -> bool:
     """Returns True if a summary says that no message has any of these tags (in UTF-8), and False if its tags have to be
-    decoded for that: to find their bytes nowhere takes a quarter of the time."""
-    try:
-        listed = bytes(_list_decoder.decode(data).tags)
-    except UNDECODABLE:
+    decoded for that: to find their bytes nowhere in the summary takes a tenth of the time."""
+    if not data.startswith(_SUMMARY) or data.endswith(_NO_TAGS):
         return False
-    return listed != _NIL and not any(tag in listed for tag in tags)
+    for tag in tags:  # noqa: SIM110 - a generator takes longer than the search
+        if tag in data:
+            return False
+    return True
 
 
 def decode_summary(data: bytes) -> TagSummary:

@@ -17,7 +17,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY
-from hourwheel.queueing import pull_log
+from hourwheel.queueing import claim_range
 from hourwheel.queueing.key_state_cache import KeyedRow, KeyedRowCache
 from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Divided, Order, Parked, bits
@@ -160,7 +160,7 @@ class OrderedSelection:
     @property
     def writes(self) -> bool:
         """Whether there is a row to write: for a pull, or to pass over what nobody can be given."""
-        passes = self.covered.digests or self.covered.empty >= pull_log.EMPTY_ROWS or self.unreadable
+        passes = self.covered.digests or self.covered.empty >= claim_range.EMPTY_ROWS or self.unreadable
         return bool(self.messages or self.dropped or passes)
 
     @property
@@ -315,7 +315,7 @@ class OrderedSelection:
                 yield row_no, decoded, skip
                 continue
             covered.pass_row(row_no, row)
-            if covered.empty >= pull_log.EMPTY_ROWS or row_no in self.unreadable:
+            if covered.empty >= claim_range.EMPTY_ROWS or row_no in self.unreadable:
                 self.limited = True
                 covered.keep(len(covered.parks))
                 return

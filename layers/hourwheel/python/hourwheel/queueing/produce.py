@@ -241,7 +241,7 @@ class _Batch:
             expires_ms=expires_ms,
             prefix=inputs.batch if any(message.id is None for message in part.messages) else "",
         )
-        row = with_tags(row, log, part.messages)
+        row = with_tags(row, log, part.messages, self.context.settings.summary_bytes)
 
         def append(context: Context) -> Reservation:
             appended = context.log(log).append(row)
@@ -393,7 +393,8 @@ class _Batch:
             made = self.context.build_rows(log, folder, batches, at_ms=at_ms, expires_ms=longest_ms)
             rows.update(zip(inside, made, strict=True))
         implied = prefix if any(message.id is None for message in self.batch.messages) else ""
-        return [_row_of(part, rows[i], at_ms, implied) for i, part in enumerate(parts)]
+        spare_bytes = self.context.settings.summary_bytes
+        return [_row_of(part, rows[i], at_ms, implied, spare_bytes) for i, part in enumerate(parts)]
 
     def _put_parts(
         self,
@@ -467,7 +468,7 @@ def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) 
     return reserved
 
 
-def _row_of(part: BatchPart, row: Row, at_ms: int, prefix: str) -> Row:
+def _row_of(part: BatchPart, row: Row, at_ms: int, prefix: str, spare_bytes: int) -> Row:
     """Returns the row as the part's log stores it: with the expiry of a queue, the prefix of ids and a summary of the
     tags, or with the due times of a bucket."""
     if part.bucket is not None:
@@ -475,4 +476,4 @@ def _row_of(part: BatchPart, row: Row, at_ms: int, prefix: str) -> Row:
     expires_ms = at_ms + part.subject.retention_ms
     if row.expires_ms != expires_ms or prefix:
         row = msgspec.structs.replace(row, expires_ms=expires_ms, prefix=prefix)
-    return with_tags(row, part.log, part.messages)
+    return with_tags(row, part.log, part.messages, spare_bytes)

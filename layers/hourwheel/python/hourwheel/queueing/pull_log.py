@@ -4,9 +4,9 @@ The loser of a race finds the winner's row in the refusal, and so knows where th
 item, and nothing to rebalance: any number of consumers claim from any queue from the first second on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,13 +14,13 @@ from hourwheel.context import Context
 from hourwheel.errors import Broken, CellUnavailable, Corrupt, Unavailable
 from hourwheel.log_names import pull_log
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
-from hourwheel.logs.index_sets import IndexSet, pack_indexes
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Key, Record, Table, transactional
+from hourwheel.queueing.claim_range import ClaimRange
 from hourwheel.queueing.growth import SettledRow, grown, growth_of
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import (
@@ -34,12 +34,8 @@ from hourwheel.queueing.records import (
     PullRow,
     Tail,
 )
-from hourwheel.queueing.selection import MOST_BODIES, RowSelection, Selection, Unmatched
+from hourwheel.queueing.selection import Selection
 from hourwheel.routes import FIRST, Mapping
-
-EMPTY_ROWS = 500
-"""A claim covers at most this many rows without messages, so that its receipt stays short. Where more come first, a row
-of the pull log passes over them."""
 
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
@@ -58,6 +54,12 @@ class Claim:
     messages: tuple[Message, ...] = ()
     log_end: int | None = None
     """The row behind the last one of the source log, if the claim took all that was there."""
+
+    @classmethod
+    def of(cls, row_no: int, stored: Versioned[PullRow], taken: ClaimRange) -> "Claim":
+        """Returns the claim of a range, which this pull row says."""
+        log_end = None if taken.limited or taken.end.index else taken.end.row_no
+        return cls(row_no, stored, tuple(taken.rows), taken.size, log_end=log_end)
 
     @property
     def first_count(self) -> int:
@@ -103,60 +105,6 @@ class GrowthResult(NamedTuple):
 
     claimed: ClaimResult | None
     current: Versioned[PullRow] | None
-
-
-@dataclass
-class _ClaimRange:
-    """The range that a claim will cover, built row by row. Without messages only its end moves."""
-
-    first: Position
-    end: Position
-    end_seq: int
-    counts: list[int] = field(default_factory=list)
-    picks: list[Sequence[int] | None] = field(default_factory=list)
-    rows: list[tuple[int, Row]] = field(default_factory=list)
-    total: int = 0
-    size: int = 0
-    empty: int = 0
-    unmatched: Unmatched = field(default_factory=Unmatched)
-    limited: bool = False
-
-    def begin(self, first: Position) -> None:
-        """Starts the range at its first messages; the empty rows before them are passed over."""
-        self.first, self.empty = first, 0
-
-    def add(self, row_no: int, row: Row, skip: int, count: int, offer: RowSelection) -> None:
-        if count:
-            self.size += offer.answer_bytes
-        else:
-            self.empty += 1
-            self.unmatched.add(row, offer)
-        self.total += count
-        if self.total:
-            self.counts.append(count)
-            self.picks.append(offer.picked(skip, count) if count else None)
-            self.rows.append((row_no, row))
-        rest = count < offer.usable
-        self.end = Position(row_no, offer.end(skip, count)) if rest else Position(row_no + 1)
-        if not row.filler:
-            self.end_seq = row.first_seq + (self.end.index if rest else row.count)
-
-    @property
-    def long(self) -> bool:
-        """Whether the range covers enough rows without messages, or took enough reads, to end here."""
-        return self.empty >= EMPTY_ROWS or self.unmatched.bodies >= MOST_BODIES
-
-    def claim(self, row_no: int, stored: Versioned[PullRow]) -> Claim:
-        """Returns the claim of this range, which a pull row says."""
-        log_end = None if self.limited or self.end.index else self.end.row_no
-        return Claim(row_no, stored, tuple(self.rows), self.size, log_end=log_end)
-
-    @property
-    def packed_picks(self) -> tuple[IndexSet | None, ...]:
-        """Returns the picks as a pull row stores them."""
-        if all(picked is None for picked in self.picks):
-            return ()
-        return tuple([None if picked is None else pack_indexes(picked) for picked in self.picks])
 
 
 @dataclass(frozen=True)
@@ -293,7 +241,7 @@ class PullLog:
                 value = value.closed(PASSED, now_ms)
             outcome = self.record(tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.current is not None and holds_claim(outcome.current.value, value.claim):
-                claim = taken.claim(tail.row_no, outcome.current)
+                claim = Claim.of(tail.row_no, outcome.current, taken)
                 # A row that only passes others says nothing about the next part of the queue: the pull looks again.
                 return ClaimResult(claim if taken.total else None, taken.limited or not taken.total)
             self.context.meter.record("ClaimConflicts", 1)
@@ -332,7 +280,7 @@ class PullLog:
         outcome = self.record(row_no).swap(claimed.token, value, token=claim)
         if outcome.current is None or not holds_claim(outcome.current.value, claim):
             return GrowthResult(None, outcome.current)
-        return GrowthResult(ClaimResult(taken.claim(row_no, outcome.current), taken.limited), outcome.current)
+        return GrowthResult(ClaimResult(Claim.of(row_no, outcome.current, taken), taken.limited), outcome.current)
 
     def end_growth(self, row_no: int, seen: Versioned[PullRow]) -> CasResult[PullRow]:
         """Makes the end of a row that grows final, so that a row may be put behind it. Refused if the row has changed
@@ -397,9 +345,9 @@ class PullLog:
                 return
             row_no, page = page_rows[-1][0] + 1, _PAGE
 
-    def _take(self, tail: Tail, request: ClaimRequest, now_ms: int) -> _ClaimRange:
+    def _take(self, tail: Tail, request: ClaimRequest, now_ms: int) -> ClaimRange:
         """Decides which rows a claim covers; without messages, which rows it passes over."""
-        taken = _ClaimRange(first=tail.position, end=tail.position, end_seq=tail.seq)
+        taken = ClaimRange(first=tail.position, end=tail.position, end_seq=tail.seq)
         selection, max_messages = self.selection, request.max_messages
         for row_no, row in self.unread(tail.position, now_ms, first_page(tail, max_messages)):
             skip = tail.position.index if row_no == tail.position.row_no else 0
@@ -408,12 +356,18 @@ class PullLog:
             if taken.total and row_no != taken.rows[-1][0] + 1:
                 taken.limited = True  # rows were trimmed between two pages: the next claim takes what follows
                 break
+            if not offer.usable:
+                taken.pass_row(row_no, row, read=offer.read)
+                if taken.long:
+                    taken.limited = True
+                    break
+                continue
             # The limit does not count for the first messages: a row that is larger would never be claimed.
             bounded = taken.total or request.strict_bytes
-            if offer.usable and bounded and taken.size + offer.answer_bytes > request.max_bytes:
+            if bounded and taken.size + offer.answer_bytes > request.max_bytes:
                 taken.limited = True
                 break
-            if offer.usable and not taken.total:
+            if not taken.total:
                 taken.begin(Position(row_no, skip))
             taken.add(row_no, row, skip, min(offer.fitting, max_messages - taken.total), offer)
             if taken.total >= max_messages or offer.fitting < offer.usable or taken.long:
@@ -421,7 +375,7 @@ class PullLog:
                 break
         return taken
 
-    def _passes(self, taken: _ClaimRange, now_ms: int) -> bool:
+    def _passes(self, taken: ClaimRange, now_ms: int) -> bool:
         """Returns whether a claim without messages writes a pull row that passes over the rows without messages."""
         return taken.long or (self.filtered and taken.unmatched.worth_passing(now_ms))
 

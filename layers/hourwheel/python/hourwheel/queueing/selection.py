@@ -118,10 +118,10 @@ class Unmatched:
     bodies: int = 0
     oldest_ms: int = 0
 
-    def add(self, row: Row, offer: RowSelection) -> None:
+    def add(self, row: Row, *, read: bool) -> None:
         self.rows += 1
         self.size += len(row.block) + len(row.meta)
-        self.bodies += offer.read
+        self.bodies += read
         if not self.oldest_ms:
             self.oldest_ms = row.at_ms
 
