@@ -65,4 +65,4 @@ def by_batch(url: str, messages: int, rounds: int) -> dict[str, dict[str, float]
 
 if __name__ == "__main__":
     with server() as url:
-        print(json.dumps(by_batch(url, 100_000, 3)))
+        print(json.dumps(by_batch(url, 400_000, 5)))

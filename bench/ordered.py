@@ -68,4 +68,4 @@ def _pulled(url: str, subject: str, group: str, messages: int) -> float:
 
 if __name__ == "__main__":
     with server() as address:
-        print(compared(address, 1_000, 20_000, 5))
+        print(compared(address, 1_000, 100_000, 5))

@@ -20,7 +20,7 @@ from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model.groups import Group
 from hourwheel.ports import Counter, Key, Record, Table
-from hourwheel.queueing import dead, produce, pull_log, settle
+from hourwheel.queueing import claim_range, dead, produce, settle
 from hourwheel.queueing.dead import DeadState
 from hourwheel.queueing.idempotency import IdempotencyKey, Remembered
 from hourwheel.queueing.leases import Leases
@@ -389,8 +389,8 @@ def a_claim_that_ends_within_a_batch_says_that_it_ends_behind_it() -> Iterator[N
         if not row.filler:
             self.end_seq = row.first_seq + row.count
 
-    real = pull_log._ClaimRange.add
-    with patch.object(pull_log._ClaimRange, "add", add):
+    real = claim_range.ClaimRange.add
+    with patch.object(claim_range.ClaimRange, "add", add):
         yield
 
 

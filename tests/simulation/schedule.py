@@ -19,7 +19,7 @@ from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import answers, claim_range, claimer, growth, key_state_cache, ordered_selection
+from hourwheel.queueing import answers, claim_range, claimer, growth, key_state_cache, keyed_rows, ordered_selection
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit
@@ -142,7 +142,7 @@ def _answers(most: int) -> Iterator[None]:
     with ExitStack() as stack:
         if most:
             limits = {"PULL_BYTES": most, "TEXT_BYTES": most // 7, "_COARSE_BYTES": 0, "_COARSE_MESSAGE_BYTES": 0}
-            for module in (answer_size, claimer, answers, ordered_selection):
+            for module in (answer_size, claimer, answers, keyed_rows):
                 names = limits.keys() & vars(module).keys()
                 assert names, f"{module.__name__} has none of these limits: they are in another module now"
                 for name in names:

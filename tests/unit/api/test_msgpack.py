@@ -16,7 +16,7 @@ from hourwheel.answer_size import TEXT_BYTES
 from hourwheel.api.compression import compressed
 from hourwheel.api.requests import body_of
 from hourwheel.api.wire import accepts_msgpack, is_msgpack
-from hourwheel.client.records.compact import CompactProduceResult, CompactPulls
+from hourwheel.client.records.compact import UNDECODABLE, CompactProduceResult, CompactPulls
 from hourwheel.client.records.messages import Message, Pulled, SendResult
 from hourwheel.model.fields import BATCH_MESSAGES
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
@@ -42,14 +42,14 @@ def call(api: Api, target: str, body: Any = None, *, raw: bytes | None = None) -
     return Packed(200, "", msgspec.msgpack.decode(response["body"]))
 
 
-def pulled(api: Api, **how: Any) -> Pulled:
+def pulled(api: Api, group: str = GROUP, **how: Any) -> Pulled:
     """Pulls in msgpack, and reads the answer as the client does."""
-    answer = call(api, f"{GROUP}/pull", {"consumer": "c1", **how})
+    answer = call(api, f"{group}/pull", {"consumer": "c1", **how})
     return msgspec.msgpack.decode(msgspec.msgpack.encode(answer.value), type=CompactPulls).pulled()
 
 
-def pulled_in_json(api: Api, **how: Any) -> Pulled:
-    answer = api.respond("POST", f"{GROUP}/pull", {"consumer": "c1", **how})
+def pulled_in_json(api: Api, group: str = GROUP, **how: Any) -> Pulled:
+    answer = api.respond("POST", f"{group}/pull", {"consumer": "c1", **how})
     return msgspec.json.decode(answer["body"], type=Pulled)
 
 
@@ -139,6 +139,49 @@ def test_an_ordered_group_is_answered_in_msgpack(api: Api) -> None:
     placed(api, [{"body": "1", "key": "k"}, {"body": "2", "key": "k"}])
     (pull,) = pulled(api).pulls
     assert (pull.ordered, [message.body for message in pull.messages]) == (True, ["1", "2"])
+
+
+def test_an_ordered_group_gets_the_same_messages_in_both_forms_each_with_its_attempt(api: Api) -> None:
+    # Three pulls: parked messages of two rows, one in its second attempt, and one whose text only base64 can hold.
+    for group in ("json", "packed"):
+        api.call("PUT", f"/v1/subjects/orders/groups/{group}", {"ordered": True, "start": "earliest"})
+    placed(api, [{"body": f"{number}", "key": f"k{number % 3}", "headers": {"n": str(number)}} for number in range(7)])
+    placed(api, [{"body": '"' * TEXT_BYTES, "key": "k1"}, {"body_base64": b"\0\xff", "id": "own"}, {"body": "end"}])
+    found: dict[str, list[Any]] = {}
+    for group, take in (("json", pulled_in_json), ("packed", pulled)):
+        taken: list[Any] = found.setdefault(group, [])
+        route = f"/v1/subjects/orders/groups/{group}"
+        first = take(api, route, max_messages=4)
+        failed = [{"receipt": pull.receipt, "retry": [{"index": 1, "delay": 0}]} for pull in first.pulls]
+        pulls = [*first.pulls]
+        while answer := take(api, route, max_messages=4, settle=failed).pulls:
+            pulls += answer
+            failed = [{"receipt": pull.receipt} for pull in answer]
+        taken += [message for pull in pulls for message in pull.messages]
+    assert [message.attempt for message in found["packed"]].count(2) == 1
+    assert len(found["packed"]) == 11
+    assert found["packed"] == found["json"]
+
+
+@pytest.mark.parametrize("take", [pulled, pulled_in_json])
+def test_a_redriven_message_of_an_ordered_group_that_fails_again_has_its_second_attempt(api: Api, take: Any) -> None:
+    api.call("PUT", GROUP, {"ordered": True})
+    placed(api, [{"body": "1", "key": "k"}])
+    (dead,) = take(api).pulls
+    assert take(api, settle=[{"receipt": dead.receipt, "dead": [0]}]).settled[0].status == "settled"
+    api.call("POST", f"{GROUP}/dead/redrive", {"all": True})
+    (again,) = take(api).pulls
+    (failed,) = take(api, settle=[{"receipt": again.receipt, "retry": [{"index": 0, "delay": 0}]}]).pulls
+    assert [again.messages[0].attempt, failed.messages[0].attempt] == [1, 2]
+    assert (failed.messages[0].id, failed.messages[0].offset) == (dead.messages[0].id, dead.messages[0].offset)
+
+
+def test_indexes_that_do_not_fit_the_messages_of_a_block_are_an_undecodable_answer() -> None:
+    answer = {"pulls": [{"receipt": "r", "queue": 0, "lease_until": "2026-11-20T09:00:00Z", "blocks": [
+        {"queue": 0, "offset": 7, "indexes": [1], "messages": [{"body": "1"}, {"body": "2"}]}
+    ]}]}  # fmt: skip
+    with pytest.raises(UNDECODABLE):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=CompactPulls).pulled()
 
 
 def test_a_batch_that_spans_subjects_is_sent_in_msgpack(api: Api) -> None:

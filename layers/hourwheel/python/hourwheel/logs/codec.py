@@ -145,6 +145,12 @@ def split(data: bytes) -> list[msgspec.Raw]:
     return _read(data, _splitter)
 
 
+def decode_and_split(data: bytes) -> tuple[list[Message], list[msgspec.Raw]]:
+    """Decodes the messages of a block, and returns them also still encoded; raises ``Corrupt`` with the reason."""
+    payload = _list_of(data)
+    return _decoded(payload, _decoder), _decoded(payload, _splitter)
+
+
 def tags(data: bytes) -> list[tuple[str, ...] | None]:
     """Returns the tags of each message of a block, and decodes nothing else; raises ``Corrupt``."""
     return [message.tags for message in _read(data, _tags_decoder)]
@@ -172,11 +178,20 @@ def decode_one(message: msgspec.Raw | bytes) -> Message:
 
 
 def _read(data: bytes, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
+    return _decoded(_list_of(data), decoder)
+
+
+def _list_of(data: bytes) -> bytes | memoryview:
+    """Returns the payload of a block: an encoded list of as many messages as the block claims."""
     payload, count = unpack(data, _SCHEMA)
     # Checked before there are objects: a kilobyte unpacks to eight million empty messages, which take a gigabyte.
     if count > BATCH_MESSAGES:
         raise Corrupt(f"block claims {count} messages, a batch has {BATCH_MESSAGES} at most")
     check_length(payload, count, "messages")
+    return payload
+
+
+def _decoded(payload: bytes | memoryview, decoder: msgspec.msgpack.Decoder[list[T]]) -> list[T]:
     try:
         return decoder.decode(payload)
     except UNDECODABLE as error:

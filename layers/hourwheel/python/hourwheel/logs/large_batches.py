@@ -16,7 +16,7 @@ import msgspec
 
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.log_names import LogName, is_schedule
-from hourwheel.logs.codec import Block, decode, payload, split, tags
+from hourwheel.logs.codec import Block, decode, decode_and_split, payload, split, tags
 from hourwheel.logs.rows import LargeBatchRef, Row
 from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
@@ -92,6 +92,13 @@ def raw_messages_of(row: Row, blobs: Blobs) -> list[msgspec.Raw]:
     """Reads the messages of a row as ``messages_of`` does, each still encoded, and without an id if it is stored
     without one."""
     return [] if row.filler else _counted(row, split(_block(row, blobs)))
+
+
+def messages_and_raw_of(row: Row, blobs: Blobs) -> tuple[list[Message], list[msgspec.Raw]]:
+    """Reads the messages of a row, which has some, as they are stored: decoded and still encoded. Raises
+    ``Corrupt``."""
+    messages, raw = decode_and_split(_block(row, blobs))
+    return _counted(row, messages), raw
 
 
 def tags_of(row: Row, blobs: Blobs) -> list[tuple[str, ...] | None]:

@@ -137,9 +137,9 @@ class Pull(Struct, omit_defaults=True):
 
 
 class MessageBlock(Struct, kw_only=True, omit_defaults=True):
-    """Messages that follow one another, as they are stored, with the fields that they leave out: message ``i`` has the
-    offset ``offset + i``, the id ``{prefix}-{index + i}`` if it has none, and the other fields of the block. A field of
-    the message itself counts instead of the block's."""
+    """Messages of one row, as they are stored, with the fields that they leave out: message ``i`` has the offset
+    ``offset + n``, the id ``{prefix}-{index + n}`` if it has none, and the other fields of the block, where ``n`` is
+    ``indexes[i]``, or ``i`` without ``indexes``. A field of the message itself counts instead of the block's."""
 
     messages: Raw
     queue: int | None = None
@@ -148,6 +148,7 @@ class MessageBlock(Struct, kw_only=True, omit_defaults=True):
     produced_at: str | None = None
     prefix: str = ""
     index: int = 0
+    indexes: list[int] | None = None
 
 
 class CompactPull(Struct, omit_defaults=True):

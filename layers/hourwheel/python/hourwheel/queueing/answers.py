@@ -18,7 +18,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.pulls import CompactPull, MessageBlock, Pull
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
-from hourwheel.queueing.message_blocks import block_of, blocks_from
+from hourwheel.queueing.message_blocks import block_from
 from hourwheel.queueing.pull_log import Claim, PullLog, holds_claim
 from hourwheel.queueing.receipts import Receipt, sign_receipt
 from hourwheel.queueing.records import SETTLED, UNREADABLE, PullRow
@@ -39,7 +39,8 @@ class Answers:
     def pulled(self, log: PullLog, claim: Claim) -> Pull | None:
         """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
         if self.group.ordered:
-            return Pull(*self._signed(log, claim, _shortened(claim)), [*claim.messages], ordered=True)
+            messages = [message for part in claim.taken for message in part.messages(log.queue)]
+            return Pull(*self._signed(log, claim, _shortened(claim)), messages, ordered=True)
         counts, messages = read_claim(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
         return None if pull_row is None else Pull(*self._signed(log, claim, pull_row), messages)
@@ -47,7 +48,7 @@ class Answers:
     def blocks(self, log: PullLog, claim: Claim) -> CompactPull | None:
         """Returns the claim as an answer in blocks, and None where ``pulled`` does."""
         if self.group.ordered:
-            blocks = [block_of(claim.messages)]
+            blocks = [part.block(log.queue) for part in claim.taken]
             return CompactPull(*self._signed(log, claim, _shortened(claim)), blocks, ordered=True)
         counts, blocks = read_blocks(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
@@ -99,7 +100,7 @@ def read_blocks(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int
     """Reads the messages of a claim as ``read_claim`` does, in blocks."""
 
     def read(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None) -> list[MessageBlock]:
-        return blocks_from(log.source.name, row, indexes, blobs, queue, context.partial_rows)
+        return [block_from(log.source.name, row, indexes, blobs, queue, context.partial_rows)]
 
     return _read_rows(context, log, claim, read)
 
@@ -147,7 +148,7 @@ def _shortened(claim: Claim) -> Versioned[PullRow]:
     short = PullRow(
         consumer="",
         first=row.first,
-        counts=(len(claim.messages),),
+        counts=(sum(len(part.indexes) for part in claim.taken),),
         end=row.end,
         end_seq=row.end_seq,
         claim=row.claim,

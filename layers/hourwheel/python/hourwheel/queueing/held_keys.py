@@ -4,6 +4,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.model.lag import HeldKey, HeldKeys, Lag
 from hourwheel.model.messages import Message
 from hourwheel.queueing.key_state_cache import KeyStateCache
+from hourwheel.queueing.keyed_rows import KeyedMessages
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Parked
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.times import rfc3339
@@ -50,12 +51,13 @@ def _named(log: PullLog, key_states: KeyStateCache, head: Parked, behind: int) -
 
 
 def _read(log: PullLog, key_states: KeyStateCache, parked: Parked) -> Message | None:
-    """Returns a parked message; None if it has expired or cannot be read."""
+    """Returns a parked message with all its fields; None if it has expired or cannot be read."""
     row = log.source.get(parked.row_no)
     if row is None or row.filler:
         return None
     try:
-        decoded = key_states.decoded_rows.decoded(log, parked.row_no, row)
+        keyed = key_states.decoded_rows.decoded(log.source.name, parked.row_no, row, log.batches)
+        (message,) = KeyedMessages(keyed, [parked.in_row], parked.attempt).messages(log.queue)
     except Corrupt:
         return None
-    return decoded.messages[parked.in_row]
+    return message

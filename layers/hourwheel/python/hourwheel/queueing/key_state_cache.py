@@ -5,21 +5,16 @@ and follows the rows that were stored since. A process that knows nothing begins
 after 500 rows or an hour, and the sweeper each minute, long before the store may remove the rows below it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.answer_size import TEXT_BYTES, answerable
 from hourwheel.context import Context
-from hourwheel.handover.copies import with_position
 from hourwheel.logs.cas import CasRecord, Versioned
-from hourwheel.logs.large_batches import messages_of
-from hourwheel.logs.log import Log
-from hourwheel.logs.rows import Row, sort_of
-from hourwheel.model.messages import Message
+from hourwheel.logs.rows import sort_of
 from hourwheel.ports import GET_MANY, Key, Record, Table
 from hourwheel.queueing.key_states import KeyStates, ParkedCounts
-from hourwheel.queueing.ordered_rows import OrderedRow, Parked, Snapshot, digests_of
+from hourwheel.queueing.keyed_rows import KeyedRowCache
+from hourwheel.queueing.ordered_rows import OrderedRow, Snapshot
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 
@@ -36,60 +31,6 @@ _SNAPSHOT_MS = 3_600_000  # of a quiet group: one write an hour
 _SWEPT_MS = 60_000  # as often as the sweeper comes, which needs a snapshot before it moves the checkpoint
 
 _CLAIMED_ROWS = 256  # rows that this process claimed lately, and settles without reading them again
-
-# Decoded rows; the bytes bound their memory where batches are large.
-_CACHED_ROWS = 256
-_CACHED_BYTES = 32 << 20
-
-
-class KeyedRow(NamedTuple):
-    """A row of a queue or retry log, its messages as they are delivered at their first attempt, and their digests."""
-
-    row: Row
-    messages: list[Message]
-    digests: list[bytes]
-
-    def handed_out(self, indexes: Sequence[int]) -> list[Message]:
-        """Returns these messages as an answer contains them."""
-        messages = [self.messages[index] for index in indexes]
-        return messages if self.row.raw_bytes <= TEXT_BYTES else [answerable(message) for message in messages]
-
-    def parked(self, row_no: int, indexes: Sequence[int]) -> list[tuple[bytes, Parked]]:
-        """Returns the positions of these messages of row ``row_no``, each with its digest."""
-        return [(self.digests[index], Parked(row_no, index)) for index in indexes]
-
-
-@dataclass
-class KeyedRowCache:
-    """The rows that were decoded last. Rows never change, so none is out of date."""
-
-    _rows: dict[tuple[str, int], KeyedRow] = field(default_factory=dict)
-    _bytes: int = 0
-
-    def cached(self, log: Log, row_no: int) -> KeyedRow | None:
-        return self._rows.get((log.name, row_no))
-
-    def decoded(self, log: PullLog, row_no: int, row: Row) -> KeyedRow:
-        """Decodes the row, or returns it as it was decoded before. Raises ``Corrupt``."""
-        name = (log.source.name, row_no)
-        cached = self._rows.get(name)
-        if cached is not None:
-            return cached
-        messages = with_position(row, messages_of(row, log.batches), log.queue)
-        decoded = KeyedRow(row, messages, digests_of(messages, row_no))
-        self._keep(name, decoded)
-        return decoded
-
-    def _keep(self, name: tuple[str, int], decoded: KeyedRow) -> None:
-        self._rows[name] = decoded
-        self._bytes += decoded.row.raw_bytes
-        while len(self._rows) > _CACHED_ROWS or self._bytes > _CACHED_BYTES:
-            oldest = next(iter(self._rows), None)
-            removed_row = self._rows.pop(oldest, None) if oldest is not None else None
-            if removed_row is None:
-                self._bytes = 0
-                return
-            self._bytes -= removed_row.row.raw_bytes
 
 
 class _LastClaim(NamedTuple):

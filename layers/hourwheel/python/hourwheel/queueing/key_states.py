@@ -129,6 +129,9 @@ class KeyStates:
     def ready(self, now_ms: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
         """Returns the digests of which no message is in flight, and the first ones may be handed out now, each with
         these messages."""
+        if not self.retries:
+            busy = self.busy
+            return [(digest, entries) for digest, entries in self.parked.items() if digest not in busy]
         turns: list[tuple[bytes, tuple[Parked, ...]]] = []
         for digest in self.parked.keys() - self.busy.keys():
             entries = self.parked[digest]
@@ -187,8 +190,7 @@ class KeyStates:
         messages, parks = divided or row.divided()
         if row.order is not None:
             before = len(row.order.parked)
-            for digest, taken in messages[:before]:
-                self._take(digest, taken.row_no, taken.in_row)
+            self._take_parked(messages[:before])
             # A seek hands messages out again that are still in flight: from now on the later row has them.
             if any(flight.again_below is not None for flight in self.open.values()):
                 for _, taken in messages[before:]:
@@ -271,6 +273,18 @@ class KeyStates:
             self._put(digest, tuple(sorted((*entries, parked))))
         else:
             self._put(digest, (*entries, parked))
+
+    def _take_parked(self, messages: Sequence[tuple[bytes, Parked]]) -> None:
+        """Removes the parked messages that a row takes."""
+        parked, retries = self.parked, self.retries
+        for digest, message in messages:
+            entries = parked.get(digest)
+            # A claim of this process takes the very objects of this state, and mostly the only one of a key.
+            if entries is not None and entries[0] is message and len(entries) == 1 and not retries:
+                del parked[digest]
+                self.total -= 1
+            else:
+                self._take(digest, message.row_no, message.in_row)
 
     def _take(self, digest: bytes, row_no: int, index: int) -> None:
         """Removes a message that a row takes or drops: from the parked ones, or from an open row in which it has failed

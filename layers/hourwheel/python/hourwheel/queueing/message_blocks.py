@@ -3,8 +3,7 @@
 A block is answered to clients that accept msgpack. It says once what JSON says for each message: see ``MessageBlock``.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,17 +20,26 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Message])
 
 
-def blocks_from(
+def block_from(
     log: str, row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None, partial_rows: PartialRows
-) -> list[MessageBlock]:
-    """Reads the messages at these ascending indexes of a row of this log: a block for each run of indexes without a
-    gap. Raises ``Corrupt``."""
+) -> MessageBlock:
+    """Reads the messages at these ascending indexes of a row of this log as a block. Raises ``Corrupt``."""
     if len(indexes) == row.count:
-        return [_block(row, 0, msgspec.Raw(payload_of(row, blobs)), queue)]
+        return _block(row, 0, msgspec.Raw(payload_of(row, blobs)), queue)
     # A filter takes its messages of a row at once: such a row does not come back.
     whole = isinstance(indexes, range)
     raw = partial_rows.messages_of(log, row, blobs) if whole else raw_messages_of(row, blobs)
-    return [_block(row, start, msgspec.Raw(_encoder.encode(raw[start:end])), queue) for start, end in _runs(indexes)]
+    return picked_block(row, raw, indexes, queue)
+
+
+def picked_block(row: Row, raw: list[msgspec.Raw], indexes: Sequence[int], queue: int | None) -> MessageBlock:
+    """Returns the messages at these ascending indexes as a block. ``raw`` are all messages of the row."""
+    start, end = indexes[0], indexes[-1] + 1
+    if end - start == len(indexes):
+        return _block(row, start, msgspec.Raw(_encoder.encode(raw[start:end])), queue)
+    block = _block(row, 0, msgspec.Raw(_encoder.encode([raw[index] for index in indexes])), queue)
+    block.indexes = [*indexes]
+    return block
 
 
 def block_of(messages: Sequence[Message]) -> MessageBlock:
@@ -47,7 +55,7 @@ def count_of(block: MessageBlock) -> int:
 def messages_in(block: MessageBlock) -> list[Message]:
     """Returns the messages of a block with all their fields."""
     messages = _decoder.decode(block.messages)
-    for step, message in enumerate(messages):
+    for step, message in zip(block.indexes or range(len(messages)), messages, strict=True):
         if message.id is None:
             message.id = f"{block.prefix}-{block.index + step}"
         message.produced_at = message.produced_at or block.produced_at
@@ -68,13 +76,3 @@ def _block(row: Row, index: int, messages: msgspec.Raw, queue: int | None) -> Me
         prefix=row.prefix,
         index=index if row.prefix else 0,
     )
-
-
-def _runs(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Returns the start and end of each run of indexes that follow one another."""
-    if isinstance(indexes, range) and indexes.step == 1:
-        return iter([(indexes.start, indexes.stop)])  # as of every group without a filter
-    if len(indexes) == 1:
-        return iter([(indexes[0], indexes[0] + 1)])
-    starts = [0, *(i for i, (before, after) in enumerate(pairwise(indexes), 1) if after != before + 1), len(indexes)]
-    return ((indexes[first], indexes[end - 1] + 1) for first, end in pairwise(starts))

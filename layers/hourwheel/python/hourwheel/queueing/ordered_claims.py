@@ -39,9 +39,9 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
         row: PullRow = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
         if outcome.stored and outcome.current is not None:
-            claimed = Claim(state.row_no, outcome.current, (), chosen.size, tuple(chosen.messages))
+            claimed = Claim(state.row_no, outcome.current, (), chosen.size, chosen.taken)
             _stored(key_states, log, state, outcome.current, chosen)
-            return ClaimResult(claimed if chosen.messages else None, chosen.limited or not chosen.messages)
+            return ClaimResult(claimed if chosen.count else None, chosen.limited or not chosen.count)
         log.context.meter.record("ClaimConflicts", 1)
         if outcome.current is None or race > 1:
             state = key_states.opened(log)
@@ -84,7 +84,7 @@ def _row(log: PullLog, chosen: OrderedSelection, request: ClaimRequest) -> Order
         lease_until_ms=chosen.now_ms + request.lease_ms,
         order=chosen.order,
     )
-    return row if chosen.messages else row.closed(PASSED, chosen.now_ms)
+    return row if chosen.count else row.closed(PASSED, chosen.now_ms)
 
 
 def _stored(

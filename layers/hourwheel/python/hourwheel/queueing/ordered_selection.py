@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
-
-from hourwheel.answer_size import TEXT_BYTES, answerable, message_size
+from hourwheel.answer_size import message_size
 from hourwheel.errors import Corrupt
 from hourwheel.logs.rows import Row
-from hourwheel.model.messages import Message
 from hourwheel.ports import GET_MANY
 from hourwheel.queueing import claim_range
-from hourwheel.queueing.key_state_cache import KeyedRow, KeyedRowCache
 from hourwheel.queueing.key_states import KeyStates
+from hourwheel.queueing.keyed_rows import KeyedMessages, KeyedRow, KeyedRowCache
 from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Divided, Order, Parked, bits
 from hourwheel.queueing.pull_log import PullLog, first_page
 from hourwheel.queueing.records import Position
@@ -138,10 +135,13 @@ class OrderedSelection:
     decoded_rows: KeyedRowCache
     parked: list[tuple[bytes, Parked]] = field(default_factory=list)
     dropped: list[tuple[bytes, int, int]] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    count: int = 0
+    """The number of messages that the pull takes."""
     unreadable: dict[int, tuple[int, Corrupt]] = field(default_factory=dict)
     limited: bool = False
     size: int = 0
+    _rows: dict[int, KeyedRow] = field(default_factory=dict)
+    """The rows of the messages that the pull takes."""
     _charged: set[int] = field(default_factory=set)
     _free: set[bytes] = field(default_factory=set)
     """The digests of which the pull takes every parked message."""
@@ -153,7 +153,7 @@ class OrderedSelection:
         state = self.state
         self.covered = _OrderedRange(state.position, state.position, state.seq)
         self._take_parked(state.ready(self.now_ms))
-        if not self.limited and len(self.messages) < self.limits.max_messages:
+        if not self.limited and self.count < self.limits.max_messages:
             self._look_ahead(self.covered)
         self.covered.cut(state.position, state.seq)
 
@@ -161,12 +161,26 @@ class OrderedSelection:
     def writes(self) -> bool:
         """Whether there is a row to write: for a pull, or to pass over what nobody can be given."""
         passes = self.covered.digests or self.covered.empty >= claim_range.EMPTY_ROWS or self.unreadable
-        return bool(self.messages or self.dropped or passes)
+        return bool(self.count or self.dropped or passes)
 
     @property
     def divided(self) -> Divided:
         """The messages of the pull by their index, and those that its row parks, as the row tells them."""
         return [*self.parked, *self.covered.taken], self.covered.parks
+
+    @property
+    def taken(self) -> tuple[KeyedMessages, ...]:
+        """The messages of the pull in their order. Those of one row and attempt that follow one another are one
+        part."""
+        parts: list[KeyedMessages] = []
+        last: tuple[int, int] | None = None
+        for _, message in self.divided[0]:
+            of = (message.row_no, message.attempt)
+            if of != last:
+                parts.append(KeyedMessages(self._rows[message.row_no], [], message.attempt))
+                last = of
+            parts[-1].indexes.append(message.in_row)
+        return tuple(parts)
 
     @property
     def order(self) -> Order:
@@ -189,21 +203,19 @@ class OrderedSelection:
         turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
         turns.sort()
         rows = self._read([turn[0] for turn in turns[: self.limits.max_messages]])
-        fitting: dict[int, list[Message]] = {}  # of rows that fit whole, with texts that need no look
-        for row_no, in_row, digest, parked in turns:
-            if len(self.messages) >= self.limits.max_messages or row_no not in rows:
+        taken, charged, most = self.parked, self._charged, self.limits.max_messages
+        for row_no, _, digest, parked in turns:
+            if len(taken) >= most or row_no not in rows:
                 self.limited = True
-                return
-            if row_no in fitting and parked.attempt == 1:
-                self.messages.append(fitting[row_no][in_row])
-                self.parked.append((digest, parked))
-                continue
-            row = rows[row_no]
-            if not self._take(digest, parked, row):
+                break
+            if row_no in charged:
+                taken.append((digest, parked))
+            elif not self._take(digest, parked, rows[row_no]):
                 self.limited = True
-                return
-            if row is not None and row_no in self._charged and row.row.raw_bytes <= TEXT_BYTES:
-                fitting[row_no] = row.messages
+                break
+        self.count = len(taken)
+        if self.limited:
+            return
         # What follows of a digest of which nothing stays parked may come in the same pull.
         self._free = {digest for digest, entries in ready if len(entries) == len(self.state.parked[digest])}
 
@@ -212,14 +224,9 @@ class OrderedSelection:
         if row is None or row.row.expires_ms <= self.now_ms:
             self.dropped.append((digest, parked.row_no, parked.in_row))
             return True
-        message = row.messages[parked.in_row]
-        if not (parked.row_no in self._charged or self._fits(parked.row_no, row.row, message)):
+        if not self._fits(parked.row_no, row, parked.in_row, first=not self.parked):
             return False
-        if row.row.raw_bytes > TEXT_BYTES:
-            message = answerable(message)
-        self.messages.append(
-            message if parked.attempt == 1 else msgspec.structs.replace(message, attempt=parked.attempt)
-        )
+        self._rows[parked.row_no] = row
         self.parked.append((digest, parked))
         return True
 
@@ -230,7 +237,7 @@ class OrderedSelection:
         row_numbers = list(dict.fromkeys(row_nos))
         unknown = []
         for row_no in row_numbers:
-            cached = self.decoded_rows.cached(log.source, row_no)
+            cached = self.decoded_rows.cached(log.source.name, row_no)
             if cached is None:
                 unknown.append(row_no)
             else:
@@ -246,7 +253,7 @@ class OrderedSelection:
         if row.expires_ms <= self.now_ms:
             return None  # its segment may be absent already
         try:
-            return self.decoded_rows.decoded(self.log, row_no, row)
+            return self.decoded_rows.decoded(self.log.source.name, row_no, row, self.log.batches)
         except Corrupt as error:
             self.unreadable[row_no] = (row.count, error)
             return None
@@ -261,7 +268,9 @@ class OrderedSelection:
             covered.begin_row(row_no, skip)
             run = self._run(row_no, row, skip)
             covered.add(row_no, row, run)
-            self.messages += row.handed_out(run.takes)
+            if run.takes:
+                self._rows[row_no] = row
+                self.count += len(run.takes)
             # Checked before the next row is read.
             if self.limited or run.end < row.row.count:
                 return
@@ -271,7 +280,7 @@ class OrderedSelection:
     def _run(self, row_no: int, row: KeyedRow, start: int) -> _RowSpan:
         """Chooses from the messages of a row. Ends before its last message where the pull is full, the claim looks no
         further ahead, or the group may park no more: the queue waits then until a parked message is settled."""
-        messages, ahead = self.limits.max_messages - len(self.messages), start + self.limits.ahead - self.covered.size
+        messages, ahead = self.limits.max_messages - self.count, start + self.limits.ahead - self.covered.size
         end, digests = min(row.row.count, ahead), row.digests
         busy, parked, free = self.state.busy, self.state.parked, self._free
         takes: list[int] = []
@@ -285,7 +294,7 @@ class OrderedSelection:
                     break
                 parks.append(index)
                 continue
-            if not (whole or self._fits(row_no, row.row, row.messages[index], first=not takes)):
+            if not (whole or self._fits(row_no, row, index, first=not (self.count or takes))):
                 self.limited, end = True, index
                 break
             whole = row_no in self._charged
@@ -323,24 +332,25 @@ class OrderedSelection:
     def _unread(self, page: int) -> Iterator[tuple[int, Row]]:
         """Yields the rows from the state's position on: those that were decoded before, then what the store has."""
         start = self.state.position
-        cached = self.decoded_rows.cached(self.log.source, start.row_no)
+        cached = self.decoded_rows.cached(self.log.source.name, start.row_no)
         while cached is not None and cached.row.expires_ms > self.now_ms:
             yield start.row_no, cached.row
             start = Position(start.row_no + 1)
-            cached = self.decoded_rows.cached(self.log.source, start.row_no)
+            cached = self.decoded_rows.cached(self.log.source.name, start.row_no)
         yield from self.log.unread(start, self.now_ms, page)
 
-    def _fits(self, row_no: int, row: Row, message: Message, *, first: bool = True) -> bool:
+    def _fits(self, row_no: int, keyed: KeyedRow, index: int, *, first: bool) -> bool:
         """Returns whether the answer has room for the message, and takes the room. A row counts in full while there is
         room for all of it: its messages need not be measured then. ``first``: the pull takes none before it."""
         if row_no in self._charged:
             return True
-        if row.answer_bytes and self.size + row.answer_bytes <= self.limits.max_bytes:
-            self.size += row.answer_bytes
+        answer_bytes = keyed.row.answer_bytes
+        if answer_bytes and self.size + answer_bytes <= self.limits.max_bytes:
+            self.size += answer_bytes
             self._charged.add(row_no)
             return True
-        size = message_size(message)
-        if self.size + size <= self.limits.max_bytes or (first and not (self.messages or self.limits.strict_bytes)):
+        size = message_size(keyed.message(index))
+        if self.size + size <= self.limits.max_bytes or (first and not self.limits.strict_bytes):
             self.size += size
             return True
         return False

@@ -17,11 +17,11 @@ from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.groups import Group
-from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Key, Record, Table, transactional
 from hourwheel.queueing.claim_range import ClaimRange
 from hourwheel.queueing.growth import SettledRow, grown, growth_of
+from hourwheel.queueing.keyed_rows import KeyedMessages
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import (
     CLOSED,
@@ -45,13 +45,13 @@ _RACES = 100  # a claim that lost this often gives up, and its pull looks again
 @dataclass(frozen=True)
 class Claim:
     """A claimed range: its pull row, the rows of the source log that it covers, and an upper bound of the bytes that
-    its messages take in an answer. ``messages``: those of an ordered group, which its claims read."""
+    its messages take in an answer. ``taken``: the messages of an ordered group, which its claims read."""
 
     row_no: int
     pull_row: Versioned[PullRow]
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int
-    messages: tuple[Message, ...] = ()
+    taken: tuple[KeyedMessages, ...] = ()
     log_end: int | None = None
     """The row behind the last one of the source log, if the claim took all that was there."""
 

@@ -1,6 +1,6 @@
 """The answers in msgpack, which say once for many messages what JSON says for each, and the records they stand for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -65,7 +65,8 @@ _decoder = msgspec.msgpack.Decoder(list[_Stored])
 
 
 class MessageBlock(Struct, gc=False):
-    """Messages that follow one another, still encoded."""
+    """Messages of one row, still encoded. ``indexes``: how far behind ``offset`` each of them stands; None: they follow
+    one another."""
 
     messages: msgspec.Raw
     queue: int = 0
@@ -74,6 +75,7 @@ class MessageBlock(Struct, gc=False):
     produced_at: datetime = _EARLIEST
     prefix: str = ""
     index: int = 0
+    indexes: list[int] | None = None
 
     @property
     def count(self) -> int:
@@ -108,8 +110,16 @@ class MessageBlock(Struct, gc=False):
                 attempt=attempt if stored.attempt is None else stored.attempt,
                 detail=stored.detail,
             )
-            for step, stored in enumerate(_decoder.decode(self.messages))
+            for step, stored in self._numbered()
         ]
+
+    def _numbered(self) -> Iterable[tuple[int, _Stored]]:
+        messages = _decoder.decode(self.messages)
+        if self.indexes is None:
+            return enumerate(messages)
+        if len(self.indexes) != len(messages):
+            raise msgspec.ValidationError(f"{len(messages)} messages have {len(self.indexes)} indexes")
+        return zip(self.indexes, messages, strict=True)
 
 
 class CompactPull(Struct):
