@@ -82,7 +82,7 @@ def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) 
     record = owner_record(bench.cell.context, bucket)
     record.swap(getattr(record.load(), "token", None), WheelOwner(owner="gone", until_ms=bench.clock.ms - 1))
     bench.timers.ordered.clear()
-    with pytest.raises(Unavailable, match="ask again"):
+    with pytest.raises(Unavailable, match="send the request again"):
         bench.cell.cancel(one)
     assert [bucket for _, bucket in bench.timers.ordered] == [bucket.name]  # the next wheel was asked for
     bench.turn(1)

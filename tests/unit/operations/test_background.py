@@ -110,7 +110,7 @@ def test_the_minutes_of_an_hour(bench: Bench) -> None:
 def test_a_span_that_is_empty_or_too_long_is_refused(
     bench: Bench, since_ms: int, until_ms: int, step: DueStepSize
 ) -> None:
-    with pytest.raises(Rejected, match="to is behind from"):
+    with pytest.raises(Rejected, match="to must be later than from"):
         due(bench, since_ms, until_ms, step=step)
 
 

@@ -58,7 +58,7 @@ def test_an_extension_names_every_message_and_moves_none() -> None:
 
 @pytest.mark.parametrize("name", ["ack", "retry", "release", "dead"])
 def test_an_extension_excludes_the_lists(name: str) -> None:
-    with pytest.raises(Rejected, match="extend_seconds stands alone") as error:
+    with pytest.raises(Rejected, match="extend_seconds cannot be combined with the lists") as error:
         parse(extend_seconds=60, **{name: []})
     assert error.value.field == name
 

@@ -262,7 +262,9 @@ class Cell:
             return trace.by_id(message, span)
         scheduled = ScheduledMessages(self.context).look(position)
         if scheduled.subject != subject:
-            raise NotFound("message-unknown", f"this delayed message is of subject {scheduled.subject!r}")
+            raise NotFound(
+                "message-unknown", f"this delayed message is of subject {scheduled.subject!r}: name that subject"
+            )
         return TracePage([trace.by_scheduled(scheduled, message)], None)
 
     def delete_subject(self, name: str) -> None:
@@ -325,7 +327,11 @@ class Cell:
         first attempt, or becomes a dead letter. Returns the number of keys. Raises ``Rejected`` for another group."""
         owner, member = self._group(subject, group)
         if not member.ordered:
-            raise Rejected("group-unordered", f"group {group!r} of subject {subject!r} is not ordered", field="group")
+            raise Rejected(
+                "group-unordered",
+                f"group {group!r} of subject {subject!r} is not ordered: only ordered groups have stopped keys",
+                field="group",
+            )
         logs = pull_logs(self.context, owner, member)
         # No counter tells of a decision: a process that saw the key stop looks again because the seeks have changed.
         began_ms = self.registry.begin_seek(owner, member)

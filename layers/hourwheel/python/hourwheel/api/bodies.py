@@ -78,7 +78,7 @@ class PushBody(_Body):
     def _one_address(self) -> Self:
         field = _ADDRESSES.get(self.kind, "arn")
         if [name for name in ("arn", "url", "name") if getattr(self, name) is not None] != [field]:
-            raise ValueError(f"a target of the kind {self.kind} has {field}, and no other address")
+            raise ValueError(f"a target of the kind {self.kind} needs {field} and takes no other address")
         if self.secret_version is not None and self.kind != "https":
             raise ValueError("secret_version is for targets of the kind https: only they are signed")
         return self
@@ -120,7 +120,7 @@ class FilterBody(_Body):
             raise ValueError("send a tag in tags_any, tags_all or tags_none; a filter of null removes the filter")
         banned = set(self.tags_none)
         if banned.intersection(self.tags_all) or (self.tags_any and banned.issuperset(self.tags_any)):
-            raise ValueError("this filter takes no message: tags_none has a tag that tags_all or tags_any ask for")
+            raise ValueError("this filter takes no message: tags_none excludes tags that tags_all or tags_any require")
         return self
 
     @property
@@ -364,9 +364,9 @@ class GrantBody(_Body):
     @model_validator(mode="after")
     def _something(self) -> Self:
         if not (self.produce or self.pull):
-            raise ValueError("a token allows something: name subjects in produce, or groups in pull")
+            raise ValueError("a token must allow something: name subjects in produce, or groups in pull")
         if any(pattern.startswith("/") or pattern.endswith("/") for pattern in self.pull):
-            raise ValueError("an entry of pull names a subject and a group: orders/billing")
+            raise ValueError("an entry of pull must name a subject and a group, such as orders/billing")
         return self
 
 

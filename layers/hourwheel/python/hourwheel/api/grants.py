@@ -84,7 +84,7 @@ def check_subject(grant: AccessGrant | None, subject: str, field: str) -> None:
     if grant is not None and not grant.produces(subject):
         raise NotGranted(
             "grant-insufficient",
-            f"the token does not allow sending to subject {subject!r}; nothing was stored",
+            f"the token does not allow sending to subject {subject!r}, and nothing was stored: create one that does",
             field=field,
         )
 

@@ -37,7 +37,7 @@ def _search_start(text: str) -> MessagePosition | BucketRow:
     """Returns the position at which a search goes on. Raises ``Rejected`` for any other text."""
     start = MessagePosition.parse(text) or BucketRow.parse(text)
     if start is None:
-        raise Rejected("field-invalid", f"after is next of the page before, got {text!r}", field="after")
+        raise Rejected("field-invalid", f"after must be the next of an earlier page, got {text!r}", field="after")
     return start
 
 

@@ -110,7 +110,7 @@ def _decoded(decoder: RequestReader[T], event: Event, data: bytes) -> T:
 
 def _counted(data: bytes) -> bytes:
     """Returns the body, or raises ``TooLarge`` where its values outnumber those of a full batch."""
-    what = f"a batch holds at most {BATCH_MESSAGES} messages, this request holds more values than those can have"
+    what = f"a batch holds at most {BATCH_MESSAGES} messages, and this request has too many values for that: split it"
     check_values(data, _MOST_VALUES, TooLarge("batch-too-large", what, field="messages"))
     return data
 
@@ -133,15 +133,19 @@ def _check(messages: Sequence[NewMessage], request_bytes: int) -> None:
     """Raises ``Rejected`` for faults that the types do not catch: too many messages, two bodies, equal tags, size."""
     if len(messages) > BATCH_MESSAGES:
         raise TooLarge(
-            "batch-too-large", f"a batch holds at most {BATCH_MESSAGES} messages, got {len(messages)}", field="messages"
+            "batch-too-large",
+            f"a batch holds at most {BATCH_MESSAGES} messages, got {len(messages)}: split it",
+            field="messages",
         )
     for index, message in () if are_plain(messages) else enumerate(messages):
         if (message.body is None) is (message.body_base64 is None):
             raise Rejected(
-                "field-invalid", "a message has exactly one of body and body_base64", field=f"messages[{index}]"
+                "field-invalid", "a message needs exactly one of body and body_base64", field=f"messages[{index}]"
             )
         if message.tags is not None and len(set(message.tags)) != len(message.tags):
-            raise Rejected("field-invalid", "no two tags may be alike", field=f"messages[{index}].tags")
+            raise Rejected(
+                "field-invalid", "no two tags may be alike: leave out the repeated one", field=f"messages[{index}].tags"
+            )
     # JSON is never shorter than the text and bytes it carries: a small request is within both limits.
     if request_bytes > MESSAGE_BYTES:
         _check_sizes(messages)

@@ -63,7 +63,7 @@ def _decompressed(data: bytes, encoding: str) -> bytes:
         return data
     if encoding != "gzip":
         raise UnknownEncoding(
-            "encoding-unknown", f"the encoding of a body is gzip, or none, got {encoding[:QUOTED_CHARACTERS]!r}"
+            "encoding-unknown", f"a body may be encoded as gzip, or not at all, got {encoding[:QUOTED_CHARACTERS]!r}"
         )
     try:
         return gzipped.unpack(data, REQUEST_BYTES)

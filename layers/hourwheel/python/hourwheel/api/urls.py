@@ -81,7 +81,7 @@ def _match(name: str, event: Event) -> Match | Response:
     if isinstance(match, Match):
         if match.route.function == name:
             return match
-        detail = f"{match.route.key} has another URL: GET /v1/endpoints of the function meta names it"
+        detail = f"{match.route.key} has another URL: ask the function meta for it with GET /v1/endpoints"
         raise NotFound("route-unknown", detail)
     if not match:
         raise NotFound("route-unknown", f"there is nothing at {path[:200]}")

@@ -87,7 +87,7 @@ def drain(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the cell holds nothing: until its last messages have expired.")
     ] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks of --wait.")] = 10.0,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two checks of --wait.")] = 10.0,
 ) -> None:
     """Move every queue of a cell to other cells, and show the remaining contents.
 

@@ -48,7 +48,9 @@ def cost(
         int, typer.Option(min=0, max=_MOST, help="Consumers of each group that wait for messages; 0 with push.")
     ] = 1,
     services: Annotated[int, typer.Option(min=1, max=_MOST, help="Services, each with a subject of its own.")] = 1,
-    batch: Annotated[int, typer.Option(min=1, max=1_000, help="Messages that are sent and taken at a time.")] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, max=1_000, help="Messages in each request that sends or pulls them.")
+    ] = 1,
     message_bytes: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bytes of a message.")] = 327,
     delayed_per_day: Annotated[
         int, typer.Option(min=0, max=_MOST_MESSAGES, help="The part of the messages that is delayed, at any hour.")

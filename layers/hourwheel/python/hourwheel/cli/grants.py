@@ -14,13 +14,16 @@ app = typer.Typer(no_args_is_help=True, help="Create and revoke the tokens of fu
 def create(
     ctx: typer.Context,
     produce: Annotated[
-        list[str] | None, typer.Option(help="A subject to send to; * at the end: any rest of a name. Repeatable.")
+        list[str] | None, typer.Option(help="A subject to send to; a * at the end matches any ending. Repeatable.")
     ] = None,
     pull: Annotated[
         list[str] | None, typer.Option(help="A group to pull for, as SUBJECT/GROUP; * as for --produce. Repeatable.")
     ] = None,
     delayed: Annotated[
-        bool, typer.Option("--delayed", help="Allow moving and cancelling delayed messages, of ALL subjects.")
+        bool,
+        typer.Option(
+            "--delayed", help="Allow listing delayed messages, and moving and cancelling those of ALL subjects."
+        ),
     ] = False,
     valid_for: Annotated[
         str, typer.Option("--for", help="How long the token is valid: 1m to 7d, in s, m, h or d.")

@@ -47,7 +47,7 @@ WhenDeadOption: TypeAlias = Annotated[
 ]
 MaxHeldOption: TypeAlias = Annotated[
     int | None,
-    typer.Option(help="Parked messages at which a queue waits: 1 to 10000 (10000 by default)."),
+    typer.Option(help="The most parked messages of a queue: 1 to 10000 (10000 by default)."),
 ]
 
 

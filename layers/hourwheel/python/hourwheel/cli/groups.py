@@ -127,9 +127,11 @@ def decide(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    then: Annotated[Literal["retry", "dead"], typer.Argument(help="Try the first message of the key again, or not.")],
-    keys: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All stopped keys.")] = False,
+    then: Annotated[
+        Literal["retry", "dead"], typer.Argument(help="Try the first message of the key again, or give it up.")
+    ],
+    keys: Annotated[list[str] | None, typer.Option("--key", help="A stopped key. Repeatable.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Decide about all stopped keys.")] = False,
 ) -> None:
     """Decide about stopped keys of an ordered group: try the first message again, or give it up.
 

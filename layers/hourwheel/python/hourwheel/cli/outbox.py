@@ -42,11 +42,13 @@ AllOption = Annotated[bool, typer.Option("--all", help="All refused rows.")]
 def relay(
     ctx: typer.Context,
     database: DatabaseOption,
-    name: Annotated[str | None, typer.Option(help="A name for people; left out: the host and the process.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="A name to show to people (default: the host and the process).")
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads, each with one connection to the database.")] = 2,
     batch_rows: Annotated[int, typer.Option(min=1, max=1_000, help="At most this many rows in a request.")] = 500,
     lease_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Others take over this long after the relay was killed.")
+        float, typer.Option(min=0.1, help="Seconds after which others take over from a killed relay.")
     ] = 15.0,
     keep_days: Annotated[float, typer.Option(min=0, help="Keep rows that were sent for this long.")] = 0.0,
     once: Annotated[bool, typer.Option("--once", help="Send the rows that wait now, and end.")] = False,
@@ -76,7 +78,7 @@ def relay(
 
 @app.command()
 def create(database: DatabaseOption) -> None:
-    """Make the tables of the outbox in a database, where they are missing.
+    """Create the tables of the outbox in a database, if they are missing.
 
     Example: hourwheel outbox create --database sqlite:///shop.db
     """
@@ -90,7 +92,7 @@ def create(database: DatabaseOption) -> None:
 
 @app.command()
 def status(ctx: typer.Context, database: DatabaseOption) -> None:
-    """Count the rows of an outbox, and show the relays that send some now.
+    """Count the rows of an outbox, and show the relays that are sending.
 
     Example: hourwheel outbox status --database sqlite:///shop.db
     """

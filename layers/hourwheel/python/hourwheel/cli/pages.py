@@ -16,7 +16,7 @@ _PAGE = 100  # the largest page of the server
 LimitOption = Annotated[int, typer.Option(min=1, help="Print at most this many.")]
 AfterOption = Annotated[
     str | None,
-    typer.Option(metavar="CURSOR", help="Go on behind this place, which the list before named as it reached --limit."),
+    typer.Option(metavar="CURSOR", help="Continue after the cursor that the previous list printed at its --limit."),
 ]
 
 

@@ -44,7 +44,7 @@ _FREE = {"ignore_unknown_options": True}
 DataOption = Annotated[Path | None, typer.Option(help="Data directory of a server, with its archive and lake.")]
 ArchiveOption = Annotated[str | None, typer.Option(help="The archive, if elsewhere: a folder or s3://bucket/prefix.")]
 LakeOption = Annotated[str | None, typer.Option(help="The lake, if elsewhere: a folder or s3://bucket/prefix.")]
-StackOption = Annotated[str | None, typer.Option(help="The CloudFormation stack of a cell on AWS, instead.")]
+StackOption = Annotated[str | None, typer.Option(help="The CloudFormation stack of a cell on AWS, instead of --data.")]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Print Spark's own output, instead of writing it to a file.")
 ]

@@ -19,7 +19,7 @@ ApiArnOption = Annotated[
 ]
 CellOption = Annotated[str, typer.Option(help="The name of the deployment, its setting hourwheel:cell.")]
 AccountOption = Annotated[
-    str | None, typer.Option(help="The account of the API, twelve digits. With an …execute-api… --url.")
+    str | None, typer.Option(help="The account of the API, twelve digits; needed if --url names the API.")
 ]
 
 
@@ -30,7 +30,10 @@ def producer(
     api_arn: ApiArnOption = None,
     account: AccountOption = None,
     delayed: Annotated[
-        bool, typer.Option("--delayed", help="Allow moving and cancelling delayed messages, of ALL subjects.")
+        bool,
+        typer.Option(
+            "--delayed", help="Allow listing delayed messages, and moving and cancelling those of ALL subjects."
+        ),
     ] = False,
 ) -> None:
     """Print the policy of a program that sends to a subject.

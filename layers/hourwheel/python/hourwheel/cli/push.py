@@ -26,7 +26,7 @@ PushTimeoutOption = Annotated[
     int | None, typer.Option(help="Seconds that the target has for a delivery: 1 to 300 (30 by default).")
 ]
 PushSecretVersionOption = Annotated[
-    int | None, typer.Option(help="A higher version is another signing secret (https).")
+    int | None, typer.Option(help="The version of the signing secret: raise it for a new one (https).")
 ]
 
 # The server judges plain HTTP: a server on the same machine may allow it.

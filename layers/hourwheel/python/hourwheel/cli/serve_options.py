@@ -22,7 +22,7 @@ TokenOption = Annotated[
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option(help="A file of tokens, one on each line, closed to other users. Also: HOURWHEEL_TOKEN_FILE."),
+    typer.Option(help="A file of tokens, one on each line, that other users cannot read. Also: HOURWHEEL_TOKEN_FILE."),
 ]
 ReadOnlyTokenOption = Annotated[
     list[str] | None, typer.Option(help="A token that may only read. Repeatable, as --token is.")
@@ -31,7 +31,9 @@ InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="Serve other machines without a token: everybody may read and write.")
 ]
 TlsCertOption = Annotated[Path | None, typer.Option(help="Certificate, in PEM: serve HTTPS.")]
-TlsKeyOption = Annotated[Path | None, typer.Option(help="Key of the certificate, in PEM, closed to other users.")]
+TlsKeyOption = Annotated[
+    Path | None, typer.Option(help="Key of the certificate, in PEM, that other users cannot read.")
+]
 MaxConnectionsOption = Annotated[
     int,
     typer.Option(min=1, max=100_000, help="Connections at the same time; further clients get 503 and retry."),

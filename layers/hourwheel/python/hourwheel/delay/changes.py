@@ -270,7 +270,7 @@ class ScheduledMessages:
                 called = True
             if now_ms >= until_ms:
                 raise Unavailable(
-                    "the wheel of this message's bucket does not answer: the request is stored, ask again"
+                    "the wheel of this message's bucket does not answer: the change is stored, send the request again"
                 )
             self.context.clock.sleep(_LOOK_SECONDS)
 

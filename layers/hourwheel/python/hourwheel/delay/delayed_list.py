@@ -105,7 +105,7 @@ class _PagePosition(NamedTuple):
         if parts is None or not hmac.compare_digest(digest.encode(), _digest(secret, name, text).encode()):
             raise Rejected(
                 "field-invalid",
-                "after is next of the page before, in a request with the same subject, from and to",
+                "after must be the next of an earlier page with the same subject, from and to",
                 field="after",
             )
         minutes, shard, first_row, end_row, due_ms, row_no, index = map(int, parts.groups()[1:])
@@ -175,7 +175,7 @@ class DelayedList:
         first_ms, end_ms = self._span
         if first_ms >= end_ms:
             raise Rejected(
-                "field-invalid", "to is behind from, which is the current hour if it is left out", field="to"
+                "field-invalid", "to must be later than from, which is the current hour if it is left out", field="to"
             )
         after = self.request.after
         following = self._fill(None if after is None else _PagePosition.read(self.secret, self._name, after))

@@ -62,7 +62,9 @@ class Background:
         end_ms = first_ms + length_ms if until_ms is None else until_ms
         if not 0 < end_ms - first_ms <= most_ms:
             longest = "two years" if step == "hour" else "an hour"
-            raise Rejected("field-invalid", f"to is behind from, by {longest} at most where step is {step}", field="to")
+            raise Rejected(
+                "field-invalid", f"with step={step}, to must be later than from by {longest} at most", field="to"
+            )
         owner = None if subject is None else (subject.name, subject.generation)
         if step == "minute":
             counts, complete = due_by_minute(self.context, (first_ms, end_ms), owner)

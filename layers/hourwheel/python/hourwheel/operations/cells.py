@@ -91,7 +91,7 @@ class CellOperations:
         if state in ("read_only", "offline") and writable:
             listed = ", ".join(writable[:_LISTED])
             detail = f"cell {cell!r} takes the messages of {counted(len(writable), 'queue')} ({listed})"
-            raise Conflict("cell-in-use", f"{detail}: drain it, or move them", field="state")
+            raise Conflict("cell-in-use", f"{detail}: drain the cell, or move these queues", field="state")
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state=state))
         shown_cell = self._shown([record])[0]
@@ -228,4 +228,4 @@ def _told(left: Sequence[CellContent]) -> str:
         for each in left[:_LISTED]
     ]
     more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
-    return f"{len(left)} parts of queues: {', '.join(parts)}{more}; they are gone once they are consumed and expired"
+    return f"{len(left)} parts of queues: {', '.join(parts)}{more}; wait until their messages have expired"

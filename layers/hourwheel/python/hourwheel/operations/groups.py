@@ -157,7 +157,9 @@ def _order_settings(group: Group, settings: GroupSettings) -> dict[str, Any]:
     changes = {"when_dead": settings.get("when_dead"), "max_held": settings.get("max_held")}
     for field_name, value in changes.items():
         if value is not None and not group.ordered:
-            raise Rejected("field-invalid", f"{field_name} is a setting of ordered groups", field=field_name)
+            raise Rejected(
+                "field-invalid", f"{field_name} is a setting of ordered groups: leave it out", field=field_name
+            )
     return {name: value for name, value in changes.items() if value is not None}
 
 
@@ -168,7 +170,7 @@ def _versioned(target: PushTarget | None, latest: int) -> PushTarget | None:
     if target.secret_version == KEEP_VERSION:
         return msgspec.structs.replace(target, secret_version=max(latest, 1))
     if target.secret_version < latest:
-        detail = f"secret_version {target.secret_version} was replaced: it is {latest} now, a new one is higher"
+        detail = f"secret_version {target.secret_version} was replaced by {latest}: give that one, or a higher one"
         raise Rejected("field-invalid", f"push.secret_version: {detail}", field="push.secret_version")
     return target
 

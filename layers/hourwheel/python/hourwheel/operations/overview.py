@@ -294,5 +294,7 @@ def _rank(sort: OverviewSort, numbers: SubjectOverview) -> int:
 def _parse_cursor(after: str) -> tuple[int, str]:
     rank, separator, name = after.partition("~")
     if not separator or not rank.removeprefix("-").isascii() or not rank.removeprefix("-").isdigit():
-        raise Rejected("field-invalid", f"after must be the next of an answer, got {after[:40]!r}", field="after")
+        raise Rejected(
+            "field-invalid", f"after must be the next of an earlier answer, got {after[:40]!r}", field="after"
+        )
     return int(rank), name

@@ -109,7 +109,7 @@ class IdempotencyKey:
         because a subject was deleted."""
         if self.sequence is not None and first.sequence is not None and self.sequence < first.sequence:
             slug = "sequence-passed"
-            detail = f"a batch with the sequence {first.sequence} came before: number each new batch higher"
+            detail = f"a batch with the sequence {first.sequence} came before: give each new batch a higher number"
             return Conflict(slug, detail, field="sequence")
         if first.sequence != self.sequence or not self._is_content_of(first):
             slug = "idempotency-key-reused"
@@ -157,7 +157,7 @@ def remember_reservations(
     value = msgspec.structs.replace(current.value, reservations=tuple(reservations), rerouted=divided)
     outcome = record.swap(current.token, value, expires_ms=value.ends_ms)
     if outcome.current is None or outcome.current.value.token != value.token:
-        raise Unavailable("the idempotency key ran out meanwhile: send the batch again with a new one")
+        raise Unavailable("the idempotency key expired meanwhile: send the batch again with a new one")
     if outcome.current.value.rerouted != divided:
         raise Unavailable("another request with this idempotency key is under way: send the batch again")
     return outcome.current

@@ -73,10 +73,18 @@ def _parse(settlement: Settlement, size: int) -> ParsedSettlement:
     seen: set[int] = set()
     for name, indexes in lists.items():
         if indexes is not None and settlement.extend_seconds is not None:
-            raise Rejected("field-invalid", "extend_seconds stands alone: leave out the lists", field=name)
+            raise Rejected(
+                "field-invalid",
+                "extend_seconds cannot be combined with the lists: leave out one or the other",
+                field=name,
+            )
         for index in indexes or ():
             if index >= size:
-                raise Rejected("field-invalid", f"index {index} is beyond the pull's {size} messages", field=name)
+                raise Rejected(
+                    "field-invalid",
+                    f"index {index} is beyond the pull's {size} messages, which count from 0",
+                    field=name,
+                )
             if index in seen:
                 raise Rejected("field-invalid", f"index {index} is named twice: settle a message one way", field=name)
             seen.add(index)

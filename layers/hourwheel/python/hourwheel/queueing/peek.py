@@ -52,7 +52,11 @@ def peek(context: Context, subject: Subject, queue: int, start: PeekStart, limit
     logs = queue_logs(context, subject, queue)
     end = logs[-1].totals().numbers
     if start.offset is not None and start.offset > end:
-        raise Rejected("field-invalid", f"offset {start.offset} is beyond the queue's end {end}", field="offset")
+        raise Rejected(
+            "field-invalid",
+            f"offset {start.offset} is beyond the queue's end {end}: give a smaller one",
+            field="offset",
+        )
     page = _Page(context, queue, start, limit)
     for log in reversed(logs) if start.newest else logs:
         if page.read(log):

@@ -347,8 +347,8 @@ class _Batch:
             over = part.bucket is not None and part.bucket.end_ms + _BUCKET_KEPT_MS <= now_ms
             if log.get(reservation.row_no) is None and (over or reservation.row_no < log.trimmed()):
                 detail = (
-                    "the batch was sent before, and so long ago that it is no longer known whether it was stored: look"
-                    " for its messages, and send what is missing with a higher sequence"
+                    "the batch was sent too long ago to know whether it was stored: look for its messages, and send"
+                    " the missing ones with a higher sequence"
                 )
                 raise Conflict("sequence-undecided", detail, field="sequence")
 

@@ -153,7 +153,11 @@ def seek_queue_offset(parts: list[PullLog], offset: int, step: SeekStep = move) 
 
 def _check_offset(offset: int, totals: Counter) -> None:
     if offset > totals.numbers:
-        raise Rejected("field-invalid", f"offset {offset} is beyond the queue's end {totals.numbers}", field="offset")
+        raise Rejected(
+            "field-invalid",
+            f"offset {offset} is beyond the queue's end {totals.numbers}: give a smaller one",
+            field="offset",
+        )
 
 
 def to_start(log: PullLog) -> SeekTarget:

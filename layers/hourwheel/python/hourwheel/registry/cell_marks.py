@@ -52,4 +52,4 @@ def check_mark(store: Store, ids: Ids, mark: CellMark) -> None:
     if current is None:
         raise CellUnavailable(f"the storage of cell {mark.cell} is not marked as this deployment's: add the cell again")
     if current.value != mark:
-        raise CellUnavailable(f"the storage of cell {mark.cell} belongs to another deployment")
+        raise CellUnavailable(f"the storage of cell {mark.cell} belongs to another deployment: give the cell its own")

@@ -56,7 +56,7 @@ class GuardedCells:
 
     def storage(self, cell: str) -> CellStorage:
         if self._state(cell) == "offline":
-            raise CellUnavailable(f"cell {cell} is off line")
+            raise CellUnavailable(f"cell {cell} is offline: set its state to normal to use it")
         opened = self._opened.get(cell)
         if opened is None:
             self._check_answers(cell)

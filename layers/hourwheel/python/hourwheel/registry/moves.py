@@ -54,7 +54,7 @@ def request_change(
         outcome = record.swap(current.token, msgspec.structs.replace(current.value, change=change))
         if outcome.stored:
             return current.value, _finished(registry, current.value, change)
-    raise Unavailable(f"subject {name!r} is being changed by many at once: send the request again")
+    raise Unavailable(f"many requests change subject {name!r} at once: send the request again")
 
 
 def _finished(registry: Registry, before: Subject, change: RouteChange) -> Subject:

@@ -313,7 +313,7 @@ class Registry:
     def _made_again(self, subject: Subject) -> Unavailable:
         """Forgets a cached subject that was deleted and created again; returns the error for the caller."""
         self.forget(subject.name)
-        return Unavailable(f"subject {subject.name!r} was made again meanwhile: send the request again")
+        return Unavailable(f"subject {subject.name!r} was created again meanwhile: send the request again")
 
     def _change(
         self,
@@ -333,7 +333,7 @@ class Registry:
             if outcome.stored:
                 return value
             current = outcome.current
-        raise Unavailable(f"{record.key.sort!r} is being changed by many at once: send the request again")
+        raise Unavailable(f"many requests change {record.key.sort!r} at once: send the request again")
 
     def _swap(self, record: CasRecord[T], current: Versioned[T] | None, value: T, room: Room | None) -> CasResult[T]:
         """Stores the value if there is ``room`` for one more; exact where the store has transactions."""
