@@ -272,5 +272,5 @@ def test_settings_that_exclude_one_another_are_refused(screens: Bench) -> None:
         screens.cell.put_group("orders", "plain", broadcast=True)
     with pytest.raises(Rejected, match="its consumers pull"):
         screens.cell.put_group("orders", "screens", push=PushTarget(kind="python", address="bill"))
-    with pytest.raises(Rejected, match="keep nothing for a consumer"):
+    with pytest.raises(Rejected, match="is for groups with broadcast"):
         screens.cell.put_group("orders", "plain", consumer_expires_seconds=60)

@@ -95,7 +95,7 @@ def broadcast_settings(group: Group, broadcast: bool | None, expires_seconds: in
     if expires_seconds is None:
         return {}
     if not group.broadcast:
-        detail = "consumer_expires_seconds is a setting of groups with broadcast: leave it out"
+        detail = "consumer_expires_seconds is for groups with broadcast: leave it out"
         raise Rejected("field-invalid", detail, field="consumer_expires_seconds")
     return {"consumer_expires_seconds": expires_seconds}
 
@@ -177,7 +177,7 @@ def _check_room(registry: Registry, subject: Subject, parent: Group) -> None:
     if sum(alive(group, subject) for group in _below(registry, subject, parent)) >= MAX_BROADCAST_CONSUMERS:
         raise Conflict(
             "too-many-consumers",
-            f"group {parent.name!r} already broadcasts to {MAX_BROADCAST_CONSUMERS} consumers, the most that it may: "
+            f"group {parent.name!r} broadcasts to {MAX_BROADCAST_CONSUMERS} consumers, and to no more: "
             "give consumers the same names when they start again, or lower consumer_expires_seconds",
             field="consumer",
         )
