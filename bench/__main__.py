@@ -160,9 +160,8 @@ def main() -> int:
         console.print(f"this disk syncs {syncs:,.0f} times a second")
         by_batch = {f"batch {batch}": throughput(served, syncs, batch, rounds, seconds) for batch in CALLERS}
         console.print(table("200-byte messages per second, over HTTP, beside SQLite alone", by_batch))
-        sent = [prepared.prepared(served, syncs, f"prepared-{number}", seconds) for number in range(rounds)]
-        singles = prepared.middle(sent)
-        console.print(table("single messages, prepared requests on plain sockets", {"": singles}))
+        singles = prepared.by_case(served, syncs, rounds, seconds)
+        console.print(table("single messages, prepared requests on plain sockets", singles))
         late = latencies(url, 100 if quick else 1_000)
         console.print(table("send to receipt, a consumer waiting", {"": late}))
         deep = backlog(url, 100_000 if quick else 1_000_000, 10 if quick else 24)

@@ -1,9 +1,10 @@
 """Single messages by a client that costs next to nothing: requests whose bytes are prepared, over plain sockets.
 
-``python -m bench.prepared URL SUBJECT CONNECTIONS SECONDS`` prints, as JSON, the messages that were answered as stored,
-the seconds, and the CPU seconds of this process. Each connection has one request under way, with a new idempotency key.
-Nothing is parsed but the status of the answer, and no work of the interpreter is left for a message but one turn of
-epoll, ``recv`` and ``send``: the row shows what the server takes in, where rows of ``Producer`` show both sides.
+``python -m bench.prepared URL SUBJECT CONNECTIONS SECONDS KIND`` prints, as JSON, the messages that were answered as
+stored, the seconds, and the CPU seconds of this process. Each connection has one request under way. Of the ``keyed``
+ones each has a new idempotency key, as those of the clients of this library; ``plain`` ones have none. Nothing is
+parsed but the status of the answer, and no work of the interpreter is left for a message but one turn of epoll,
+``recv`` and ``send``: the row shows what the server takes in, where rows of ``Producer`` show both sides.
 """
 
 import json
@@ -20,15 +21,22 @@ from bench.limits import commits, cpu_seconds
 from bench.measures import bodies
 from bench.serving import Served
 
-CONNECTIONS = 16
+CASES = {
+    f"{connections} connections, {kind}": (connections, kind) for connections in (16, 64) for kind in ("keyed", "plain")
+}
 
 _KEY = b"0000000000000000"
 _STORED = b"HTTP/1.1 200 OK\r\n"
 
 
-def prepared_request(url: str, subject: str) -> tuple[bytes, bytes]:
-    """Returns the bytes of a request with one message of 200 bytes, before the idempotency key and after it."""
-    body = msgspec.msgpack.encode({"idempotency_key": _KEY.decode(), "messages": [{"body": bodies(1)[0]}]})
+def prepared_request(url: str, subject: str, kind: str) -> tuple[bytes, bytes]:
+    """Returns the bytes of a request with one message of 200 bytes, before the idempotency key and after it; those of a
+    plain request before a number that its text contains and after it."""
+    text = bodies(1)[0]
+    batch = {"idempotency_key": _KEY.decode(), "messages": [{"body": text}]}
+    if kind == "plain":
+        batch = {"messages": [{"body": _KEY.decode() + text[len(_KEY) :]}]}
+    body = msgspec.msgpack.encode(batch)
     head = (
         f"POST /v1/subjects/{subject}/messages HTTP/1.1\r\nhost: {urlsplit(url).netloc}\r\n"
         "content-type: application/msgpack\r\naccept: application/msgpack\r\n"
@@ -38,9 +46,9 @@ def prepared_request(url: str, subject: str) -> tuple[bytes, bytes]:
     return before, after
 
 
-def send_prepared(url: str, subject: str, connections: int, seconds: float) -> dict[str, float]:
+def send_prepared(url: str, subject: str, connections: int, seconds: float, kind: str) -> dict[str, float]:
     """Sends requests on each connection, one after the other, and returns what it counted."""
-    before, after = prepared_request(url, subject)
+    before, after = prepared_request(url, subject, kind)
     place = urlsplit(url)
     poll, sockets = select.epoll(), {}
     for _ in range(connections):
@@ -70,16 +78,16 @@ def send_prepared(url: str, subject: str, connections: int, seconds: float) -> d
     return {"messages": answered, "seconds": taken, "cpu_seconds": cpu}
 
 
-def prepared(served: Served, syncs_per_s: float, subject: str, seconds: float) -> dict[str, float]:
+def prepared(served: Served, syncs_per_s: float, subject: str, seconds: float, case: str) -> dict[str, float]:
     """Returns the messages/s of a run with the client in a process of its own, the microseconds of CPU that a message
     took on both sides, and the parts of a core and of the disk's syncs that were in use."""
     before = cpu_seconds(served.pid), commits(served)
-    arguments = ["bench.prepared", served.url, subject, str(CONNECTIONS), str(seconds)]
+    connections, kind = CASES[case]
+    arguments = ["bench.prepared", served.url, subject, str(connections), str(seconds), kind]
     done = subprocess.run([sys.executable, "-m", *arguments], check=True, stdout=subprocess.PIPE, text=True)
     client = json.loads(done.stdout)
     server, synced = cpu_seconds(served.pid) - before[0], commits(served) - before[1]
     return {
-        "connections": CONNECTIONS,
         "produced_per_s": round(client["messages"] / client["seconds"]),
         "client_us": round(client["cpu_seconds"] / client["messages"] * 1e6, 2),
         "server_us": round(server / client["messages"] * 1e6, 2),
@@ -89,11 +97,20 @@ def prepared(served: Served, syncs_per_s: float, subject: str, seconds: float) -
     }
 
 
+def by_case(served: Served, syncs_per_s: float, rounds: int, seconds: float) -> dict[str, dict[str, float]]:
+    """Returns the middle round of each case; the cases take turns."""
+    rows: dict[str, list[dict[str, float]]] = {case: [] for case in CASES}
+    for number in range(rounds):
+        for index, case in enumerate(CASES):
+            rows[case].append(prepared(served, syncs_per_s, f"prepared-{index}-{number}", seconds, case))
+    return {case: middle(found) for case, found in rows.items()}
+
+
 def middle(rows: list[dict[str, float]]) -> dict[str, float]:
     """Returns the run with the median rate."""
     return sorted(rows, key=lambda row: row["produced_per_s"])[len(rows) // 2]
 
 
 if __name__ == "__main__":
-    found = send_prepared(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    found = send_prepared(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5])
     print(json.dumps(found))
