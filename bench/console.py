@@ -1,4 +1,4 @@
-"""What the overview of the console costs a server with many subjects: ``python -m bench.console``.
+"""Measures what the overview of the console costs a server with many subjects: ``python -m bench.console``.
 
 Fills a data directory with 1,000 subjects of 10 groups, starts a server on it, and measures the first page of 100
 subjects, a page by

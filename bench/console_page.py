@@ -1,4 +1,4 @@
-"""What an open page of the console costs, in a headless Chromium: ``python -m bench.console_page``.
+"""Measures what an open page of the console costs, in a headless Chromium: ``python -m bench.console_page``.
 
 Fills a data directory with 1,000 subjects of 10 groups, and measures
 

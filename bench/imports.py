@@ -1,4 +1,4 @@
-"""What importing an entry point costs: the modules that it loads, which have a ceiling, and CPU milliseconds.
+"""Measures what importing an entry point costs: the modules that it loads, which have a ceiling, and CPU milliseconds.
 
 Modules of the library are imported from the virtual environment; functions with their settings from the layers that are
 deployed (``make layers`` makes them), as Lambda does. Only compiled packages are taken from the environment: those of

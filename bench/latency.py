@@ -1,4 +1,4 @@
-"""``python -m bench.latency``: where the time of a message goes, from ``send`` to the handler of a waiting consumer.
+"""``python -m bench.latency``: shows where the time of a message goes, from ``send`` to a waiting handler.
 
 Client and server note when they do each step (``bench/probed.py``). Each row of the table is the time since the step
 before: the median and the 99th percentile. The last line is JSON.

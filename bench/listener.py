@@ -1,4 +1,4 @@
-"""A consumer in a process of its own.
+"""Runs a consumer in a process of its own.
 
 ``python -m bench.listener URL SUBJECT MESSAGES SECONDS`` prints, as JSON, how many milliseconds late each delayed
 message came (``late_ms``), and the number of messages that were due before they were sent and so never waited

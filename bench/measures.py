@@ -1,4 +1,4 @@
-"""The measurements over HTTP, through the client. Each returns plain metrics."""
+"""Measures over HTTP, through the client. Each measurement returns plain metrics."""
 
 import base64
 import json

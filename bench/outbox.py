@@ -1,4 +1,4 @@
-"""The outbox on PostgreSQL: rows a second that a relay sends, and milliseconds from a commit to its receipt.
+"""Measures the outbox on PostgreSQL: rows a second that a relay sends, and milliseconds from a commit to its receipt.
 
 PostgreSQL comes as a wheel (``requirements/apps.lock``). Database, relay, server and consumer share the machine. CPU is
 that of each program for each row: on a machine that does other work too, it says more than seconds.

@@ -1,4 +1,4 @@
-"""Single messages by a client that costs next to nothing: requests whose bytes are prepared, over plain sockets.
+"""Sends single messages by a client that costs next to nothing: requests whose bytes are prepared, over plain sockets.
 
 ``python -m bench.prepared URL SUBJECT CONNECTIONS SECONDS KIND`` prints, as JSON, the messages that were answered as
 stored, the seconds, and the CPU seconds of this process. Each connection has one request under way. Of the ``keyed``

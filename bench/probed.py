@@ -1,4 +1,4 @@
-"""A server that notes when it does each step of a request: ``python -m bench.probed FILE OPTIONS OF SERVE``.
+"""Serves, and notes when the server does each step of a request: ``python -m bench.probed FILE OPTIONS OF SERVE``.
 
 Writes the steps to the file when it ends, as JSON: a list of names and seconds of ``time.perf_counter``, which all
 processes of a Linux machine share. A step costs about a microsecond.

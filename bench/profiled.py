@@ -1,4 +1,4 @@
-"""The client's side of a profile, in a process of its own.
+"""Runs the client's side of a profile, in a process of its own.
 
 ``python -m bench.profiled CASE URL SUBJECT SECONDS`` prepares the case and prints ``ready``, works once it gets a line,
 prints JSON (``messages``, ``seconds``, ``cpu_seconds``), and ends once standard input closes.

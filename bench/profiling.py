@@ -1,4 +1,4 @@
-"""``make profile``: CPU microseconds for each message in client and server, and the functions that take them.
+"""``make profile``: prints CPU microseconds for each message in client and server, and the functions that take them.
 
 Client and server are processes of their own. Each case runs twice: once to count CPU time, once under the sampling
 profiler py-spy, which would slow the first run down. A sample counts for the thread that holds the interpreter lock:

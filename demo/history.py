@@ -1,4 +1,4 @@
-"""The records of the consumers: one JSON line for each handled message, one file for each consumer."""
+"""Keeps the records of the consumers: one JSON line for each handled message, one file for each consumer."""
 
 import json
 from collections import Counter, defaultdict

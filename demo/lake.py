@@ -1,4 +1,4 @@
-"""The last act: archives, compacts, reconciles and reports everything, if Spark can run."""
+"""Plays the last act: archives, compacts, reconciles and reports everything, if Spark can run."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The lateness of the boarding calls: time of receipt minus due time."""
+"""Computes the lateness of the boarding calls: time of receipt minus due time."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,6 @@
-"""Second act: the month in about a minute. Each flight has a boarding call, delayed until its scheduled departure."""
+"""Plays the second act: the month in about a minute. Each flight has a boarding call, delayed until its
+scheduled departure.
+"""
 
 import signal
 import threading

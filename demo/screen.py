@@ -1,4 +1,4 @@
-"""The screen: progress while the demo runs, and results at the end."""
+"""Shows progress while the demo runs, and results at the end."""
 
 import time
 from collections.abc import Iterator, Mapping

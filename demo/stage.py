@@ -1,4 +1,4 @@
-"""The processes of the demo: starting them, and waiting for them."""
+"""Starts the processes of the demo, and waits for them."""
 
 import os
 import re

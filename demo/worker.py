@@ -1,4 +1,4 @@
-"""A consumer process: handles flights for its group and records each of them."""
+"""Runs a consumer process, which handles flights for its group and records each of them."""
 
 import argparse
 import logging

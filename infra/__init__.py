@@ -1,1 +1,1 @@
-"""The deployment: one construct for each capability, and the stack that joins them."""
+"""Deploys the queue: one construct for each capability, and the stack that joins them."""

@@ -1,4 +1,4 @@
-"""The limits of the account for a cell: ``make deploy`` checks them before it deploys.
+"""Checks the limits of the account for a cell, before ``make deploy`` deploys.
 
 A pull that waits holds a Lambda execution, and all functions of an account share one limit: 1,000 executions, or 10 in
 new accounts. So pulls get a share of the limit and no more.

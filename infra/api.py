@@ -1,4 +1,4 @@
-"""The HTTP API: one route for each entry of ``hourwheel.api.routes``, all of them signed."""
+"""Defines the HTTP API: one route for each entry of ``hourwheel.api.routes``, all of them signed."""
 
 import json
 

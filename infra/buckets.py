@@ -1,4 +1,4 @@
-"""The common settings of the buckets."""
+"""Defines the common settings of the buckets."""
 
 from collections.abc import Sequence
 

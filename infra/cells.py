@@ -1,4 +1,4 @@
-"""The storage of the cells other than the home cell: tables and a bucket each, with the settings of the home cell."""
+"""Defines the storage of the cells other than the home cell: tables and a bucket each, with its settings."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Encryption of tables, buckets, logs and queues with a key of the customer."""
+"""Encrypts tables, buckets, logs and queues with a key of the customer."""
 
 from aws_cdk import Aws, CfnOutput, RemovalPolicy
 from aws_cdk import aws_iam as iam

@@ -1,4 +1,4 @@
-"""The functions: arm64, two layers, a role and a log group each.
+"""Defines the functions: arm64, two layers, a role and a log group each.
 
 Every role holds what ``infra.permissions`` says, and leave to write its own log.
 """

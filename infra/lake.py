@@ -1,4 +1,4 @@
-"""The bucket of the lake: the archive, the tables and the reports."""
+"""Defines the bucket of the lake: the archive, the tables and the reports."""
 
 from aws_cdk import CfnOutput, Duration
 from aws_cdk import aws_s3 as s3

@@ -1,4 +1,4 @@
-"""Observability of a cell: alarms, and one dashboard.
+"""Defines the alarms and the dashboard of a cell.
 
 There are 25 alarms: 10 of them for tables, 1 for push, 1 for precise timers; with the pipeline 7 more, and 10 for the
 tables of each other cell. An alarm costs $0.10 a month for each metric that it looks at, and ten metrics are free in an

@@ -1,4 +1,4 @@
-"""The permissions of each function: the roles are made from these tables, and allow nothing else.
+"""Lists the permissions of each function: the roles are made from these tables, and allow nothing else.
 
 Tables by name without the prefix, objects by the start of their keys. Each verb is one that the library uses there:
 

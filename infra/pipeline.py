@@ -1,4 +1,4 @@
-"""The pipeline: an EMR Serverless application, the job that it runs each day, and the Glue database of the lake.
+"""Defines the pipeline: an EMR Serverless application, its daily job, and the Glue database of the lake.
 
 The application costs nothing while no job runs. It is in no VPC: a job calls S3, Glue and CloudWatch Logs, which it
 reaches without one, and nobody else.

@@ -1,4 +1,4 @@
-"""Push: new rows start the function push, which calls the targets."""
+"""Connects new rows with the function push, which calls the targets."""
 
 from collections.abc import Sequence
 

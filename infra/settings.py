@@ -1,4 +1,4 @@
-"""The settings of a deployment: context values that begin with ``hourwheel:``.
+"""Reads the settings of a deployment: context values that begin with ``hourwheel:``.
 
 cdk deploy -c hourwheel:cell=orders -c hourwheel:alarm_email=ops@example.org
 """

@@ -1,4 +1,4 @@
-"""One cell of the queue as a stack."""
+"""Defines one cell of the queue as a stack."""
 
 from aws_cdk import CfnOutput, Stack, Tags
 from constructs import Construct

@@ -1,4 +1,4 @@
-"""The bucket of large batches: those that are too large for a row."""
+"""Defines the bucket of large batches: those that are too large for a row."""
 
 from aws_cdk import Duration
 from aws_cdk import aws_s3 as s3

@@ -1,4 +1,4 @@
-"""Precise timers: a queue of delayed messages, each of which starts a wheel at its second."""
+"""Defines precise timers: a queue of delayed messages, each of which starts a wheel at its second."""
 
 from aws_cdk import ArnFormat, Duration, Stack
 from aws_cdk import aws_iam as iam

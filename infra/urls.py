@@ -1,4 +1,4 @@
-"""A URL for each function that serves requests, in place of the HTTP API: no price of its own, and no access log.
+"""Defines a URL for each function that serves requests, in place of the HTTP API. A URL has no price and no access log.
 
 IAM admits callers to a whole function. A token says which subjects and groups a caller may use
 (``hourwheel.api.urls``).

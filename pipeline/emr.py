@@ -1,4 +1,4 @@
-"""The program that EMR Serverless runs: it starts a job of the package beside it.
+"""Starts a job of the package beside it: the program that EMR Serverless runs.
 
 The program first checks that the interpreter is the version for which ``pipeline/build.py`` packs: in another one the
 compiled modules fail to import, with errors that do not name the reason. Any Python from 3.6 on can read this file.

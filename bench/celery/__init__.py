@@ -1,1 +1,1 @@
-"""Celery on Hourwheel beside Celery on Redis, with the same worker."""
+"""Compares Celery on Hourwheel with Celery on Redis, with the same worker."""

@@ -1,4 +1,4 @@
-"""An application whose tasks do nothing. ``BENCH_BROKER`` and ``BENCH_OPTIONS`` say on which broker."""
+"""Defines an application whose tasks do nothing. ``BENCH_BROKER`` and ``BENCH_OPTIONS`` say on which broker."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The measured cases: each returns the usage for a million messages, or for a month."""
+"""Defines the measured cases: each returns the usage for a million messages, or for a month."""
 
 import json
 import random

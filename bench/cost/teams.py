@@ -1,4 +1,4 @@
-"""``python -m bench.cost.teams``: the table of typical teams in ``docs/costs.md``, by the counts of the package."""
+"""``python -m bench.cost.teams``: prints the table of typical teams in ``docs/costs.md``, by the package's counts."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The cases of a deployment whose functions have URLs instead of an HTTP API."""
+"""Defines the cases of a deployment whose functions have URLs instead of an HTTP API."""
 
 from collections.abc import Callable, Iterator
 

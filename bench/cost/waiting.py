@@ -1,4 +1,4 @@
-"""The measured cases of consumers that wait at a wake-up queue: each returns the usage for a month."""
+"""Defines the measured cases of consumers that wait at a wake-up queue: each returns the usage for a month."""
 
 from collections.abc import Callable
 from typing import Any

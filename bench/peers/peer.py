@@ -1,4 +1,4 @@
-"""What each peer offers to the measurements, and how its server is started and stopped."""
+"""Declares what each peer offers to the measurements, and starts and stops its server."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""PostgreSQL as a queue, as PGMQ does it: a table, rows that are hidden until a time, and SKIP LOCKED."""
+"""Uses PostgreSQL as a queue, as PGMQ does it: a table, rows that are hidden until a time, and SKIP LOCKED."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The packages of the locks."""
+"""Reads the packages of the locks."""
 
 import json
 import re

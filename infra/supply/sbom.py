@@ -1,4 +1,4 @@
-"""``make sbom``: a bill of materials for each lock, in build/sbom, as CycloneDX 1.6 in JSON.
+"""``make sbom``: writes a bill of materials for each lock, in build/sbom, as CycloneDX 1.6 in JSON.
 
 The same locks give the same bytes: there is no time and no serial number in them. A lock has hashes of all files that
 a package is offered as, of which one is installed: so no component has a hash here.

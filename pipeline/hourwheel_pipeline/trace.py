@@ -1,4 +1,4 @@
-"""Trace: shows where a message is and what each group did with it, from the lake. It needs no server and no Spark, and
+"""Shows where a message is and what each group did with it, from the lake. It needs no server and no Spark, and
 finds messages that expired long ago.
 
 The answer is that of the API's trace (``hourwheel/trace``), whose code reads the lake's rows here. The lake knows what

@@ -1,1 +1,1 @@
-"""Tracing: reads the history of a message from the lake."""
+"""Reads the history of a message from the lake."""

@@ -1,4 +1,4 @@
-"""The history of a group as the lake has it: everything that was archived, also long after the logs have expired."""
+"""Reads the history of a group as the lake has it: all that was archived, also after the logs have expired."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

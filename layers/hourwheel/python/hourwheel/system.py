@@ -1,4 +1,4 @@
-"""The machine's clock and randomness. Only this module reads them; the core takes both through its ports."""
+"""Reads the machine's clock and randomness. No other module does; the core takes both through its ports."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""The two forms of the data routes: JSON, and msgpack for clients that send and accept it.
+"""Reads and writes the two forms of the data routes: JSON, and msgpack for clients that send and accept it.
 
 A msgpack request has the fields of the JSON request; a body of bytes is binary, without base64. Msgpack answers are
 drawn in docs/api.md: they say once for many messages what JSON says for each. Errors are JSON in both forms.

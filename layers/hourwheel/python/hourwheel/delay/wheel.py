@@ -1,4 +1,4 @@
-"""The wheel of one bucket: takes the lease, reads the schedule log, and hands over due messages, tick by tick; or
+"""Turns the wheel of one bucket: takes the lease, reads the schedule log, and hands over due messages, tick by tick; or
 without ticks, each message at its millisecond.
 
 Each turn first reads the tail of the schedule log, so that it sees each message and cancel stored before. Without ticks

@@ -1,4 +1,4 @@
-"""The tables of the app. ``hourwheel.outbox.shards`` draws those of the outbox."""
+"""Declares the tables of the app. ``hourwheel.outbox.shards`` draws those of the outbox."""
 
 from django.db import models
 

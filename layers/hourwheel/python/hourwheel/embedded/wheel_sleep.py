@@ -1,4 +1,4 @@
-"""The sleep of a wheel between two turns, on one machine."""
+"""Has a wheel sleep between two turns, on one machine."""
 
 import threading
 import time

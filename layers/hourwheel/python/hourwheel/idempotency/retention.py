@@ -1,4 +1,4 @@
-"""How long handled messages are remembered, and when a store removes those that are not any more."""
+"""Decides how long handled messages are remembered, and when a store removes the others."""
 
 import threading
 from datetime import timedelta

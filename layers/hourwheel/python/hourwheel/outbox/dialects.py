@@ -1,4 +1,4 @@
-"""The SQL of each database: PostgreSQL, SQLite and MySQL 8. Statements have ``?`` for each parameter."""
+"""Writes the SQL of each database: PostgreSQL, SQLite and MySQL 8. Statements have ``?`` for each parameter."""
 
 from dataclasses import dataclass
 

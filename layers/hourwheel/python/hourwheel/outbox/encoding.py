@@ -1,4 +1,4 @@
-"""The bytes of a message in its row: msgpack of a ``NewMessage``, the form in which the server reads messages."""
+"""Encodes a message for its row: msgpack of a ``NewMessage``, the form in which the server reads messages."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The steps of a relay on the tables of an outbox. Each step is one transaction.
+"""Carries out the steps of a relay on the tables of an outbox. Each step is one transaction.
 
     hourwheel_outbox        id, state, shard, subject, message, size_bytes, created_ms, settled_ms, reason
     hourwheel_outbox_shard  shard, sender, sequence, batch, token, relay, lease_until_ms

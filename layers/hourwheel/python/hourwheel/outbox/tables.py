@@ -1,4 +1,4 @@
-"""The tables of the outbox for SQLAlchemy, so that Alembic finds them in the metadata of an application."""
+"""Declares the tables of the outbox for SQLAlchemy, so that Alembic finds them in the metadata of an application."""
 
 from typing import Any
 

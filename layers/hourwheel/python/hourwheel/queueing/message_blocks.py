@@ -1,4 +1,4 @@
-"""Message blocks: the messages that a pull takes from one row, encoded as they are stored.
+"""Makes message blocks: the messages that a pull takes from one row, encoded as they are stored.
 
 A block is answered to clients that accept msgpack. It says once what JSON says for each message: see ``MessageBlock``.
 """

@@ -1,4 +1,4 @@
-"""Where the messages of an accepted batch are: as a record for each message, or as one for each part of the batch."""
+"""Says where the messages of an accepted batch are: in a record for each message or for each part."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The time and the chance of a queue in memory: a clock that tests move, timers on it, and ids that count."""
+"""Provides the time and the chance of a queue in memory: a clock that tests move, timers on it, and ids that count."""
 
 import heapq
 import itertools

@@ -1,4 +1,4 @@
-"""The plugin of pytest: the fixture ``hourwheel_queue``. Imports the queue only for tests that use it."""
+"""Provides the fixture ``hourwheel_queue`` to pytest. Imports the queue only for tests that use it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

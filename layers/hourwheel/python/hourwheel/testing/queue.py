@@ -1,4 +1,4 @@
-"""A queue in memory for the tests of applications, with a clock that the test moves."""
+"""Provides a queue in memory for the tests of applications, with a clock that the test moves."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count

@@ -1,4 +1,4 @@
-"""The answers in msgpack, which say once for many messages what JSON says for each, and the records they stand for."""
+"""Decodes answers in msgpack, which say once for many messages what JSON says for each."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
