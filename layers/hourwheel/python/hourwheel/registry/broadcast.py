@@ -177,7 +177,7 @@ def _check_room(registry: Registry, subject: Subject, parent: Group) -> None:
     if sum(alive(group, subject) for group in _below(registry, subject, parent)) >= MAX_BROADCAST_CONSUMERS:
         raise Conflict(
             "too-many-consumers",
-            f"group {parent.name!r} broadcasts to {MAX_BROADCAST_CONSUMERS} consumers, and to no more: "
-            "give consumers the same names when they start again, or lower consumer_expires_seconds",
+            f"group {parent.name!r} broadcasts to {MAX_BROADCAST_CONSUMERS} consumers, and to no more: give consumers "
+            "names that stay the same when they start again, or lower consumer_expires_seconds",
             field="consumer",
         )
