@@ -47,9 +47,6 @@ class Window(NamedTuple):
     until_ms: int | None = None
 
 
-EVERYTHING = Window()
-
-
 def chosen_schema(chosen: StructType) -> pa.Schema:
     """Returns the chosen columns, in their order. Raises ``ValueError`` for columns that the format does not have."""
     strange = [field.name for field in chosen if not _exists(field)]

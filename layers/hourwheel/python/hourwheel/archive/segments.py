@@ -48,11 +48,6 @@ def segment_key(kind: str, hour_ms: int, unique: str) -> str:
     return f"segments/{kind}/{datetime.fromtimestamp(hour_ms // 1_000, UTC):%Y-%m-%d/%H}/{unique}"
 
 
-def kind_of(key: str) -> str:
-    """Returns the kind of the segment with this key."""
-    return key.split("/", 2)[1]
-
-
 def join(kind: str, blocks: Sequence[Block]) -> bytes:
     """Returns the bytes of a segment of these blocks."""
     extents, offset = [], 0

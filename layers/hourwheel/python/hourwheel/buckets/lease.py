@@ -153,15 +153,15 @@ def planned_start(
         # A coarse start that was ordered clears its time when it comes; if it is lost, the sweeper sees the time.
         if 0 < owner.minute_ms <= need_ms:
             return None
-        return _left_with(owner, wakes_ms=owner.wakes_ms, minute_ms=need_ms)
+        return _left_with(wakes_ms=owner.wakes_ms, minute_ms=need_ms)
     if owner.minute_ms and owner.minute_ms + COARSE_MS <= need_ms and now_ms < owner.minute_ms:
         return None
     # An overdue start stays as it is: the record must not hide it from the sweeper.
     overdue = owner.wakes_ms <= now_ms
-    return _left_with(owner, wakes_ms=now_ms if overdue else need_ms, minute_ms=owner.minute_ms)
+    return _left_with(wakes_ms=now_ms if overdue else need_ms, minute_ms=owner.minute_ms)
 
 
-def _left_with(owner: WheelOwner, *, wakes_ms: int, minute_ms: int) -> WheelOwner:
+def _left_with(*, wakes_ms: int, minute_ms: int) -> WheelOwner:
     """Returns the record of an owner that left, with these starts: no wheel is replaced by it, as its lease is over."""
     return WheelOwner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
 

@@ -52,6 +52,17 @@ class PrefetchOptions(NamedTuple):
     ids: Ids
 
 
+def settle_timeout(lease_seconds: int) -> float:
+    """Returns the time-out of a settlement in seconds. One as long as the lease could fail too late for another try to
+    extend the leases."""
+    return min(DEFAULT_TIMEOUT_SECONDS, max(1.0, lease_seconds / 2))
+
+
+def pull_seconds(wait_seconds: float, *, busy: bool) -> float:
+    """Returns how long a pull waits. ``busy``: it begins with messages in hand."""
+    return min(wait_seconds, BUSY_WAIT_SECONDS) if busy else wait_seconds
+
+
 class Prefetcher:
     """Pulls ahead for one run of a consumer: ``start``, ``next`` from any thread, ``stop``, ``finish``."""
 
@@ -59,9 +70,7 @@ class Prefetcher:
         self._options = options
         # Each thread has connections of its own: cutting a pull must not cut a settlement.
         self._pulls = options.connect()
-        # A request with a time-out as long as the lease could fail too late for another try to extend the leases.
-        settle_timeout = min(DEFAULT_TIMEOUT_SECONDS, max(1.0, options.lease_seconds / 2))
-        self._settles = options.connect(timeout_seconds=settle_timeout)
+        self._settles = options.connect(timeout_seconds=settle_timeout(options.lease_seconds))
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._local = LocalQueue()
         self._queue = self._local.deliveries
@@ -245,9 +254,7 @@ class Prefetcher:
         backoff, outage = PullBackoff(self._options.ids), Outage()
         while (settlements := self._begin_pull()) is not None:
             pulled: Pulled | CompactPulls | None = None
-            wait_seconds = self._options.wait_seconds
-            if self._busy_pull:
-                wait_seconds = min(wait_seconds, BUSY_WAIT_SECONDS)
+            wait_seconds = pull_seconds(self._options.wait_seconds, busy=self._busy_pull)
             began = time.monotonic()
             try:
                 pulled = self._pull(settlements, wait_seconds, self._doze.fields())

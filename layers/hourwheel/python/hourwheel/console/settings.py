@@ -1,4 +1,4 @@
-"""Writes ``settings.json``, which the pages read before anything else."""
+"""Declares ``settings.json``, which the pages read before anything else."""
 
 import msgspec
 
@@ -28,7 +28,3 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of reading the numbers of a subject or a group."""
 
     version: str = __version__
-
-
-def encode_settings(settings: ConsoleSettings) -> bytes:
-    return msgspec.json.encode(settings)

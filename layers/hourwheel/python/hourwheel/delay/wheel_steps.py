@@ -55,7 +55,6 @@ class WheelStep(Enum):
     FILL = "fill"  # the missing rows, whose writers are slow or dead
     SEAL = "seal"
     CLOSE = "close"
-    SLEEP = "sleep"
     CALL = "call"  # the successor
     LEAVE = "leave"
 

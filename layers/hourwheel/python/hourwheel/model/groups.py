@@ -43,10 +43,6 @@ class TagFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()
 
-    @property
-    def takes_untagged(self) -> bool:
-        return not (self.tags_any or self.tags_all)
-
     def takes(self, tags: Sequence[str] | None) -> bool:
         """Returns whether the group takes a message with these tags."""
         tag_set = frozenset(tags or ())

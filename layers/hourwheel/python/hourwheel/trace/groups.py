@@ -97,8 +97,8 @@ class GroupReader:
             self._states.add("settled")
         elif not claims.rows:
             self._states.add("before_start" if _is_before_start(copy) else "skipped")
-        for row_no, row in claims.rows:
-            self._pulled(copy, row_no, row)
+        for _, row in claims.rows:
+            self._pulled(copy, row)
 
     def _follow_in_order(self, copy: _Copy) -> None:
         """Follows a message of an ordered group, which is pulled from its place until it is settled."""
@@ -175,7 +175,7 @@ class GroupReader:
             return "stopped"
         return "retrying" if due_ms <= self.history.now_ms() else "backing_off"
 
-    def _pulled(self, copy: _Copy, row_no: int, row: PullRow) -> None:
+    def _pulled(self, copy: _Copy, row: PullRow) -> None:
         pick = (copy.position.row_no, copy.position.index)
         index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
         if index is None:

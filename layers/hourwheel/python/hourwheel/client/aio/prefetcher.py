@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.dozing import AsyncQueueListener
 from hourwheel.client.aio.pulls import pull_encoded, settle_each
-from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS
 from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
 from hourwheel.client.dozing import Doze
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
-from hourwheel.client.prefetcher import BUSY_END_SECONDS, BUSY_WAIT_SECONDS, LAST_SETTLEMENTS_SECONDS
+from hourwheel.client.prefetcher import BUSY_END_SECONDS, LAST_SETTLEMENTS_SECONDS, pull_seconds, settle_timeout
 from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
@@ -51,9 +50,7 @@ class AsyncPrefetcher:
     def __init__(self, options: AsyncPrefetchOptions) -> None:
         self._options = options
         self._pulls = options.connect()
-        # A request with a time-out as long as the lease could fail too late for another try to extend the leases.
-        settle_timeout = min(DEFAULT_TIMEOUT_SECONDS, max(1.0, options.lease_seconds / 2))
-        self._settles = options.connect(timeout_seconds=settle_timeout)
+        self._settles = options.connect(timeout_seconds=settle_timeout(options.lease_seconds))
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
         self._local = LocalQueue()
         self._queue = self._local.deliveries
@@ -212,9 +209,7 @@ class AsyncPrefetcher:
         backoff, outage = PullBackoff(self._options.ids), Outage()
         while (settlements := await self._begin_pull()) is not None:
             pulled: Pulled | CompactPulls | None = None
-            wait_seconds = self._options.wait_seconds
-            if self._busy_pull:
-                wait_seconds = min(wait_seconds, BUSY_WAIT_SECONDS)
+            wait_seconds = pull_seconds(self._options.wait_seconds, busy=self._busy_pull)
             began = time.monotonic()
             try:
                 pulled = await self._pull(settlements, wait_seconds)
