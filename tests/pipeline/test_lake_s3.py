@@ -127,7 +127,8 @@ def test_a_read_that_is_throttled_is_asked_again_and_a_commit_is_not(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(endpoints.time, "sleep", waits.append)
+    # The module of this one file: other threads sleep by the same ``time``.
+    monkeypatch.setattr(endpoints, "time", SimpleNamespace(sleep=waits.append))
     catalog: Any = lake.catalog
     events = catalog.glue.meta.events
     events.register("before-send.glue.GetTable", Throttled(3))
