@@ -278,7 +278,8 @@ def test_refusals_are_one_line_and_exit_status_1(shell: Shell) -> None:
 def test_an_unreachable_server_is_one_line_and_exit_status_1(shell: Shell) -> None:
     result = shell("subject", "list", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 1
-    assert result.stderr == "hourwheel: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
+    advice = "(is the server running, and is this its address?)"
+    assert result.stderr == f"hourwheel: the server at 127.0.0.1:1 cannot be reached: Connection refused {advice}\n"
 
 
 def test_all_groups_are_listed_however_many(shell: Shell) -> None:

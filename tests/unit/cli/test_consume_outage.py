@@ -54,7 +54,7 @@ def test_ctrl_c_ends_a_consumer_whose_server_is_away() -> None:
         command = [sys.executable, "-m", "hourwheel", *CONSUME]
         with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as process:
             assert process.stderr is not None
-            assert process.stderr.readline().endswith("Connection refused; trying again until it answers\n")
+            assert process.stderr.readline().endswith("is this its address?); trying again until it answers\n")
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=60)[1]
     assert "cannot be reached" not in said

@@ -31,6 +31,15 @@ def after_failures(backoff: PullBackoff, error: AnswerError, times: int = 12) ->
     return pauses
 
 
+def test_a_line_of_an_outage_counts_the_failures_since_it_began() -> None:
+    outage = Outage()
+    assert [outage.failed(refused(503), now) for now in (0.0, 1.0, 29.0, 30.0)] == [True, False, False, True]
+    assert outage.repeated == " 4 times"
+    assert outage.ended(31.0) == 31.0
+    assert outage.failed(refused(503), 40.0)
+    assert outage.repeated == ""
+
+
 def test_nothing_pauses_while_messages_come_or_the_server_waits(backoff: PullBackoff) -> None:
     backoff.answered(["a pull"], asked_seconds=20, took_seconds=0.01)
     assert backoff.seconds() == 0

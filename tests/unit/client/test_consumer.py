@@ -305,6 +305,19 @@ def test_the_server_may_be_away_for_a_while(server: FakeServer, caplog: pytest.L
     assert [text.partition(",")[0] for text in caplog.messages] == ["pull failed", "pulls are answered again"]
 
 
+def test_settlements_that_fail_are_logged_once_and_once_when_they_are_answered(
+    server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fail("settle", status=503, times=4)
+    fill(server, "a")
+    with Running(consumer(server), lambda message: None):
+        server.wait_until(lambda broker: settled(broker, 1))
+    assert [text.partition(",")[0] for text in caplog.messages] == [
+        "settlement failed",
+        "settlements are answered again",
+    ]
+
+
 def test_a_refusal_that_stays_ends_the_run() -> None:
     with FakeServer(token=TOKEN).running() as server:
         subject = consumer(server)

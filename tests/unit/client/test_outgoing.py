@@ -4,6 +4,8 @@ import math
 import threading
 import time
 
+import pytest
+
 from hourwheel.client import DeliveryTimeout, Message
 from hourwheel.client.accumulator import Pending
 from hourwheel.client.backoff import Outage
@@ -54,6 +56,35 @@ def test_a_request_that_may_be_stored_is_not_sent_in_parts() -> None:
         error = message.future.exception(0)
         assert isinstance(error, DeliveryTimeout)
         assert "may be stored or not: " in str(error)
+
+
+@pytest.mark.parametrize(("sent", "says"), [(False, "none of them is stored: "), (True, "they may be stored or not: ")])
+def test_the_error_says_whether_messages_may_be_stored(sent: bool, says: str) -> None:
+    store = Store()
+    message = pending("a")
+
+    def unavailable(_: int) -> None:
+        message.give_up_at = time.monotonic()
+        raise no_answer("away", sent=sent)
+
+    store.before = unavailable
+    request(store, message).run()
+    assert says in str(message.future.exception(0))
+
+
+def test_a_message_that_was_sent_once_may_be_stored_though_the_next_try_is_refused_a_connection() -> None:
+    store = Store()
+    message = pending("a")
+
+    def unavailable(number: int) -> None:
+        if number == 1:
+            raise no_answer("lost", sent=True)
+        message.give_up_at = time.monotonic()
+        raise no_answer("away", sent=False)
+
+    store.before = unavailable
+    request(store, message).run()
+    assert "they may be stored or not: " in str(message.future.exception(0))
 
 
 def test_a_future_that_nobody_waits_for_makes_no_condition() -> None:

@@ -1,5 +1,6 @@
 """Options of the client that cannot work are refused at once, by the call that takes them."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, Message, Producer
+from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, DeadSelection, Message, Producer, Retry
 from hourwheel.client.webhooks import verify
 from tests.unit.client.fake import FakeServer
 
@@ -146,3 +147,30 @@ def test_the_ends_of_the_ranges_are_taken() -> None:
         make(batch_messages=1_000, batch_bytes=1, max_pending_messages=1, max_pending_bytes=1, close_timeout_seconds=0)
     for make in CONSUMERS:
         make(concurrency=1, max_messages=1_000, wait_seconds=20, lease_seconds=43_200, drain_seconds=0)
+
+
+NO_TIME: Any = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda api: api.trace("orders", "a", since=NO_TIME), "since must be a datetime with a zone"),
+        (lambda api: api.trace("orders", "a", until=5), "until must be a datetime with a zone"),
+        (lambda api: api.peek("orders", time=NO_TIME), "time must be a datetime with a zone"),
+        (lambda api: api.list_delayed(since=NO_TIME), "since must be a datetime with a zone"),
+        (lambda api: api.list_subject_delayed("orders", until=NO_TIME), "until must be a datetime with a zone"),
+        (lambda api: api.due(since=NO_TIME), "since must be a datetime with a zone"),
+        (lambda api: api.seek("orders", "billing", 7), 'to must be "start", "end", a datetime'),
+        (lambda api: DeadSelection.between(NO_TIME, None), "since must be a datetime with a zone"),
+        (lambda api: DeadSelection.between(None, NO_TIME), "until must be a datetime with a zone"),
+        (lambda api: api.reschedule("id", delay=[1]), "delay must be a number of seconds, text such as '10m'"),
+        (lambda api: Message("a", delay=True), "delay must be a number of seconds, text such as '10m'"),
+        (lambda api: Retry(delay=None), "delay must be a number of seconds, text such as '10m'"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_by_the_name_of_its_parameter(
+    call: Callable[[Any], object], sentence: str
+) -> None:
+    with Api("http://127.0.0.1:1") as api, pytest.raises(ValueError, match=re.escape(sentence)):
+        call(api)

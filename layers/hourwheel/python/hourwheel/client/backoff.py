@@ -39,6 +39,8 @@ class Outage:
     def __init__(self) -> None:
         self.error: AnswerError | None = None
         """The last error, None while the server answers."""
+        self.failures = 0
+        """The number of failures of the last outage."""
         self._began = 0.0
         self._logged = 0.0
 
@@ -46,12 +48,18 @@ class Outage:
         """Records a failure. Returns whether to log it."""
         first = self.error is None
         self.error = error
+        self.failures = 1 if first else self.failures + 1
         if first:
             self._began = now
         elif now < self._logged + LOG_EVERY_SECONDS:
             return False
         self._logged = now
         return True
+
+    @property
+    def repeated(self) -> str:
+        """The number of failures in words that follow a verb, "" for the first one."""
+        return f" {self.failures} times" if self.failures > 1 else ""
 
     def ended(self, now: float) -> float | None:
         """Records an answer. Returns how many seconds the outage took that it ends, None if there was none."""

@@ -79,6 +79,8 @@ def due_at(delay: Delay | None, deliver_at: Moment | None, now_ms: int) -> str:
 def _plain(delay: Delay) -> WireDelay:
     if isinstance(delay, timedelta):
         return delay.total_seconds()
+    if isinstance(delay, bool) or not isinstance(delay, float | int | str):
+        raise ValueError(f"delay must be a number of seconds, text such as '10m', or a timedelta, got {delay!r}")
     if isinstance(delay, float) and not math.isfinite(delay):
         raise ValueError(
             f"delay must be a number of seconds, got {delay}"
@@ -93,8 +95,19 @@ def _limited_ms(delay: WireDelay) -> int:
         raise ValueError(str(error)) from None
 
 
-def utc_text(moment: datetime) -> str:
-    """Returns the time as the API writes it, in UTC with milliseconds. Raises ``ValueError`` without a zone."""
+def span_text(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
+    """Returns the ends of a span as query parameters. Raises ``ValueError`` as ``utc_text`` does."""
+    return {
+        "from": None if since is None else utc_text(since, "since"),
+        "to": None if until is None else utc_text(until, "until"),
+    }
+
+
+def utc_text(moment: datetime, name: str = "a time") -> str:
+    """Returns the time as the API writes it, in UTC with milliseconds. Raises ``ValueError``, which names the
+    parameter, for another type and without a zone."""
+    if not isinstance(moment, datetime):
+        raise ValueError(f"{name} must be a datetime with a zone, such as datetime(..., tzinfo=UTC), got {moment!r}")
     if moment.utcoffset() is None:
-        raise ValueError(f"a time needs a zone, such as datetime(..., tzinfo=UTC): {moment.isoformat()} has none")
+        raise ValueError(f"{name} needs a zone, such as datetime(..., tzinfo=UTC): {moment.isoformat()} has none")
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -77,7 +77,10 @@ class Endpoint:
         return no_answer(f"the server at {self.host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
 
     def _hint(self, error: Exception, sent: bool) -> str:
-        """Returns advice where the URL may have the wrong scheme, which only the first bytes of an answer reveal."""
+        """Returns advice where nothing listens at the URL, or where its scheme may be wrong, which only the first bytes
+        of an answer reveal."""
+        if isinstance(error, ConnectionRefusedError) and not sent:
+            return " (is the server running, and is this its address?)"
         if isinstance(error, ssl.SSLError):
             return "; it may serve plain HTTP: then the URL begins with http://"
         broken = isinstance(error, http.client.BadStatusLine | ConnectionResetError | BrokenPipeError)

@@ -51,6 +51,7 @@ B = TypeVar("B", bound=SharedBatch)
 
 NOT_SENT = "the messages were not sent in time: the server is too slow, or was unavailable"
 NOT_ACCEPTED = "the messages were not accepted in time; they may be stored or not"
+NOT_STORED = "the messages were not accepted in time, and none of them is stored"
 
 
 class RequestContext(NamedTuple):
@@ -159,7 +160,7 @@ class RequestParts(Generic[B]):
         self._attempt += 1
         for batch in part:
             if now + self.pause_seconds >= batch.give_up_at and not batch.done:
-                late = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
+                late = DeliveryTimeout(f"{NOT_ACCEPTED if self._may_be_stored else NOT_STORED}: {error}")
                 late.__cause__ = error
                 batch.fail(late)
         if all(batch.done for batch in part):

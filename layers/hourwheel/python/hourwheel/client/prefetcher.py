@@ -93,6 +93,7 @@ class Prefetcher:
         self._ready = threading.Condition(self._lock)  # a message waits to be handled
         self._hungry = threading.Condition(self._lock)  # the local queue has room for a pull
         self._due = threading.Condition(self._lock)  # a settlement waits to be sent
+        self._settle_outage = Outage()
         self._pulling = False
         self._busy_pull = False
         self._stopping = False
@@ -263,6 +264,8 @@ class Prefetcher:
                 self._rest(pulled, backoff)
                 if (seconds := outage.ended(began + took_seconds)) is not None:
                     _log.warning("pulls are answered again, after %.0f s", seconds)
+                if settlements:
+                    self._log_settled()
             except Closed:
                 pass  # stopping
             except (ServerUnavailable, ServerFault) as error:
@@ -359,6 +362,11 @@ class Prefetcher:
 
     # The settler
 
+    def _log_settled(self) -> None:
+        """Logs the end of an outage of settlements, if there was one."""
+        if (seconds := self._settle_outage.ended(time.monotonic())) is not None:
+            _log.warning("settlements are answered again, after %.0f s", seconds)
+
     def _run_settler(self) -> None:
         failures = 0
         while (settlements := self._next_settlements()) is not None:
@@ -366,9 +374,11 @@ class Prefetcher:
             try:
                 results = self._settle(settlements)
                 failures = 0
+                self._log_settled()
             except (ServerUnavailable, ServerFault) as error:
                 failures += 1
-                _log.warning("settlement failed, retrying: %s", error)
+                if self._settle_outage.failed(error, time.monotonic()):
+                    _log.warning("settlement failed%s, retrying: %s", self._settle_outage.repeated, error)
             except BaseException as error:
                 self.fail(error)
                 results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost

@@ -65,6 +65,7 @@ class AsyncPrefetcher:
         self._hungry = asyncio.Event()  # the local queue may have room for a pull, or pulling ends
         self._due = asyncio.Event()  # a settlement may be due
         self._stop = asyncio.Event()
+        self._settle_outage = Outage()
         self._pulling = False
         self._busy_pull = False
         self._drain_until = 0.0
@@ -220,6 +221,8 @@ class AsyncPrefetcher:
                     backoff.rests(pulled.next_pull_seconds)
                 if (seconds := outage.ended(began + took_seconds)) is not None:
                     _log.warning("pulls are answered again, after %.0f s", seconds)
+                if settlements:
+                    self._log_settled()
             except Closed:
                 pass  # stopping
             except (ServerUnavailable, ServerFault) as error:
@@ -289,6 +292,11 @@ class AsyncPrefetcher:
 
     # The settler
 
+    def _log_settled(self) -> None:
+        """Logs the end of an outage of settlements, if there was one."""
+        if (seconds := self._settle_outage.ended(time.monotonic())) is not None:
+            _log.warning("settlements are answered again, after %.0f s", seconds)
+
     async def _run_settler(self) -> None:
         failures = 0
         while (settlements := await self._next_settlements()) is not None:
@@ -296,9 +304,11 @@ class AsyncPrefetcher:
             try:
                 results = await settle_each(self._settles, self._options.subject, self._options.group, settlements)
                 failures = 0
+                self._log_settled()
             except (ServerUnavailable, ServerFault) as error:
                 failures += 1
-                _log.warning("settlement failed, retrying: %s", error)
+                if self._settle_outage.failed(error, time.monotonic()):
+                    _log.warning("settlement failed%s, retrying: %s", self._settle_outage.repeated, error)
             except Exception as error:
                 self.fail(error)
                 results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost

@@ -44,6 +44,17 @@ class _DecidedKeys(msgspec.Struct):
     decided: int
 
 
+def _place(to: str | datetime | QueueOffset) -> dict[str, Any]:
+    """Returns the body of a seek. Raises ``ValueError`` for another type, and for a time without a zone."""
+    if isinstance(to, str):
+        return {"to": to}
+    if isinstance(to, QueueOffset):
+        return {"queue": to.queue, "offset": to.offset}
+    if isinstance(to, datetime):
+        return {"time": utc_text(to, "to")}
+    raise ValueError(f'to must be "start", "end", a datetime with a zone or a QueueOffset, got {to!r}')
+
+
 class GroupCalls(Calls):
     def put_group(
         self,
@@ -217,7 +228,7 @@ class GroupCalls(Calls):
         Raises:
             NotFound: there is no such subject or group.
             BadRequest: also for a queue that the subject does not have.
-            ValueError: the time has no zone.
+            ValueError: ``to`` is none of these, or its time has no zone.
 
         Example:
             >>> api.seek("orders", "billing", "end")
@@ -227,11 +238,7 @@ class GroupCalls(Calls):
             >>> api.seek("orders", "billing", "end", dry_run=True)
             [QueueOffset(queue=0, offset=1, served_again=0, passed_over=1)]
         """
-        body: dict[str, Any] = {"to": to} if isinstance(to, str) else {}
-        if isinstance(to, datetime):
-            body = {"time": utc_text(to)}
-        elif isinstance(to, QueueOffset):
-            body = {"queue": to.queue, "offset": to.offset}
+        body = _place(to)
         if dry_run:
             body["dry_run"] = True
         target = path("subjects", subject, "groups", group, "seek")

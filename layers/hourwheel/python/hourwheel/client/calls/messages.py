@@ -4,7 +4,7 @@ from datetime import datetime
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.codec import path
-from hourwheel.client.due import utc_text
+from hourwheel.client.due import span_text, utc_text
 from hourwheel.client.records.peek import PeekPage
 from hourwheel.client.records.trace import TracePage
 
@@ -29,13 +29,13 @@ class MessageCalls(Calls):
         Raises:
             NotFound: there is no such subject or queue.
             BadRequest: also for ``offset`` with ``time``, and for an offset beyond the end of the queue.
-            ValueError: the time has no zone.
+            ValueError: ``time`` is no datetime with a zone.
 
         Example:
             >>> [message.body for message in api.peek("orders", newest=True, limit=1).messages]
             ['paid']
         """
-        start = {"offset": offset, "time": None if time is None else utc_text(time)}
+        start = {"offset": offset, "time": None if time is None else utc_text(time, "time")}
         target = path("subjects", subject, "queues", str(queue), "messages")
         target += query(**start, newest="true" if newest else None, limit=limit)
         page: PeekPage = self._http.call("GET", target, answers(PeekPage))
@@ -60,7 +60,7 @@ class MessageCalls(Calls):
         Raises:
             NotFound: there is no such subject, group or message, or the message has expired.
             BadRequest: also for the id of a sender without ``since``.
-            ValueError: a time has no zone.
+            ValueError: ``since`` or ``until`` is no datetime with a zone.
 
         Example:
             >>> result = api.produce("orders", [Message("sent")])[0]
@@ -68,7 +68,8 @@ class MessageCalls(Calls):
             >>> trace.offset, trace.groups[0].state
             (1, 'waiting')
         """
-        span = {"from": None if since is None else utc_text(since), "to": None if until is None else utc_text(until)}
-        target = path("subjects", subject, "messages", message) + query(**span, group=group, after=after)
+        target = path("subjects", subject, "messages", message) + query(
+            **span_text(since, until), group=group, after=after
+        )
         page: TracePage = self._http.call("GET", target, answers(TracePage))
         return page

@@ -5,7 +5,7 @@ from typing import Literal
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.codec import path
-from hourwheel.client.due import utc_text
+from hourwheel.client.due import span_text
 from hourwheel.client.records.overview import ArchiveState, BucketWheels, DueCounts, GroupOverviewPage, OverviewPage
 
 
@@ -66,7 +66,7 @@ class OverviewCalls(Calls):
         Raises:
             NotFound: there is no such subject.
             BadRequest: the span is too long.
-            ValueError: a time has no zone.
+            ValueError: ``since`` or ``until`` is no datetime with a zone.
 
         Example:
             >>> result = api.produce("renewals", [Message("remind", delay="400d")])
@@ -74,8 +74,7 @@ class OverviewCalls(Calls):
             >>> api.due(subject="renewals", since=now, until=now + timedelta(days=500)).messages
             1
         """
-        span = {"from": None if since is None else utc_text(since), "to": None if until is None else utc_text(until)}
-        target = path("scheduled") + query(subject=subject, step=step, **span)
+        target = path("scheduled") + query(subject=subject, step=step, **span_text(since, until))
         counts: DueCounts = self._http.call("GET", target, answers(DueCounts))
         return counts
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.codec import path
-from hourwheel.client.due import Delay, Moment, due_at, utc_text
+from hourwheel.client.due import Delay, Moment, due_at, span_text
 from hourwheel.client.records.scheduled import DelayedPage, PendingCounts, ScheduledMessage
 
 
@@ -78,7 +78,7 @@ class ScheduledCalls(Calls):
 
         Raises:
             BadRequest: the span is empty, or ``after`` is the cursor of another list.
-            ValueError: a time has no zone.
+            ValueError: ``since`` or ``until`` is no datetime with a zone.
 
         Example:
             >>> result = api.produce("orders", [Message("remind", delay="90d")])
@@ -102,7 +102,7 @@ class ScheduledCalls(Calls):
         Raises:
             NotFound: there is no such subject.
             BadRequest: the span is empty, or ``after`` is the cursor of another list.
-            ValueError: a time has no zone.
+            ValueError: ``since`` or ``until`` is no datetime with a zone.
 
         Example:
             >>> (result,) = api.produce("orders", [Message("remind", delay="90d")])
@@ -114,8 +114,7 @@ class ScheduledCalls(Calls):
         return self._delayed(target, since, until, limit=limit, after=after, bodies=bodies)
 
     def _delayed(self, target: str, since: datetime | None, until: datetime | None, **how: Any) -> DelayedPage:
-        span = {"from": None if since is None else utc_text(since), "to": None if until is None else utc_text(until)}
-        target += query(**span, **{**how, "bodies": "true" if how["bodies"] else None})
+        target += query(**span_text(since, until), **{**how, "bodies": "true" if how["bodies"] else None})
         page: DelayedPage = self._http.call("GET", target, answers(DelayedPage))
         return page
 

@@ -111,7 +111,7 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
         server refuses a selection without both.
 
         Raises:
-            ValueError: a time has no zone.
+            ValueError: ``since`` or ``until`` is no datetime with a zone.
 
         Example:
             >>> yesterday = datetime.now(UTC) - timedelta(days=1)
@@ -119,7 +119,8 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
             0
         """
         return DeadSelection(
-            since=UNSET if since is None else utc_text(since), until=UNSET if until is None else utc_text(until)
+            since=UNSET if since is None else utc_text(since, "since"),
+            until=UNSET if until is None else utc_text(until, "until"),
         )
 
     @staticmethod
