@@ -58,7 +58,7 @@ def test_a_wheel_that_has_ended_is_started_again(timers: Opened) -> None:
     timers.started(bucket(), seconds=AT_ONCE_SECONDS)
     timers.timers.at(SystemClock().now_ms(), bucket())
     timers.timers.at(SystemClock().now_ms(), bucket(1))
-    starts = timers.started(bucket(), bucket(1), seconds=AT_ONCE_SECONDS)
+    starts = timers.started(bucket(), bucket(), bucket(1), seconds=AT_ONCE_SECONDS)
     assert [start.bucket for start in starts].count(bucket()) == 2
 
 

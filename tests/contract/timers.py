@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -52,11 +53,12 @@ class Opened(NamedTuple):
     early_ms: int
 
     def started(self, *buckets: str, seconds: float) -> list[Start]:
-        """Waits until a wheel of each bucket was started, and returns the starts. Fails after the time-out."""
+        """Waits until a wheel of each bucket was started, as often as it is named, and returns the starts. Fails after
+        the time-out."""
         deadline = monotonic() + seconds
         while True:
             found = self.starts()
-            if set(buckets) <= {start.bucket for start in found}:
+            if Counter(buckets) <= Counter(start.bucket for start in found):
                 return found
             assert monotonic() < deadline, f"of {buckets} only these were started: {found}"
             sleep(LOOK_AGAIN_SECONDS)
