@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from hourwheel.client import BadRequest, Consumer, Delivery, Message, Reject, Retry, Unauthorized, prefetcher
+from hourwheel.client import Consumer, Delivery, Message, Reject, Retry, prefetcher
 from tests.unit.client.broker import Broker
 from tests.unit.client.broker_records import FakeGroup
-from tests.unit.client.fake import TOKEN, FakeServer
+from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
 
 LONG_SECONDS = 120.0
@@ -238,104 +238,6 @@ def test_a_lost_lease_is_told_to_the_handler_and_its_result_dropped(server: Fake
         lost.set()
         server.wait_until(lambda broker: settled(broker, 2))
     assert sorted(seen) == [("not begun", 2), ("slow", 1), ("slow", 2)]
-
-
-def test_a_lost_answer_to_a_settlement_loses_nothing(server: FakeServer) -> None:
-    fill(server, "a", "b")
-    server.fail("settle", lose=True)
-    server.fail("settle", status=503)
-    with Running(consumer(server, wait_seconds=5), lambda message: None):
-        server.wait_until(lambda broker: settled(broker, 2))
-    assert len(group(server).acked) == 2
-    assert not group(server).retries
-
-
-def test_a_lost_pull_is_repeated_with_its_settlements(server: FakeServer) -> None:
-    fill(server, *map(str, range(6)))
-    run = Running(consumer(server, max_messages=2, settle_linger_seconds=60), lambda message: None)
-    server.fail("pull")
-    server.fail("pull", lose=True)
-    server.fail("pull", status=503)
-    with run:
-        server.wait_until(lambda broker: len(broker.group("orders", "billing").acked) >= 2)
-        server.broker.end_leases("orders", "billing")  # of the pull whose answer was lost
-        server.wait_until(lambda broker: len(set(broker.group("orders", "billing").acked)) == 6)
-
-
-def test_an_unknown_receipt_spoils_nothing_but_itself(server: FakeServer) -> None:
-    fill(server, "a", "b")
-    running = Running(consumer(server, settle_linger_seconds=60, max_messages=2), lambda message: forget(message))
-
-    def forget(message: Delivery) -> None:
-        if message.body == "a":
-            with server.broker.changed:
-                group(server).leases.clear()
-
-    with running:
-        server.wait_until(lambda _: running.consumer.lost_messages == 2)
-        fill(server, "c")
-        server.wait_until(lambda broker: "c" in broker.group("orders", "billing").acked)
-    assert running.error is None
-
-
-def test_a_consumer_outlasts_a_gateway_that_throttles_it(server: FakeServer) -> None:
-    class CountingIds(StillIds):
-        pauses = 0
-
-        def jitter(self) -> float:
-            self.pauses += 1
-            return 0.0
-
-    ids = CountingIds()
-    server.fail("pull", status=429, raw=b'{"message":"Too Many Requests"}', times=3)
-    server.fail("pull", status=503, raw=b'{"message":"Service Unavailable"}', times=2)
-    fill(server, "a")
-    waiting = Consumer(server.url, "orders", "billing", ids=ids, wait_seconds=0.2, drain_seconds=0.1)
-    with Running(waiting, lambda message: None):
-        server.wait_until(lambda broker: settled(broker, 1))
-    assert ids.pauses >= 5
-
-
-def test_the_server_may_be_away_for_a_while(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
-    server.fail("pull", cut=True, times=2)
-    server.fail("pull", status=500)
-    fill(server, "a")
-    with Running(consumer(server), lambda message: None):
-        server.wait_until(lambda broker: settled(broker, 1))
-    assert [text.partition(",")[0] for text in caplog.messages] == ["pull failed", "pulls are answered again"]
-
-
-def test_settlements_that_fail_are_logged_once_and_once_when_they_are_answered(
-    server: FakeServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.fail("settle", status=503, times=4)
-    fill(server, "a")
-    with Running(consumer(server), lambda message: None):
-        server.wait_until(lambda broker: settled(broker, 1))
-    assert [text.partition(",")[0] for text in caplog.messages] == [
-        "settlement failed",
-        "settlements are answered again",
-    ]
-
-
-def test_a_refusal_that_stays_ends_the_run() -> None:
-    with FakeServer(token=TOKEN).running() as server:
-        subject = consumer(server)
-        subject.handler(lambda message: None)
-        with pytest.raises(Unauthorized):
-            subject.run()
-        with consumer(server) as messages, pytest.raises(Unauthorized):
-            next(iter(messages))
-
-
-def test_a_refused_settlement_ends_the_run(server: FakeServer) -> None:
-    fill(server, "a")
-    server.fail("settle", status=400)
-    running = Running(consumer(server, wait_seconds=5), lambda message: None)
-    with running:
-        running.join()
-    assert isinstance(running.error, BadRequest)
-    assert running.consumer.lost_messages == 1
 
 
 def test_stop_lets_running_handlers_finish_and_settles_them(server: FakeServer) -> None:
