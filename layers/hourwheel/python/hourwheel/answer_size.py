@@ -1,7 +1,7 @@
 """Computes how many bytes messages take in an answer, so that no pull claims a message that no answer can hold.
 
 Lambda counts an answer as JSON. The body of the response, itself JSON, is a string in it. So a quote or a backslash of
-a message takes four bytes, a control character up to seven, and any other character its UTF-8.
+a message takes four bytes, a control character up to seven, and any other character as many as in UTF-8.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ _NO_CONTROL = bytes(range(0x20, 0x100))
 _COARSE_BYTES = PULL_BYTES // 2
 """Two rows of this size fit into a pull: the rest of a row that the pull before began, and the next row."""
 
-_COARSE_MESSAGE_BYTES = PULL_BYTES // BATCH_MESSAGES
+_COARSE_MESSAGE_BYTES = PULL_BYTES // BATCH_MESSAGES  # a thousand messages of this size fit into a pull
 TEXT_BYTES = PULL_BYTES // _WORST
 """A body of at most this many characters always fits as text."""
 
@@ -81,6 +81,7 @@ def batch_size(messages: Sequence[NewMessage], raw: bytes) -> AnswerSize:
     if all(message.body_base64 is None for message in messages):
         quoted = len(raw) - len(raw.translate(None, _QUOTED))
         control = len(raw.translate(None, _NO_CONTROL))
+        # ``raw`` has one byte already of the four that a quote takes, and of the seven of a control character.
         bound = len(raw) + 3 * quoted + 6 * control + _FRAMED_BYTES * len(messages)
         if bound <= PULL_BYTES:
             return AnswerSize(bound)
@@ -111,12 +112,13 @@ def _cuts(sizes: Sequence[int]) -> list[int]:
 
 
 def first_page(messages: Iterable[Message], limit: int) -> DeadPage:
-    """Returns a page of the first messages, up to ``limit`` and as many as fit into an answer. The messages have their
-    ``dead_id``; the page ends with the cursor of its last one if there are more."""
+    """Returns a page of the first of these messages: at most ``limit``, and no more than fit into an answer. Each
+    message needs its ``dead_id``: where more messages follow, ``next`` is that of the last one of the page."""
     page: list[Message] = []
     size = 0
     for message in messages:
         size += message_size(message)
+        # A page has at least one message, which always fits as ``answerable``: readers of pages come to the end.
         if len(page) == limit or (page and size > PULL_BYTES):
             return DeadPage(page, page[-1].dead_id)
         page.append(answerable(message))

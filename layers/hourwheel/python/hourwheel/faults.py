@@ -13,7 +13,7 @@ _logger = logging.getLogger("hourwheel")
 
 @dataclass
 class Faults:
-    """The faults that last: each is reported once, and again when it changes. Thread-safe."""
+    """Remembers the faults that last, so that each is reported once, and again when it changes. Thread-safe."""
 
     _reported: dict[str, str] = field(default_factory=dict)
 

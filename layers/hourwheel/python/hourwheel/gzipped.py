@@ -22,6 +22,7 @@ def unpack(data: bytes, most: int) -> bytes:
     ``ValueError`` if the data is cut off, followed by other bytes, or no gzip."""
     unpacker = zlib.decompressobj(wbits=_FORM)
     try:
+        # One byte more than is allowed tells a body that is too long from one that just fits.
         unpacked = unpacker.decompress(data, max_length=most + 1)
     except zlib.error as error:
         raise ValueError(f"the body is not valid gzip: {error}") from error

@@ -10,8 +10,7 @@
     schedule/{bucket}                                 schedule: the delayed messages of one bucket of hours
 
 ``{group}~{number}`` is a *member*: a group and its generation. The group of a consumer of a broadcast group is named
-``{group}+{number}+{consumer}``. A group's pull log over one of the first two kinds is
-named ``{member}@{log}``.
+``{group}+{number}+{consumer}``. A group's pull log over a queue log or a retry log is named ``{member}@{log}``.
 """
 
 import re
@@ -141,7 +140,7 @@ def _parse(text: str) -> LogName:
         return LogName.of_queue(
             subject, int(generation), int(queue), int(part or 0), int(part_generation or 1), cell or HOME
         )
-    if cell is not None:
+    if cell is not None:  # all logs but those of queues are in the home cell (docs/decisions/0025)
         raise Corrupt(f"{text!r} is not the name of a log")
     if retrying is not None:
         return LogName.of_retries(subject, int(generation), Member.parse(retrying))

@@ -1,5 +1,5 @@
-"""Says in sentences of Hourwheel what decoders find wrong with a value. The sentences name the allowed values, and
-quote no library."""
+"""Turns the errors of decoders into sentences of Hourwheel. The sentences name the allowed values, and quote no
+library."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,6 +25,7 @@ _TYPES = {
     "ext": "an extension of msgpack",
 }
 
+# Wrong names have the slug of ``check_name``, wherever they are found.
 _NAMES = ("subject", "consumer")
 # A longer name or value would fill the log and the terminal.
 QUOTED_CHARACTERS = 200
@@ -33,6 +34,7 @@ _TEXT_CHARACTERS = 2_000
 """At most this much of a decoder's message is parsed: the fault stands at its beginning, the path at its end."""
 
 _OTHERWISE = "is not what is allowed here"
+"""The sentence for a fault that this module does not know, such as one of a later version of a decoder."""
 
 # By the type of pydantic's error. Each function receives the context of the error.
 _PYDANTIC: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -11,7 +11,7 @@ CellKind: TypeAlias = Literal["real-time", "delay"]
 class RouteMapping(Struct, frozen=True, kw_only=True):
     """A span of a queue's offsets and the log that holds it: from ``start`` up to ``end``, which is excluded (None: the
     log takes new messages). ``state`` is ``normal``, ``read_only``, or ``expired`` once nothing is left;
-    ``generation`` counts how often this part of the queue was used.
+    ``generation`` counts the uses of this part of the queue, from 1.
 
     Example:
         >>> (queue,) = api.get_route("orders").queues

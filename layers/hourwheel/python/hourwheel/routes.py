@@ -20,9 +20,9 @@ MAX_MAPPINGS = 16
 
 class Mapping(msgspec.Struct, array_like=True, frozen=True):
     """The offsets from ``start`` up to ``end`` (None: open) of a queue, and the log that holds them: part ``part`` of
-    the queue in ``cell``. ``part_generation`` counts the uses of the part, from 1. A closed log has ``rows`` rows.
-    ``epoch`` is that of the route that added the mapping. The number of queues was constant during an ``era``: the
-    messages of a key in an earlier era, in whichever queue, come before those of a later one."""
+    the queue in ``cell``. ``part_generation`` counts the uses of the part, from 1. ``rows`` is the number of rows that
+    a closed log has. ``epoch`` is that of the route that added the mapping. The number of queues was constant during an
+    ``era``: the messages of a key in an earlier era, in whichever queue, come before those of a later one."""
 
     start: int = 0
     cell: str = HOME
@@ -122,9 +122,9 @@ def continued(
 ) -> tuple[Route, ...]:
     """Returns the routes after the change. ``ends`` holds the sequence and the rows at which the log of each changed
     queue was sealed."""
-    more = change.queues > len(routes)
+    has_more_queues = change.queues > len(routes)
     # With another number of queues keys change their queues: ordered groups finish the era before.
-    era = max(route.last.era for route in routes) + more
+    era = max(route.last.era for route in routes) + has_more_queues
     after = list(routes)
     for target in change.targets:
         end, rows = ends[target.queue]

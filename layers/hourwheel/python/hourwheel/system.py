@@ -17,8 +17,8 @@ class SystemClock:
 
 
 class SystemIds:
-    """Randomness of the operating system, drawn 4 KB at a time: each draw gives up the interpreter lock, and in a busy
-    server the thread then waits for its turn again. A forked child draws bytes of its own."""
+    """Draws randomness from the operating system, 4 KB at a time: each draw gives up the interpreter lock, and in a
+    busy server the thread then waits for its turn again. A forked child draws bytes of its own."""
 
     def __init__(self) -> None:
         self._fresh()

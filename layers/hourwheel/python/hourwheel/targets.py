@@ -5,8 +5,8 @@ A delivery is one JSON object, the same for functions and for HTTPS:
     {"delivery": …, "subject": …, "group": …, "queue": 0 or "retry", "messages": [{"id": …, "offset": …, "body": …, …}]}
 
 The answer may name failed messages by their ids, as the functions of Lambda's event sources do: {"batchItemFailures":
-[{"itemIdentifier": …}]}. With no answer or an empty list every message is done. If an id is not in the batch, every
-message has failed.
+[{"itemIdentifier": …}]}. With no answer or an empty list every message counts as done. If an id is not in the batch,
+every message counts as failed.
 """
 
 import codecs
@@ -53,9 +53,9 @@ class Outcome:
     target can never take those in ``dead``; those in ``untouched`` were not sent; all others are done. ``error`` gives
     the reason.
 
-    ``unreached``: the target saw no message, so no attempt counts. ``answered`` in addition: not the target said so but
-    something in front of it, such as a proxy. ``too_large``: the pusher splits the batch. ``retry_after_seconds``: the
-    target asks for a pause of this length."""
+    ``unreached``: the target saw no message, so no attempt counts. ``answered``, together with ``unreached``: an answer
+    said so, which may come from a gateway in front of the target and concern one message alone. ``too_large``: the
+    pusher splits the batch. ``retry_after_seconds``: the target asks for a pause of this length."""
 
     failed: frozenset[int] = frozenset()
     dead: frozenset[int] = frozenset()

@@ -111,7 +111,8 @@ def _ensure_start(context: Context, bucket: Bucket, due_ms: int, *, minute: bool
 
 
 class PlannedStart(NamedTuple):
-    """``order_ms``: the start to order (None: none). ``wakes_ms``: the recorded start that is not a coarse one."""
+    """The start that a caller orders (``order_ms``; None: it orders none), and the start by a precise timer that the
+    record names (``wakes_ms``; 0: none)."""
 
     order_ms: int | None
     wakes_ms: int = 0
@@ -219,4 +220,5 @@ def expire_wheel_leases(context: Context, living: Collection[str] = ()) -> None:
         bucket = Bucket.parse(name)
         current = owner_record(context, bucket).opened(record)
         if current is not None and not current.value.left and current.value.owner not in living:
+            # 1 is over as well; 0 would say that the owner has left, with all its writes certain.
             owner_record(context, bucket).swap(current.token, msgspec.structs.replace(current.value, until_ms=1))

@@ -22,8 +22,8 @@ SOON_MS = 5_000
 """A start within this time is ordered at once: another timer saves less than it costs."""
 
 SWITCH_MS = 180_000
-"""The time that it takes until the sweeper, which comes each minute, has seen a start and had the queue of precise
-timers read: a change of the mapping takes a minute or two."""
+"""The time within which the sweeper, which comes each minute, has seen a start and switched on the reading of the queue
+of precise timers: a change of the mapping takes a minute or two."""
 
 COARSE_MS = 60_000
 """The longest delay of a start by ``Timers``."""
@@ -34,7 +34,8 @@ RELAY_MS = SWITCH_MS + COARSE_MS
 KEPT_MS = 300_000
 """The sweeper promises for this long that the queue is read."""
 
-_RENEW_MS = 60_000  # the sweeper comes each minute: a promise that has run for as long is renewed
+# The sweeper comes each minute, a little earlier or later: it renews a promise that is older than half a minute.
+_RENEW_MS = 30_000
 _SPARE_MS = 2_000  # between a decision to leave and the order of the next start
 _TRUST_MS = 10_000  # a process reads the promise at most this often
 
@@ -89,8 +90,9 @@ def shortest_rest_ms(context: Context, wait_ms: int, rest_ms: int) -> int:
 
 
 def keep_listening(context: Context, near: bool) -> None:
-    """Has the queue of precise timers read while a start is ``near``, and for as long as that was promised. One read,
-    and one write a minute while a start is near; nothing once this process has seen that the queue is not read."""
+    """Switches the reading of the queue of precise timers on if a start is ``near``, and promises how long it stays on;
+    switches it off if no start is near and the promise is over. One read, and one write a minute while a start is near;
+    nothing once this process has seen that the queue is not read."""
     precise = context.precise_timers
     hints = context.hints
     if precise is None or (not near and hints.off):
@@ -102,7 +104,7 @@ def keep_listening(context: Context, near: bool) -> None:
     if near:
         hints.off = False
         # Promised only when it is on: until then each start that is soon to come is ordered at once.
-        if precise.listen(True) and until_ms < now_ms + KEPT_MS - _RENEW_MS // 2:
+        if precise.listen(True) and until_ms < now_ms + KEPT_MS - _RENEW_MS:
             record.swap(None if current is None else current.token, ReadingPromise(now_ms + KEPT_MS))
     elif until_ms <= now_ms:
         precise.listen(False)
@@ -110,7 +112,7 @@ def keep_listening(context: Context, near: bool) -> None:
 
 
 def _listening_ms(context: Context, wait_ms: int) -> int:
-    """Returns for how long the queue is certainly read; 0 without a look where that decides nothing."""
+    """Returns for how long the queue is certainly read; 0, without reading the promise, where that decides nothing."""
     if context.precise_timers is None or not SOON_MS < wait_ms < SWITCH_MS + _SPARE_MS:
         return 0
     hints, now_ms = context.hints, context.clock.now_ms()

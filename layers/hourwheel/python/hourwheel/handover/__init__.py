@@ -1,1 +1,1 @@
-"""Hand-over moves messages from a source record into target logs exactly once."""
+"""Moves messages from a source record into target logs exactly once, which is called a hand-over."""

@@ -116,7 +116,8 @@ def row_builder(
 
 def _changed(message: Message, transfer: Transfer, detail: str | None) -> Message:
     if transfer.kind in (RETRY, ATTEMPTS) and detail is None:
-        detail = message.detail  # the error of an earlier attempt: of one whose process died nobody says anything
+        # A lease that ended gives no detail: the copy keeps the error of an earlier attempt.
+        detail = message.detail
     if transfer.kind == RETRY:
         return msgspec.structs.replace(message, attempt=message.attempt + 1, detail=detail)
     if transfer.kind in (RELEASED, MOVED):

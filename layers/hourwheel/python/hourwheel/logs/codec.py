@@ -64,11 +64,11 @@ _UNSIZED = AnswerSize(0)
 
 
 class _StoredMessage(msgspec.Struct, gc=False):
-    """A map of whatever names and values."""
+    """A message of which no field is kept: decoding into it only checks that the message is a map."""
 
 
 class _MessageTags(msgspec.Struct, gc=False):
-    """The tags of a message, whatever else it has."""
+    """A message of which the tags alone are kept."""
 
     tags: tuple[str, ...] | None = None
 
@@ -157,7 +157,7 @@ def tags(data: bytes) -> list[tuple[str, ...] | None]:
 
 
 def payload(data: bytes, count: int) -> bytes:
-    """Returns the encoded list of messages of a block with ``count`` of them; raises ``Corrupt``."""
+    """Checks a block of ``count`` messages, and returns its encoded list; raises ``Corrupt`` if it is anything else."""
     encoded, claimed = unpack(data, _SCHEMA)
     if claimed != count:
         raise Corrupt(f"row of {count} messages has a block of {claimed}")
@@ -209,6 +209,7 @@ def length(payload: bytes | memoryview, *, maps: bool = False) -> int | None:
     """Returns the length of the msgpack list (with ``maps``: map) with which the payload begins; None if it begins with
     another type."""
     kind = payload[0] if payload else 0
+    # The three formats of msgpack: the length stands in the first byte, in the next two, or in the next four.
     few, some, many = (0x80, 0xDE, 0xDF) if maps else (0x90, 0xDC, 0xDD)
     if kind & 0xF0 == few:
         return kind & 0x0F

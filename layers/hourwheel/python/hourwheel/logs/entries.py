@@ -83,8 +83,8 @@ def decode_entry(data: bytes) -> ScheduleEntry:
 
 
 def readable_entry(data: bytes) -> ScheduleEntry | None:
-    """Returns the entry of a row that only counts: None for a row without one, and for a damaged one, which the wheel
-    reports."""
+    """Returns the entry of a row, for callers that only count messages. Returns None for a row without an entry, and
+    for a damaged entry, which the wheel reports."""
     try:
         return decode_entry(data) if data else None
     except Corrupt:

@@ -3,7 +3,8 @@
     bitmap    bytes, little-endian     bit k is set for index k
     gaps      array of integers        the first index, then how many indexes lie between each index and the next one
 
-In memory a set is an integer whose bits are the indexes, so that sets are joined, cut and compared in one operation.
+In memory a set is an integer whose bits are the indexes, so that a union, an intersection or a comparison of two sets
+is one operation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,6 +42,7 @@ def indexes_of(members: int) -> list[int]:
 def pack(members: int) -> IndexSet:
     """Returns the set in its shorter form."""
     size = (members.bit_length() + 7) // 8
+    # Each gap takes a byte at least: of more indexes than the bitmap has bytes, the gaps are not even computed.
     gaps = _short_gaps(indexes_of(members), size) if members.bit_count() <= size else None
     return members.to_bytes(size, "little") if gaps is None else gaps
 
@@ -82,6 +84,6 @@ def _short_gaps(indexes: Sequence[int], size: int) -> tuple[int, ...] | None:
     for index in indexes:
         gap = index - following
         gaps.append(gap)
-        taken += 1 if gap < 0x80 else 3
+        taken += 1 if gap < 0x80 else 3  # what msgpack takes for a number of a batch, whose gaps are below 1,000
         following = index + 1
     return tuple(gaps) if taken <= size else None

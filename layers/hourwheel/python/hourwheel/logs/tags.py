@@ -4,7 +4,7 @@
     largest   the most bytes that one message of the batch takes in an answer
     tags      the distinct tags of the batch, in order; nil: too many, the batch has to be read
     where     for each tag the messages that have it, as ``index_sets.py`` encodes them (empty: all of them; nil: the
-              batch has to be read); no list: that of all tags
+              batch has to be read); an empty array stands for nil for each tag
 
 On AWS a summary only fills the last unit in which DynamoDB bills the row, so it costs nothing; a disk has room for
 more (``Settings.summary_bytes``). If a summary does not fit, the largest sets are left out first, which are those of
@@ -47,19 +47,19 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         tags = self.tags
         if tags is None:
             return None
-        some = [tag for tag in tag_filter.tags_any if tag in tags]
-        if (tag_filter.tags_any and not some) or not all(tag in tags for tag in tag_filter.tags_all):
+        accepted = [tag for tag in tag_filter.tags_any if tag in tags]
+        if (tag_filter.tags_any and not accepted) or not all(tag in tags for tag in tag_filter.tags_all):
             return 0
-        none = [tag for tag in tag_filter.tags_none if tag in tags]
+        refused = [tag for tag in tag_filter.tags_none if tag in tags]
         every_index = every(count)
-        sets = {tag: self._set(tags.index(tag), every_index) for tag in (*some, *tag_filter.tags_all, *none)}
+        sets = {tag: self._set(tags.index(tag), every_index) for tag in (*accepted, *tag_filter.tags_all, *refused)}
         stated = {tag: members for tag, members in sets.items() if members is not None}
         if len(stated) < len(sets):
             return None
-        matches = reduce(or_, (stated[tag] for tag in some)) if some else every_index
+        matches = reduce(or_, (stated[tag] for tag in accepted)) if accepted else every_index
         for tag in tag_filter.tags_all:
             matches &= stated[tag]
-        for tag in none:
+        for tag in refused:
             matches &= ~stated[tag]
         return matches & every_index
 
@@ -93,6 +93,7 @@ def encode_summary(messages: Sequence[NewMessage], room: int) -> bytes:
             members[tag] = members.get(tag, 0) | 1 << index
     largest = max(map(worst_size, messages))
     tags, every_index = tuple(sorted(members)), every(len(messages))
+    # Encoded only where the characters alone would fit: a batch may have ten thousand tags.
     if sum(map(len, tags)) >= room:
         return _encoder.encode(TagSummary(largest))
     data = _encoder.encode(TagSummary(largest, tags))
@@ -117,8 +118,8 @@ def _fitting(packed: Mapping[str, IndexSet], room: int) -> tuple[IndexSet | None
 
 
 def has_none_of(data: bytes, tags: Sequence[bytes]) -> bool:
-    """Returns True if a summary says that no message has any of these tags (in UTF-8), and False if its tags have to be
-    decoded for that: to find their bytes nowhere in the summary takes a tenth of the time."""
+    """Returns True if a summary certainly says that no message has any of these tags (in UTF-8), and False if the
+    summary has to be decoded to tell. Looking for the bytes of the tags takes a tenth of the time of decoding."""
     if not data.startswith(_SUMMARY) or data.endswith(_NO_TAGS):
         return False
     for tag in tags:  # noqa: SIM110 - a generator takes longer than the search

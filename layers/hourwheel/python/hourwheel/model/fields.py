@@ -24,8 +24,8 @@ DEFAULT_MAX_ATTEMPTS = 16  # with the default pauses, from 5 s doubling to 2 h, 
 # Each consumer of a broadcast group costs what a group costs.
 MAX_BROADCAST_CONSUMERS = 1_000
 DEFAULT_CONSUMER_EXPIRES_SECONDS = 3 * 86_400  # as long as messages are kept by default
-MIN_CONSUMER_EXPIRES_SECONDS = 60
-MAX_CONSUMER_EXPIRES_SECONDS = 30 * 86_400
+MIN_CONSUMER_EXPIRES_SECONDS = 60  # the sweeper, which forgets consumers, comes each minute
+MAX_CONSUMER_EXPIRES_SECONDS = 30 * 86_400  # as long as the longest retention
 DEFAULT_LEASE_SECONDS = 30  # the messages of a crashed consumer wait this long; a busy one extends its leases
 # Settled rows, which say where the next claim goes, are kept for three days (docs/decisions/0005-leases.md).
 MAX_LEASE_SECONDS = 12 * 3_600
@@ -35,7 +35,7 @@ MAX_RETRY_SECONDS = 30 * 86_400  # as long as the longest retention
 # Two years, whether or not one of them is a leap year.
 MAX_DELAY_MS = 2 * 366 * 86_400_000
 DEAD_RETENTION_MS = 30 * 86_400_000  # a person has to find the cause before the dead letters are sent again
-# A record of every store (350 KB), which lets a new process begin, holds this many parked messages.
+# A new process begins from a snapshot of the parked messages, which with this many fits into a record of 350 KB.
 MAX_HELD = 10_000
 # Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).
 IDEMPOTENCY_MS = 10 * 60_000

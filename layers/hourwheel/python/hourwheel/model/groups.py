@@ -61,7 +61,7 @@ WhenDead: TypeAlias = Literal["continue", "stop"]
 and the key goes on; or the key stops with that message, until an operator decides."""
 
 KEEP_VERSION = 0
-"""As ``secret_version`` of a request: the version that the group has."""
+"""A request with this ``secret_version`` keeps the version that the group has."""
 
 
 class PushTarget(Struct, frozen=True, kw_only=True):
@@ -80,19 +80,21 @@ class PushTarget(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A group's record, valid for one generation of its subject. ``origins[q]`` is the row at which queue ``q`` begins
-    for a group that started at the latest message (0 if the tuple is shorter), in the log that took the queue's
-    messages in epoch ``origin_epoch``, which ``origin_logs`` names for a subject with routes. ``push_secret`` is the
-    latest version of the secret that signs deliveries. ``seeks`` counts the seeks of the group, the changes of its
-    filter and the decisions about its stopped keys: a waiting pull that sees the number change looks at all queues
-    again. ``seeking_ms``: a seek or a decision began at this time and has not ended (0: none); pulls look at all
-    queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of the queues the group takes
-    (None: all). A ``broadcast`` group hands every message to each of its consumers, and forgets a consumer that was
-    away for ``consumer_expires_seconds``. Each has a group of its own, whose record names the ``consumer`` and says
-    when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most ``max_in_flight`` messages are leased at
-    once, and ``messages_per_second`` in the long run (0: no limit). An ``ordered`` group serves the messages of a key
-    one after the other; at most ``max_held`` messages of a queue are parked, and ``when_dead`` says what a dead letter
-    means for its key."""
+    """A group's record, valid for one generation of its subject.
+
+    A group that started at the latest message begins queue ``q`` at row ``origins[q]`` (0 if the tuple is shorter) of
+    the log that took the queue's messages in epoch ``origin_epoch``; for a subject with routes, ``origin_logs`` names
+    these logs. ``push_secret`` is the latest version of the secret that signs deliveries. ``seeks`` counts the seeks of
+    the group, the changes of its filter and the decisions about its stopped keys: a waiting pull that sees the number
+    change looks at all queues again. ``seeking_ms``: a seek or a decision began at this time and has not ended (0:
+    none); pulls look at all queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of
+    the queues the group takes (None: all). A ``broadcast`` group hands every message to each of its consumers, and
+    forgets a consumer that was away for ``consumer_expires_seconds``. Each consumer has a group of its own, whose
+    record names the ``consumer`` and says when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most
+    ``max_in_flight`` messages are leased at once, and on average at most ``messages_per_second`` (0: no limit). An
+    ``ordered`` group serves the messages of a key one after the other; at most ``max_held`` messages of a queue are
+    parked, and ``when_dead`` says what a dead letter means for its key.
+    """
 
     subject: str
     subject_generation: int

@@ -59,9 +59,9 @@ class HeldKey(Struct):
 
 
 class HeldKeys(Struct):
-    """What an ordered group holds back: the number of held ``keys``, the number of ``parked`` messages, the queues that
-    are ``full``, so that they wait until a parked message is settled, and the ``first`` held keys, up to 100. Of the
-    keys, ``stopped`` ones wait for an operator.
+    """The keys and messages that an ordered group holds back: the number of held ``keys``, of which ``stopped`` wait
+    for an operator, and the ``first`` of these keys, up to 100; the number of ``parked`` messages; and the queues that
+    are ``full``: they hand out no further message until a parked one is settled.
 
     Example:
         >>> api.lag("orders", "ledger").held
@@ -76,8 +76,8 @@ class HeldKeys(Struct):
 
 
 class Lag(Struct):
-    """The answer to a question for the lag. ``cells_out`` names cells that cannot be reached: what is in them is not
-    counted. ``consumers`` has an entry for each consumer of a broadcast group."""
+    """The lag of a group. ``cells_out`` names cells that cannot be reached, whose messages are not counted.
+    ``consumers`` has an entry for each consumer of a broadcast group."""
 
     waiting: int
     in_flight: int

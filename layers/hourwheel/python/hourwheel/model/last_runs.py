@@ -1,4 +1,4 @@
-"""Defines what the jobs of the pipeline leave beside the lake about their last runs, for the server to show.
+"""Defines the files in which the jobs of the pipeline record their last runs beside the lake, for the server to show.
 
 {lake}/last-runs/{job}.json      compact, reconcile, report
 """
@@ -33,8 +33,9 @@ class CompactRun(Struct, frozen=True, kw_only=True):
 
 
 class ReconcileRun(Struct, frozen=True, kw_only=True):
-    """What ``reconcile`` found among the messages that were stored before ``horizon_at``: the findings by kind, and the
-    messages in all. ``errors`` counts the findings that are no warnings."""
+    """The result of ``reconcile`` for the messages that were stored before ``horizon_at``: the number of findings of
+    each kind, and in ``totals`` the numbers of accepted, delivered and dead messages. ``errors`` counts the findings
+    that are no warnings."""
 
     found_at: str
     horizon_at: str

@@ -67,7 +67,7 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
     ``queue`` and ``offset`` say where the message was first accepted; ``attempt`` counts from 1. Rows of a queue's log
     leave the three out, as the row implies them; copies in retry and dead logs contain them. ``due_at`` is the time at
     which a delayed message was due. ``detail`` is what a consumer said of the last attempt that failed, or why it
-    rejected a dead letter. The limits of ``NewMessage`` do not apply to stored messages.
+    rejected the message. The limits of ``NewMessage`` do not apply to stored messages.
     """
 
     key: str | None = None
@@ -128,8 +128,9 @@ class ProduceResult(Struct):
 
 
 def are_plain(messages: SequenceOf[NewMessage]) -> bool:
-    """Returns whether the messages of a batch were decoded as plain ones, all of them: then none needs a look for what
-    plain messages do not have."""
+    """Returns whether the messages of a batch were decoded as plain ones: then no caller has to look for delays, tags,
+    named queues or bodies of bytes."""
+    # The first one tells: a batch is decoded as plain messages as a whole, or not at all.
     return bool(messages) and isinstance(messages[0], PlainMessage)
 
 
@@ -141,9 +142,9 @@ def message_bytes(message: NewMessage) -> int:
 
 
 class CompactProduceResult(Struct):
-    """Where the messages of a batch without delays are. Each of the ``parts`` is a queue, the offset of its first
-    message there, and the indexes of its messages in the batch (None: all of them). A message to which the sender gave
-    no id has the id ``{prefix}-{index}``."""
+    """The positions of the messages of a batch without delays. Each of the ``parts`` is a queue, the offset of its
+    first message there, and the indexes of its messages in the batch (None: all of them). A message to which the sender
+    gave no id has the id ``{prefix}-{index}``."""
 
     prefix: str
     parts: list[tuple[int, int, list[int] | None]]

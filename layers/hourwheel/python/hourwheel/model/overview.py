@@ -111,7 +111,8 @@ class RetryCounts(Struct, kw_only=True):
 
 
 class OpenLease(Struct, kw_only=True):
-    """A lease of ``messages`` to a consumer. The first of the pull has ``offset`` in its queue (None: a retry)."""
+    """A lease of this number of ``messages`` to a consumer. ``queue`` and ``offset`` are those of the pull's first
+    message; both are None for a pull of retries."""
 
     consumer: str
     queue: int | None
@@ -178,7 +179,8 @@ class BucketWheel(Struct, kw_only=True):
 
 
 class LatenessStep(Struct, kw_only=True):
-    """Hand-overs of at most this lateness, and later than that of the step before. None: no bound."""
+    """The number of hand-overs that were at most ``seconds`` late (None: no bound), and later than those of the step
+    before."""
 
     seconds: float | None
     handovers: int

@@ -17,9 +17,9 @@ DelayedState: TypeAlias = Literal["waiting", "cancelled", "moved", "dispatched"]
 
 
 class DelayedMessage(Struct, kw_only=True, omit_defaults=True):
-    """A delayed message in a list. ``state`` None: telling it takes many reads. A ``moved`` message is listed again at
-    its new time. ``size`` counts as the limits do: body, key, tags and headers. ``shortened``: only the beginning of
-    the body is shown. ``damaged`` says why a message cannot be read, which then has no id."""
+    """A delayed message in a list. ``state`` is None where it would take many reads to tell. A ``moved`` message is
+    listed again at its new time. ``size`` counts as the limits do: body, key, tags and headers. ``shortened``: only the
+    beginning of the body is shown. ``damaged`` says why the message cannot be read; then it has no id."""
 
     scheduled_id: str
     subject: str

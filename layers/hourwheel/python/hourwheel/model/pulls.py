@@ -162,7 +162,7 @@ class CompactPull(Struct, omit_defaults=True):
 
 
 LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "messages_per_second"]
-"""What keeps messages from a group: its own pause, the pause of its subject, or a limit that the group sets."""
+"""The reason why a group gets no messages: its own pause, the pause of its subject, or a limit that the group sets."""
 
 
 class PullResult(Struct, omit_defaults=True):

@@ -7,8 +7,8 @@ from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
 
 
 class DozingGroup(Struct, frozen=True, array_like=True):
-    """A group whose consumers wait at its wake-up queue ``queue``, or are about to: since ``since_ms``. At ``busy_ms``
-    (0: not so) it was found that its consumers get messages without wake-ups."""
+    """A group that was marked at ``since_ms``: its consumers wait at its wake-up queue ``queue``, or are about to. A
+    process found at ``busy_ms`` that its consumers get messages without wake-ups (0: none has found that)."""
 
     queue: str
     since_ms: int
@@ -23,10 +23,10 @@ class DozingGroup(Struct, frozen=True, array_like=True):
 class Subject(Struct, frozen=True, kw_only=True):
     """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
     logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
-    cut to the longest one instead of being refused. While the subject is ``paused``, no group gets
-    messages; while it is ``read_only``, it takes no messages from producers. ``routes`` says where each queue
-    is (empty: every queue is one log in the home cell), ``epoch`` counts its changes, and ``change`` is a change that
-    is not complete. ``dozing`` lists the groups that a stored message has to wake: see ``registry/dozing.py``."""
+    cut to the longest one instead of being refused. While the subject is ``paused``, no group gets messages; while it
+    is ``read_only``, it takes no messages from producers. ``routes`` says where each queue is (empty: every queue is
+    one log in the home cell), ``epoch`` counts its changes, and ``change`` is a change that is not complete. ``dozing``
+    lists the groups that a stored message has to wake: see ``registry/dozing.py``."""
 
     name: str
     generation: int

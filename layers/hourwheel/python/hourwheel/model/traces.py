@@ -43,7 +43,7 @@ class TraceEvent(Struct, omit_defaults=True):
 
 
 class GroupTrace(Struct, omit_defaults=True):
-    """The history of a message in a group, or of one consumer of a broadcast group. ``complete``: nothing can be
+    """The history of a message in a group, or for one consumer of a broadcast group. ``complete``: no event can be
     missing."""
 
     group: str

@@ -1,5 +1,4 @@
-"""Keeps broadcast groups. Each consumer gets every message, because it has a group of its own below the broadcast
-group.
+"""Gives each consumer of a broadcast group a group of its own below it, so that each consumer gets every message.
 
     table      meta
     partition  groups/{subject}
@@ -69,19 +68,19 @@ def with_settings(group: Group, parent: Group) -> Group:
 
 
 def with_all_settings(groups: Iterable[Group]) -> Iterator[Group]:
-    """Yields groups, which come in the order of their names, those of consumers with the settings of their broadcast
-    group. A consumer's group without a broadcast group has ``consumer_expires_seconds`` 0."""
+    """Yields the groups, which have to come in the order of their names. The groups of consumers get the settings of
+    their broadcast group; one whose broadcast group is missing has ``consumer_expires_seconds`` 0."""
     parent: Group | None = None
     for group in groups:
         if group.broadcast and not group.deleted:
             parent = group
-        below = (
+        inherits = (
             not group.deleted
             and parent is not None
             and group.consumer
             and group.name.startswith(consumer_group_name(parent, ""))
         )
-        yield with_settings(group, parent) if below and parent is not None else group
+        yield with_settings(group, parent) if inherits and parent is not None else group
 
 
 def broadcast_settings(group: Group, broadcast: bool | None, expires_seconds: int | None) -> dict[str, Any]:

@@ -40,9 +40,10 @@ _BLOB_CALLS = ("put", "get", "list", "delete")
 
 @dataclass
 class GuardedCells:
-    """``Cells`` over others. Reads the state of a cell from the ``home`` store, at most every ``seconds``. A cell that
-    did not answer is not called for the next ``rest_seconds``: a call may have waited for as long as that, and work on
-    other cells shall not wait again. Thread-safe: a race opens nothing twice, and at worst reads a state twice."""
+    """Implements ``Cells`` by the ``inner`` ones, without those that are off line or do not answer. Reads the state of
+    a cell from the ``home`` store, at most every ``seconds``. Calls a cell that did not answer again after
+    ``rest_seconds``: a call may have waited for as long as that, and work on other cells shall not wait again.
+    Thread-safe: a race opens nothing twice, and at worst reads a state twice."""
 
     inner: Cells
     home: Store
@@ -137,8 +138,9 @@ def unavailable(cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
 
 
 class _Guarded:
-    """The calls of another object, whose errors name the cell."""
+    """Has the calls of another object as its own; their errors name the cell."""
 
 
 def _store_calls(store: Store) -> Sequence[str]:
+    # ``transactional`` tells a store without transactions by the missing attribute.
     return (*_STORE_CALLS, "transact") if hasattr(store, "transact") else _STORE_CALLS

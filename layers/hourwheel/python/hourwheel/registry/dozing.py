@@ -54,7 +54,8 @@ shorter than ``LOOK_AGAIN_SECONDS``, and than an idle consumer stays in its pull
 after it. A longer time would hide messages from consumers that wait, while the woken one handles others."""
 
 _BUSY_WAKE_PAUSE_MS = 10_000
-"""The same for a busy group. A consumer that still waits comes this much later to help, and costs little."""
+"""A process wakes a busy group at most once in this time. A consumer that still waits comes this much later to help,
+and costs little."""
 
 _BUSY_MS = 400_000
 """A busy group leaves the list after this long: longer than any consumer waits at a queue (``SAFETY_SECONDS``)."""

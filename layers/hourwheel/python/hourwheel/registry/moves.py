@@ -28,9 +28,8 @@ def request_change(
     registry: Registry, name: str, plan: Callable[[Subject], RouteChange | None], *, once: bool = False
 ) -> tuple[Subject, Subject]:
     """Requests what ``plan`` returns for the subject, carries it out, and returns the subject before and after; nothing
-    happens where ``plan`` returns None. Finishes an open change of other queues first. Raises ``NotFound``, and
-    ``Conflict`` while another change of the same queues is open; with ``once`` also if another change of them was
-    faster."""
+    happens where ``plan`` returns None. Finishes an open change first. Raises ``NotFound``, and ``Conflict`` while an
+    open change moves one of these queues to another cell; with ``once`` also if a change of one of them was faster."""
     context = registry.context
     record = subject_record(context, name)
     first: Subject | None = None
@@ -200,15 +199,15 @@ def _check_unmoved(first: Subject, now: Subject, change: RouteChange) -> None:
 
 
 def _check_apart(subject: Subject, open_change: RouteChange, change: RouteChange) -> None:
-    """Raises ``Conflict`` if both changes concern the same queue."""
+    """Raises ``Conflict`` if the open change moves a queue of this change to another cell."""
     moving = {target.queue: target for target in open_change.targets}
     for target in change.targets:
-        other = moving.get(target.queue)
-        if other is not None and other.cell != target.cell:
+        open_target = moving.get(target.queue)
+        if open_target is not None and open_target.cell != target.cell:
             raise Conflict(
                 "route-changed",
-                f"queue {target.queue} of {subject.name!r} is being moved to cell {shown(other.cell)!r}: look at its"
-                " route, then try again",
+                f"queue {target.queue} of {subject.name!r} is being moved to cell {shown(open_target.cell)!r}: look at"
+                " its route, then try again",
                 field="cell",
             )
 

@@ -65,27 +65,27 @@ def plan_drain(cell: str, cells: Sequence[str]) -> Plan:
     """Plans that the subject's queues leave the cell for the others of ``cells``, to those with the fewest."""
 
     def plan(subject: Subject) -> RouteChange | None:
-        now = [route.last.cell for route in subject.all_routes()]
-        counts = Counter({other: now.count(other) for other in cells})
-        after = list(now)
-        for queue, at in enumerate(now):
-            if at == cell:
-                after[queue] = min(cells, key=lambda other: counts[other])
+        before = [route.last.cell for route in subject.all_routes()]
+        counts = Counter({target: before.count(target) for target in cells})
+        after = list(before)
+        for queue, holder in enumerate(before):
+            if holder == cell:
+                after[queue] = min(cells, key=lambda target: counts[target])
                 counts[after[queue]] += 1
         return _moved(subject, after)
 
     return plan
 
 
-def _spread(now: Sequence[str], cells: Sequence[str]) -> list[str]:
+def _spread(before: Sequence[str], cells: Sequence[str]) -> list[str]:
     """Returns the cell of each queue after the spread."""
-    least, more = divmod(len(now), len(cells))
-    held = Counter(now)
-    # The cells that have the most queues keep the one that is left over.
-    order = sorted(cells, key=lambda cell: -held[cell])
+    least, more = divmod(len(before), len(cells))
+    counts = Counter(before)
+    # The cells that have the most queues get the ones that are left over: that takes the fewest moves.
+    order = sorted(cells, key=lambda cell: -counts[cell])
     room = {cell: least + (i < more) for i, cell in enumerate(order)}
     after: list[str | None] = []
-    for cell in now:
+    for cell in before:
         stays = room.get(cell, 0) > 0
         room[cell] = room.get(cell, 0) - stays
         after.append(cell if stays else None)

@@ -39,8 +39,8 @@ def check_groups(subject: Subject) -> Room:
     def check(store: Store, settings: Settings) -> None:
         records = items_of(store, Table.META, f"groups/{subject.name}")
         groups = (msgspec.msgpack.decode(record.value, type=Group) for _, record in records)
-        ones = (1 for group in groups if not group.deleted and group.subject_generation == subject.generation)
-        if _reached(ones, settings.max_groups):
+        living = (1 for group in groups if not group.deleted and group.subject_generation == subject.generation)
+        if _reached(living, settings.max_groups):
             raise Conflict(
                 "too-many-groups",
                 f"subject {subject.name!r} has {settings.max_groups} groups, which is the limit: delete one, or "
@@ -51,6 +51,6 @@ def check_groups(subject: Subject) -> Room:
     return check
 
 
-def _reached(ones: Iterator[int], limit: int) -> bool:
+def _reached(living: Iterator[int], limit: int) -> bool:
     # islice: a cell far above a lowered limit is not read to its end.
-    return sum(islice(ones, limit)) == limit
+    return sum(islice(living, limit)) == limit

@@ -28,6 +28,7 @@ from hourwheel.registry.quotas import Room, check_groups, check_subjects
 T = TypeVar("T", Subject, Group)
 
 _PAGE = 100  # the largest page of a list
+_TRIES = 10  # each needs another change of the record between the read and the write
 
 
 def unknown_subject(name: str, *, auto_create: bool = True) -> NotFound:
@@ -323,7 +324,7 @@ class Registry:
         room: Room | None,
     ) -> T:
         current = record.load()
-        for _ in range(10):
+        for _ in range(_TRIES):
             value = decide(None if current is None else current.value)
             # Nothing changes: a repeated put costs no write.
             if current is not None and value == current.value:
@@ -358,8 +359,8 @@ class Registry:
         return seen[1] if 0 <= age_ms < self.context.settings.registry_seconds * 1_000 else None
 
     def _keep(self, path: tuple[str, ...], value: T, at_ms: int) -> T:
-        """``at_ms``: a time before the record was read. A copy must not count as younger than its content, on which
-        dozing groups rely."""
+        """Caches the record and returns it. ``at_ms`` is for a subject a time before it was read: a copy must not count
+        as younger than its content, because dozing groups rely on its age."""
         self._seen[path] = (at_ms, value)
         return value
 
