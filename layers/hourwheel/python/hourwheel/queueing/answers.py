@@ -39,6 +39,7 @@ class Answers:
     def pulled(self, log: PullLog, claim: Claim) -> Pull | None:
         """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
         if self.group.ordered:
+            # The claim has read its messages for their keys: none of them can turn out to be unreadable here.
             messages = [message for part in claim.taken for message in part.messages(log.queue)]
             return Pull(*self._signed(log, claim, _shortened(claim)), messages, ordered=True)
         counts, messages = read_claim(self.context, log, claim)
@@ -76,6 +77,7 @@ class Answers:
             claim.row_no,
             pull_row.token,
             pull_row.value,
+            # The name of a queue's first log follows from the queue, and most queues have no other.
             "" if log.mapping.first else log.source.name,
         )
         return (
@@ -91,6 +93,7 @@ def read_claim(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int,
 
     def read(row: Row, indexes: Sequence[int], blobs: Blobs, queue: int | None) -> list[Message]:
         taken = taken_from(row, indexes, blobs, queue)
+        # Only a larger row can have a body that does not fit into an answer as text.
         return taken if row.raw_bytes <= TEXT_BYTES else [answerable(message) for message in taken]
 
     return _read_rows(context, log, claim, read)
@@ -143,7 +146,7 @@ def exclude_unreadable(
 
 
 def _shortened(claim: Claim) -> Versioned[PullRow]:
-    """Returns what the receipt of an ordered pull contains of its row."""
+    """Returns the short form of the pull row that the receipt of an ordered pull contains."""
     row = claim.pull_row.value
     short = PullRow(
         consumer="",

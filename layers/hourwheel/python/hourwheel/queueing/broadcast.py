@@ -44,11 +44,12 @@ class BroadcastDeadLetters:
             if group.consumer < first:
                 continue
             behind = (rest or None) if group.consumer == first else None
-            more = letters.page(after=behind, limit=limit - len(page), which=which, newest=newest)
-            page += [_named(group, message) for message in more.messages]
-            if more.next is not None:
-                return DeadPage(page, _dead_id(group, more.next))
+            own = letters.page(after=behind, limit=limit - len(page), which=which, newest=newest)
+            page += [_named(group, message) for message in own.messages]
+            if own.next is not None:
+                return DeadPage(page, _dead_id(group, own.next))
             if len(page) == limit:
+                # Whether the consumers that follow have dead letters is left to the next page, which may be empty.
                 return DeadPage(page, page[-1].dead_id)
         return DeadPage(page, None)
 
@@ -103,6 +104,7 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
                 min(summed.offset, each.offset),
                 max(summed.end, each.end),
             )
+    # The texts of times have one form, in UTC, so they sort as the times do.
     oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
     total = Lag(
         waiting=sum(lag.waiting for _, lag in lags),

@@ -40,6 +40,7 @@ class ClaimRange:
     def pass_row(self, row_no: int, row: Row, *, read: bool) -> None:
         """Covers a row without messages for the claim. ``read``: its batch had to be read to know that."""
         self.empty += 1
+        # A pull row counts each row behind its first messages; the rows before them only move its start on.
         if self.total:
             self.counts.append(0)
             self.picks.append(None)

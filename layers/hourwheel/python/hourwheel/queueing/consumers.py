@@ -57,6 +57,7 @@ class SeenPulls:
     _pulls: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     def record(self, subject: str, group: str, consumer: str, now_ms: int) -> None:
+        # Taken out first: the dictionary then has the order of the pulls, and the oldest one is the first.
         self._pulls.pop((subject, group, consumer), None)
         self._pulls[subject, group, consumer] = now_ms
         while len(self._pulls) > _MOST_SEEN:

@@ -136,8 +136,8 @@ class DeadLetters:
                     yield message
 
     def newest(self, before: Position | None = None) -> Iterator[Message]:
-        """Yields the dead letters that come before ``before`` in the log, or all, the newest first. Otherwise as
-        ``alive``, with a read more for the end of the log."""
+        """Yields the dead letters that come before ``before`` in the log (None: all), the newest first. Treats rows
+        that cannot be read as ``alive`` does, and reads once more, for the end of the log."""
         trimmed = self.log.trimmed()
         end = self.log.totals().rows
         if before is not None:
@@ -168,8 +168,8 @@ class DeadLetters:
         return sum(row.count - len(current.value.done if current else ()) for _, row, current in rows)
 
     def count_up_to(self, most_rows: int) -> tuple[int, bool]:
-        """Returns the number of dead letters in the first ``most_rows`` rows, and whether these are all. One read of
-        the counter where there never was one; otherwise two reads more for each 500 rows."""
+        """Returns the number of dead letters in the first ``most_rows`` rows, and whether these are all. One read where
+        no message ever became a dead letter; otherwise two reads more for each 500 rows."""
         rows = self.log.totals().rows
         if not rows:
             return 0, True
@@ -186,6 +186,7 @@ class DeadLetters:
         """
         total = 0
         try:
+            # Up to the present end: a message that dies again meanwhile is not redriven a second time by this call.
             for row_no, row, _ in self._rows(0, end=self.log.totals().rows):
                 work = partial(self._redrive_on, row_no=row_no, row=row, choose=choose)
                 try:
@@ -222,8 +223,8 @@ class DeadLetters:
             done = current is not None and len(current.value.done) == row.count and not current.value.transfers
             now_ms = self.context.clock.now_ms()
             # A filler that is removed no longer keeps out the slow writer of its row: it stays for a day.
-            spare = row.filler and now_ms - row.at_ms >= _FILLER_KEPT_MS
-            if not (spare or done or row.expires_ms <= now_ms):
+            old_filler = row.filler and now_ms - row.at_ms >= _FILLER_KEPT_MS
+            if not (old_filler or done or row.expires_ms <= now_ms):
                 break
             below = row_no + 1
         if below is not None:
@@ -348,8 +349,8 @@ class DeadLetters:
             current = outcome.current
 
     def _mark_dropped(self, row_no: int, indexes: list[int]) -> None:
-        """Tells the archive, which has no states of dead letters, that these were dropped. If the process ends before,
-        they look as if they were still there."""
+        """Tells readers of the archive, which has no states of dead letters, that these were dropped. If the process
+        ends before, the dead letters stay in the archive as if nobody had dropped them."""
         if self.context.settings.archive:
             now_ms = self.context.clock.now_ms()
             entry = encode_entry(DropMarker(row_no, tuple(indexes)))

@@ -37,9 +37,9 @@ AWAKE_SECONDS = 2.0
 more than the steps to the queue, because a second in a function costs as much as four pulls."""
 
 _DOZING_AWAKE_SECONDS = 0.5
-"""The same time in a group whose mark counts. Its consumers go back to the queue by one pull, and a second in a
-function costs twice as much as a wake-up. It is at least the pause between two wake-ups of a process: the look that
-follows finds the messages stored in that pause."""
+"""In a group whose mark counts, a consumer that had a message within this time waits in its pulls. It goes back to the
+queue by one pull, and a second in a function costs twice as much as a wake-up. The time is at least the pause between
+two wake-ups of a process: the look that follows finds the messages stored in that pause."""
 
 _WOKEN_SECONDS = 0.3
 """A pull that follows a wake-up waits this long, because its first look may read outdated counters. Another pull
@@ -85,12 +85,12 @@ class Rest(NamedTuple):
     """What a consumer does after a pull without messages: it pulls again after ``seconds``, or waits at ``queue``."""
 
     seconds: float = 0
-    """An int where there is none: that is the default of the answer, which leaves it out."""
+    """0 as an int where there is no pause: that is the default of the answer's field, which encoders leave out."""
     queue: WakeupQueue | None = None
 
 
 class LookState(NamedTuple):
-    """What the last look of a pull without messages has read: the records of the subject and the group, what kept
+    """The state that the last look of a pull has read: the records of the subject and the group, the limit that kept
     messages back, and when the next parked message is due."""
 
     subject: Subject

@@ -55,7 +55,6 @@ class SourceEnds:
     ) -> None:
         """Remembers that no row below ``row_no`` has a message for the group. The caller has seen every lease on the
         log. ``group`` is the record as it was read before the look into the log. ``unmatched``: a later look has to
-        pass over rows of which the group's filter takes nothing. ``final``: the log is sealed, and
-        ends there."""
+        pass over rows of which the group's filter takes nothing. ``final``: the log is sealed, and ends there."""
         trusted_ms = PASSED_MS if unmatched else _TRUSTED_MS
         self._ends[log.partition] = _End(row_no, group.seeks, log.context.clock.now_ms(), trusted_ms, final)

@@ -2,8 +2,8 @@
 
 The pull rows tell which messages are leased and when they were claimed, whatever process claimed them. So nothing is
 written for a limit. A process reads the rows that are new to it, and a claim that follows takes the very next pull row
-or none: no claim of one pull log is made without the claims before it being counted. Claims of different logs of a
-group at the same moment may miss one another where the store has no transactions.
+or none, so it has counted all claims of its pull log before it. Claims of different logs of a group at the same moment
+may miss one another where the store has no transactions.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import OPEN, PullRow
 
 _PAGE = 200  # pull rows have about 150 bytes: 30 KB
-_ELSEWHERE_SECONDS = 1.0  # a waiting pull looks as often for settlements of other processes, which do not announce them
+_ELSEWHERE_SECONDS = 1.0  # no announcement tells of settlements by other processes: a waiting pull looks this often
 _TRUSTED_MS = 3_600_000  # a store keeps settled rows for days: none is removed before it is read
 _ROUNDING_MS = 1e-3  # sums of intervals are rounded
 _BURST_MS = 1_000.0  # a second's worth of messages may be leased at once
@@ -37,14 +37,14 @@ class Allowance(NamedTuple):
 
 
 class _LogState(msgspec.Struct, frozen=True):
-    """The pull rows of a log below ``next_row``: the numbers of leased messages of those that were open."""
+    """A pull log below ``next_row``. ``leased`` holds the number of leased messages of each row that was open."""
 
     next_row: int
     leased: dict[int, int]
 
 
 class _GroupState(msgspec.Struct, frozen=True):
-    """The logs of a group. At the rate of the group, all messages claimed so far will have been due at ``due_ms``."""
+    """The logs of a group. At the rate of the group, the messages claimed so far take until ``due_ms``."""
 
     logs: dict[str, _LogState]
     at_ms: int
@@ -57,8 +57,8 @@ class _GroupState(msgspec.Struct, frozen=True):
 
 @dataclass
 class FlowControl:
-    """What this process has read of the groups that have limits. A state is replaced as a whole, and a lost one costs
-    reads. Thread-safe."""
+    """Remembers what this process has read of the groups that have limits. Replaces a state as a whole; losing one
+    costs reads. Thread-safe."""
 
     _states: dict[str, _GroupState] = field(default_factory=dict)
 
@@ -158,4 +158,5 @@ def _at_rate(group: Group, due_ms: float, now_ms: int) -> tuple[int, float]:
     interval_ms = 1_000 / group.messages_per_second
     early_ms = now_ms + _burst_ms(group) - _due_from(group, due_ms, now_ms)
     left = int((early_ms + _ROUNDING_MS) / interval_ms)
+    # A millisecond at least: a pull that waits for less would look again at once.
     return max(0, left), max(1.0, interval_ms - early_ms) / 1_000

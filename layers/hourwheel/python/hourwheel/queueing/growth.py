@@ -24,7 +24,7 @@ _MOST_MESSAGES = 1_000  # as many as one pull may have
 
 
 class SettledRow(NamedTuple):
-    """A row that a pull has acknowledged as a whole before it claims."""
+    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row's ``Growth``."""
 
     row_no: int
     streak: int
@@ -39,7 +39,7 @@ def growth_of(row_no: int, before: SettledRow | None, now_ms: int) -> Growth | N
 
 
 def may_grow(claimed: PullRow, parsed: ParsedSettlement, consumer: str, now_ms: int) -> bool:
-    """Returns whether a row, as its receipt contains it, may grow in the pull of a consumer that settles it so."""
+    """Returns whether a row, as its receipt contains it, may grow in a pull of this consumer that settles the row."""
     if claimed.growth is None or not now_ms < claimed.growth.until_ms or claimed.consumer != consumer:
         return False
     # A claim that ends within a batch shares the row of the source with the next one.

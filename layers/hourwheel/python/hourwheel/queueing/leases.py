@@ -25,8 +25,8 @@ _PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _THROTTLE_MS = 1_000  # many consumers of a group pull in one process: one of them looks for ended leases
 _THROTTLED_ROWS = 100  # a consumer waits while its pull ends other leases
 _ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
-_CHECKPOINT_ROWS = 1_000  # saved after this many rows or a minute: a process that starts scans the rows behind it
-_CHECKPOINT_MS = 60_000  # as above
+_CHECKPOINT_ROWS = 1_000  # saved after this many rows: a process that starts scans the rows behind the checkpoint
+_CHECKPOINT_MS = 60_000  # or, after fewer rows, once a minute: each save costs a write
 _TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
 
 
@@ -66,7 +66,7 @@ class _Watch:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record(self, row_no: int, row: PullRow) -> None:
-        """Takes over what the row at ``scanned`` says."""
+        """Records the row at ``scanned``, and moves ``scanned`` behind it unless it may still grow."""
         assert self.scanned is not None
         self.open.pop(row_no, None)
         if row.state != CLOSED:
@@ -76,7 +76,7 @@ class _Watch:
             self.scanned = self.tail
 
     def record_end(self, row_no: int, entry: _OpenRow) -> None:
-        """Remembers an open row."""
+        """Records an open row, and the time at which it needs work."""
         self.open[row_no] = entry
         self.due_ms = min(self.due_ms, entry.due_ms)
 
@@ -327,7 +327,8 @@ class Leases:
         if checkpoint is None or 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
             return
         watch.trimmed_ms = now_ms
-        # Rows are closed nearly in order: halving finds the boundary to within a lease.
+        # Rows are closed nearly in order: halving finds the boundary to within a lease. A row that is missing was
+        # trimmed before; one without ``garbage_ms`` is not closed yet, and stays.
         low, high = 0, checkpoint.row_no
         while low < high:
             middle = (low + high) // 2

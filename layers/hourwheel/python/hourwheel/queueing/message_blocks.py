@@ -27,8 +27,8 @@ def block_from(
     if len(indexes) == row.count:
         return _block(row, 0, msgspec.Raw(payload_of(row, blobs)), queue)
     # A filter takes its messages of a row at once: such a row does not come back.
-    whole = isinstance(indexes, range)
-    raw = partial_rows.messages_of(log, row, blobs) if whole else raw_messages_of(row, blobs)
+    consecutive = isinstance(indexes, range)
+    raw = partial_rows.messages_of(log, row, blobs) if consecutive else raw_messages_of(row, blobs)
     return picked_block(row, raw, indexes, queue)
 
 

@@ -33,12 +33,13 @@ class _Seen(NamedTuple):
     rows: int
     at_ms: int
     complete_ms: int = 0
-    """When no row was missing; 0: not known yet."""
+    """The time of the last look that found no row missing; 0: none has yet."""
 
 
 @dataclass
 class OpenEnds:
-    """The counters that this process has seen, by subject and log. A process that loses them fills a minute later."""
+    """Remembers the counters that this process has seen, by subject and log. A process that loses them fills rows a
+    minute later."""
 
     _seen: dict[str, dict[str, _Seen]] = field(default_factory=dict)
 

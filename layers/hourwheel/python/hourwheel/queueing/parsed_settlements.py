@@ -15,7 +15,7 @@ from hourwheel.model.pulls import Rejection, RetryLater, Settlement
 
 @dataclass(frozen=True)
 class ParsedSettlement:
-    """What a settlement asks for the messages of a pull, by their index.
+    """A settlement's request for each message of a pull, by its index.
 
     ``retried`` messages are tried again, after their delay in ``delays_ms`` or else as the group's policy says.
     ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, and every
@@ -110,7 +110,7 @@ def _digest(*lists: object) -> bytes:
 
 
 _ALL_ACKED = _digest(None, None, None, None)
-"""Of a settlement that acknowledges all messages of a pull."""
+"""The mark of a settlement that acknowledges all messages of a pull."""
 
 
 def _index(entry: int | RetryLater | Rejection) -> int:

@@ -35,7 +35,8 @@ from hourwheel.words import counted
 _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
 """The parts of a batch, and where each was stored."""
 
-_BUCKET_KEPT_MS = 12 * 3_600_000  # half of the time for which a closed bucket is kept
+# A bucket is kept for a day once it is closed: its rows are certainly there for half of that.
+_BUCKET_KEPT_MS = 12 * 3_600_000
 
 _TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once
 
@@ -123,12 +124,12 @@ def _check_read_only(
 ) -> None:
     """Raises ``Conflict`` for a read-only subject, unless the batch is a repetition: the first request may have been
     accepted."""
-    closed = next((subject.name for subject in subjects if subject.read_only), None)
-    if closed is not None and (idempotency is None or idempotency.first(context, keyspace) is None):
+    name = next((subject.name for subject in subjects if subject.read_only), None)
+    if name is not None and (idempotency is None or idempotency.first(context, keyspace) is None):
         raise Conflict(
             "subject-read-only",
-            f"subject {closed!r} is read-only and nothing of the batch was stored: send it elsewhere, or set read_only"
-            f" to false with PUT /v1/subjects/{closed}",
+            f"subject {name!r} is read-only and nothing of the batch was stored: send it elsewhere, or set read_only"
+            f" to false with PUT /v1/subjects/{name}",
             field="subject",
         )
 
@@ -344,8 +345,8 @@ class _Batch:
         now_ms = self.context.clock.now_ms()
         for part, reservation in zip(parts, reservations, strict=True):
             log = self.context.log(reservation.log)
-            over = part.bucket is not None and part.bucket.end_ms + _BUCKET_KEPT_MS <= now_ms
-            if log.get(reservation.row_no) is None and (over or reservation.row_no < log.trimmed()):
+            bucket_over = part.bucket is not None and part.bucket.end_ms + _BUCKET_KEPT_MS <= now_ms
+            if log.get(reservation.row_no) is None and (bucket_over or reservation.row_no < log.trimmed()):
                 detail = (
                     "the batch was sent too long ago to know whether it was stored: look for its messages, and send"
                     " the missing ones with a higher sequence"
@@ -445,8 +446,8 @@ class _Batch:
         return True
 
     def _divided(self, part: BatchPart, row: Row, batch: str) -> tuple[list[BatchPart], list[Row]]:
-        """Returns the part and its row, or where its subject got more queues meanwhile, the parts into which it is
-        divided by them: what is accepted now must not be in another queue than what follows with its key."""
+        """Returns the part and its row; if its subject got more queues meanwhile, the parts into which it is divided by
+        them, with a row each. A message that is accepted now must go to the queue of the later messages of its key."""
         if not part.outdated:
             return [part], [row]
         self._name(batch)

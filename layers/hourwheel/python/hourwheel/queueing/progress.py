@@ -41,12 +41,12 @@ def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, key_states: K
 
 def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
     lags: dict[int | None, list[tuple[LogLag, int]]] = {}
-    out = set()
+    cells_out = set()
     for log in logs:
         try:
             lag = lag_of_log(log, log.tail(), log.source.totals()), leases.in_flight(log)
         except CellUnavailable:
-            out.add(cell_of(log.source.name))
+            cells_out.add(cell_of(log.source.name))
         else:
             lags.setdefault(log.queue, []).append(lag)
     all_lags = [lag for parts in lags.values() for lag, _ in parts]
@@ -55,11 +55,12 @@ def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
     return Lag(
         waiting=sum(queue.waiting for queue in queues),
         in_flight=sum(flight for parts in lags.values() for _, flight in parts),
+        # The retry log, which has one part, in the home cell.
         retrying=lags[None][0][0].waiting,
         dead=dead.count(),
         oldest_at=None if oldest is None else rfc3339(oldest),
         queues=queues,
-        cells_out=sorted(out),
+        cells_out=sorted(cells_out),
     )
 
 
@@ -226,6 +227,7 @@ def _search(log: Log, reached: Callable[[Row], bool]) -> tuple[int, Row | None]:
 def _batches(log: Log, start: int, end: int) -> Iterator[tuple[int, Row]]:
     """Yields the rows with messages from ``start`` up to ``end``."""
     while start < end:
+        # Few rows: the search needs the first one with messages alone, and fillers are rare.
         rows = log.read(start, 4, consistent=True)
         if not rows:
             return

@@ -39,7 +39,7 @@ from hourwheel.routes import FIRST, Mapping
 
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
-_RACES = 100  # a claim that lost this often gives up, and its pull looks again
+_RACES = 100  # a claim that has lost this many races gives up, and its pull looks again
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Claim:
 
     @classmethod
     def of(cls, row_no: int, stored: Versioned[PullRow], taken: ClaimRange) -> "Claim":
-        """Returns the claim of a range, which this pull row says."""
+        """Returns the claim of this range, which was stored as this pull row."""
         log_end = None if taken.limited or taken.end.index else taken.end.row_no
         return cls(row_no, stored, tuple(taken.rows), taken.size, log_end=log_end)
 
     @property
     def first_count(self) -> int:
-        """Which of the pull row's counts is that of the claim's first row: those before it are of earlier claims."""
+        """The index of the claim's first row in the counts of the pull row: the counts before are of earlier claims."""
         return len(self.pull_row.value.counts) - len(self.rows)
 
 
@@ -78,8 +78,8 @@ class Nothing(NamedTuple):
 
 
 class ClaimRequest(NamedTuple):
-    """A consumer's request for messages. They take at most ``max_bytes`` in an answer. Of a first row that takes more,
-    those that fit into an answer are claimed; with ``strict_bytes`` none of them. With ``only_row`` the claim is this
+    """A consumer's request for messages that take at most ``max_bytes`` in an answer. If the first row takes more, the
+    messages that fit into an answer are claimed, or none with ``strict_bytes``. With ``only_row`` the claim is this
     pull row, or none. ``before`` is the row that the pull has acknowledged in this log."""
 
     consumer: str
@@ -92,8 +92,8 @@ class ClaimRequest(NamedTuple):
 
 
 class ClaimResult(NamedTuple):
-    """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it read
-    up to the log's end without a message, and this is where."""
+    """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it came
+    to this end of the log without a message."""
 
     claim: Claim | None
     limited: bool
@@ -203,9 +203,9 @@ class PullLog:
         return Tail(0, Position(self.origin), 0)
 
     def claim(self, request: ClaimRequest) -> ClaimResult:
-        """Claims the next messages by one conditional put, and returns the claim; without a claim where no message
-        waits. Writes nothing then, unless the claim passes over many empty rows. The result is ``limited`` if another
-        claim took the row to which the request is bound."""
+        """Claims the next messages by one conditional put, and returns the claim. Where no message waits it returns no
+        claim, and writes nothing unless it has to pass over many rows without messages. The result is ``limited`` if
+        another claim took the row to which the request is bound."""
         # A request that is bound to one row was counted against limits up to that row: a claim behind it, or behind a
         # row that has grown since, might exceed them.
         tail, growing = self._tail()
@@ -256,14 +256,15 @@ class PullLog:
     @property
     def rows_grow(self) -> bool:
         """Whether a settlement and the next claim are two writes, of which a row that grows saves one."""
+        # One commit stores both, so a row that grows would save nothing.
         if self.context.later is not None or transactional(self.source.store):
             return False
         return not (self.group.ordered or self.group.flow_limited or self.filtered)
 
     def grow(self, row_no: int, claimed: Versioned[PullRow], request: ClaimRequest) -> GrowthResult:
-        """Acknowledges all of the row, which ``may_grow``, and claims the messages behind it, in one write. Without a
-        claim where no message follows directly, where the row has changed since it was claimed, or where the new lease
-        would end before the one that other processes know."""
+        """Acknowledges all of the row, which ``may_grow``, and claims the messages behind it, in one write. Changes
+        nothing and returns no claim where no message follows directly, where the row has changed since it was claimed,
+        or where the new lease would end before the one that other processes know."""
         row, now_ms = claimed.value, self.context.clock.now_ms()
         if now_ms + request.lease_ms < row.lease_until_ms:
             return GrowthResult(None, claimed)

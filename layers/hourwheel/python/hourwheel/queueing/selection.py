@@ -1,6 +1,6 @@
-"""Selects the messages of a row that a claim may take. It passes over the others because of the group's filter.
+"""Selects the messages of a row that a claim may take by the group's filter. The claim passes over the others.
 
-The summary of the row's tags decides a filter (``logs/tags.py``); if the summary lacks a tag, the messages decide it.
+The summary of the row's tags decides (``logs/tags.py``); if the summary lacks a tag, the messages themselves decide.
 Messages that a filter does not take are settled when a claim passes over them. A claim without any other message writes
 a row of the pull log for that only if it is worth a write: see ``worth_passing``.
 """
@@ -78,7 +78,7 @@ class Selection:
         if self.tag_filter is None:
             usable = row.count - skip
             return RowSelection(usable, min(usable, row.together(skip)), row.answer_bytes)
-        if row.meta and self._some and has_none_of(row.meta, self._some):
+        if row.meta and self._any_tags and has_none_of(row.meta, self._any_tags):
             return _NOTHING
         summary = decode_summary(row.meta) if row.meta else TagSummary(row.answer_bytes, (), ())
         stated = summary.matching(self.tag_filter, row.count)
@@ -93,7 +93,7 @@ class Selection:
         return RowSelection(len(indexes), fitting, min(row.answer_bytes, fitting * summary.largest), indexes, read)
 
     @cached_property
-    def _some(self) -> list[bytes]:
+    def _any_tags(self) -> list[bytes]:
         """The tags of which a message needs one, if the filter names any."""
         return [] if self.tag_filter is None else [tag.encode() for tag in self.tag_filter.tags_any]
 
@@ -105,8 +105,8 @@ class Selection:
             unreadable(self.context, self.source.name, row_no, row.count, error)
             return 0
         # The messages of a batch mostly share a few lists of tags.
-        taken = {some for some in set(tags) if self.tag_filter.takes(some)}
-        return set_of([index for index, some in enumerate(tags) if some in taken])
+        taken = {each for each in set(tags) if self.tag_filter.takes(each)}
+        return set_of([index for index, each in enumerate(tags) if each in taken])
 
 
 @dataclass
@@ -130,6 +130,7 @@ class Unmatched:
         do so."""
         if not self.rows:
             return False
-        much = self.rows >= _PASSED_ROWS or self.size >= _PASSED_BYTES or bool(self.bodies)
+        # Any batch that had to be read counts: the next look would read it again.
+        costly = self.rows >= _PASSED_ROWS or self.size >= _PASSED_BYTES or bool(self.bodies)
         # abs: a clock that is behind must not keep rows from being passed.
-        return much or abs(now_ms - self.oldest_ms) >= PASSED_MS
+        return costly or abs(now_ms - self.oldest_ms) >= PASSED_MS

@@ -33,7 +33,7 @@ _STALE = Settled("stale")
 def _details_of(
     picks: Sequence[tuple[int, int]], positions: Sequence[Position], parsed: ParsedSettlement
 ) -> tuple[str | None, ...]:
-    """Returns the details of the messages at these picks for their transfer: nothing if none has any."""
+    """Returns the detail of each of these picks for their transfer; an empty tuple if none has any."""
     by_pick = {(positions[index].row_no, positions[index].index): detail for index, detail in parsed.details.items()}
     details = tuple([by_pick.get(pick) for pick in picks]) if by_pick else ()
     return details if any(detail is not None for detail in details) else ()
@@ -230,6 +230,7 @@ class Settler:
         group = self.log.group
         policy = group.retry or self.context.settings.retry
         now_ms = self.context.clock.now_ms()
+        # Read for their attempts, which decide between a retry and a dead letter, and how long a retry waits.
         for pick, message in read_messages(self.context, self.log.source, self.log.queue, picks):
             wait_ms = parsed.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
             if message.attempt >= group.max_attempts:
@@ -302,4 +303,5 @@ class Settler:
 
     def _bucket(self, due_ms: int) -> Bucket:
         settings = self.context.settings
+        # A random shard: retries have no batch whose name could choose one, as it does for a producer's messages.
         return Bucket.at(due_ms, settings.bucket_minutes, int(self.context.ids.jitter() * settings.shards))

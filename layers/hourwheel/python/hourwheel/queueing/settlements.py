@@ -120,6 +120,7 @@ class Settlements:
         That settlement comes after the others."""
         logs = [self._log_of(context, subject, group, each.receipt) for each in opened]
         growing = self._growing(opened, logs, first, request)
+        # ``_STALE`` holds the place of the growing row, which is settled by its own claim below.
         answers = [
             _STALE if index == growing else self._settle(subject, log, each)
             for index, (log, each) in enumerate(zip(logs, opened, strict=True))

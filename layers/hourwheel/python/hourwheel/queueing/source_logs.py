@@ -69,6 +69,7 @@ class SourceLogs:
     def read(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], *, create: bool) -> Sources:
         """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
         moved; the subject and the group are then read again."""
+        # Twice at most: a queue that moves again in this moment is found by the next look.
         for last in (False, True):
             logs = self.group_logs.of(self.context, subject, group)
             if subject.routes:

@@ -23,7 +23,7 @@ from hourwheel.queueing.records import CLOSED, CLOSING, SETTLED
 from hourwheel.queueing.settle import Settler
 
 _AT_ONCE = 100
-"""A decision takes the messages of at most this many keys: its row then stays small, and a write of a dead log, too."""
+"""A decision takes the messages of at most this many keys: its row stays small, and so does a row of the dead log."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class KeyDecision:
     then: Literal["retry", "dead"]
 
     def decide(self) -> int:
-        """Returns the number of keys that were decided."""
+        """Decides about all of these keys that are stopped, and returns their number."""
         total, dead_log = 0, self.log.group.dead_log
         while True:
             decided = self.log.context.atomically(

@@ -1,4 +1,4 @@
-"""Says where the messages of an accepted batch are: in a record for each message or for each part."""
+"""Tells producers where the messages of an accepted batch are: message by message, or part by part."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,10 +36,10 @@ class StoredBatch:
                 scheduled_id = scheduled_id_of(SchedulePosition(bucket, reservation.row_no, step))
                 message_id = message.id or f"{self.prefix}-{index}"
                 results[index] = SendResult(message_id, scheduled=rfc3339(due_ms), scheduled_id=scheduled_id)
-        return [placed for placed in results if placed is not None]
+        return [result for result in results if result is not None]
 
     def compact(self) -> CompactProduceResult | None:
-        """Returns where the messages are without their ids; None for a batch with delayed messages."""
+        """Returns where the parts are, without the ids of their messages; None for a batch with delayed messages."""
         if any(part.bucket is not None for part in self.parts):
             return None
         if len(self.parts) == 1:
