@@ -40,9 +40,9 @@ class CommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     at most ``log_bytes`` of one log before it goes on to the next."""
 
     commit_bytes: int = 128 << 20
-    commit_spans: int = 5_000
-    commit_ms: int = 60_000
-    log_bytes: int = 16 << 20
+    commit_spans: int = 5_000  # each moves a watermark, which is a write after the commit
+    commit_ms: int = 60_000  # the work that a crash, or a lost race for the number, can waste
+    log_bytes: int = 16 << 20  # the other logs must not wait for a long backlog of one
 
 
 class Archived(msgspec.Struct):
@@ -71,8 +71,8 @@ class _CommitRows:
 
 @dataclass
 class _ArchiverRun:
-    """``own_pass``: a pass that ends now began in this run. ``listed``: the subjects and groups of the pass that
-    began at ``pass_ms``, which may be another archiver's."""
+    """The state of a run. ``own_pass``: a pass that ends now began in this run. ``listed``: the subjects and groups of
+    the pass that began at ``pass_ms``, which may be another archiver's."""
 
     until_ms: int
     report: Archived = field(default_factory=Archived)
@@ -91,6 +91,7 @@ class _ArchiverRun:
 
     def goes_on(self, current: Pass) -> bool:
         """Returns whether the run has to commit again, and notes in the report whether the run is complete."""
+        # A pass that began before this run may have read logs before the rows were stored that this run has to archive.
         self.report.complete = self.own_pass and current.complete_ms > 0
         after_another = not self.own_pass
         self.own_pass = self.own_pass and current.commit_full
@@ -118,6 +119,7 @@ class Archiver:
         self._cells_out.clear()
         while self._commit(run) and not run.report.complete and self.context.clock.now_ms() < until_ms:
             after_commit()
+        # The watermarks of buckets, and the states of passes that extend expiries, expire in this table.
         self.context.store.collect(Table.META, self.context.clock.now_ms())
         run.report.cells_out = sorted(self._cells_out)
         return run.report
@@ -182,12 +184,13 @@ class Archiver:
         """Reads the logs behind the one at which the last commit was full, up to the last log, or until this commit is
         full. Returns the pass after them."""
         row_by_watermark = watermarks(self.context)
-        every = list(sources(self.context, listed))
-        names = [_name(source) for source in every]
+        all_sources = list(sources(self.context, listed))
+        names = [_name(source) for source in all_sources]
+        # From the first log on if the one behind which the last commit ended was removed since.
         start = names.index(current.first) + 1 if current.first in names else 0
-        for source, name in zip(every[start:], names[start:], strict=True):
+        for source, name in zip(all_sources[start:], names[start:], strict=True):
             read = self._log(collector, source, row_by_watermark.get(name), stop_ms)
-            if source is every[-1]:
+            if source is all_sources[-1]:
                 return current.after_last(name, read)
             current = current.after(name, read)
             if len(collector.spans) >= self.limits.commit_spans or self.context.clock.now_ms() >= stop_ms:
@@ -275,6 +278,7 @@ class Archiver:
                 return
 
     def _report_cell(self, source: LogSource, error: CellUnavailable) -> None:
+        # Raised again: an outage that shows in an object counts like one that shows in a row.
         with self._contained(source):
             raise error
 

@@ -68,9 +68,10 @@ class TextColumn(msgspec.Struct, array_like=True, frozen=True):
         return cls(memoryview(_little_endian(lengths).tobytes()), memoryview(data))
 
     def texts(self) -> list[str | None]:
-        """Raises ``Corrupt``."""
+        """Returns the values as texts; raises ``Corrupt``."""
         try:
             text = str(self.data, "utf-8")
+            # Lengths count bytes, which are characters in ASCII alone.
             if text.isascii():
                 return [None if start < 0 else text[start:end] for start, end in self._spans()]
             return [None if start < 0 else str(self.data[start:end], "utf-8") for start, end in self._spans()]
@@ -78,12 +79,11 @@ class TextColumn(msgspec.Struct, array_like=True, frozen=True):
             raise Corrupt(f"block holds a text that is none: {error}") from error
 
     def values(self) -> list[bytes | None]:
-        """Raises ``Corrupt``."""
+        """Returns the values as bytes; raises ``Corrupt``."""
         return [None if start < 0 else bytes(self.data[start:end]) for start, end in self._spans()]
 
     def _spans(self) -> Iterator[tuple[int, int]]:
-        """Returns where each value begins and ends in ``data``; a negative number and another one for None. Raises
-        ``Corrupt``."""
+        """Returns where each value begins and ends in ``data``; two negative numbers for None. Raises ``Corrupt``."""
         lengths = array("i")
         lengths.frombytes(self.lengths)
         lengths = _little_endian(lengths)
@@ -104,8 +104,8 @@ def _little_endian(lengths: "array[int]") -> "array[int]":
 
 
 class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The fields of messages as they were stored (see ``Message``), each for all of them; None where none has it. The
-    values of texts are checked when they are read."""
+    """The fields of messages as they were stored (see ``Message``): each has the values of all messages, and is None
+    where no message has one. The values of texts are checked when they are read."""
 
     body: TextColumn | None = None
     body_base64: TextColumn | None = None
@@ -214,7 +214,7 @@ def encode_registry(snapshot: RegistrySnapshot) -> Block:
 
 
 def decode_messages(data: bytes | memoryview, decompress: Decompress | None = None) -> MessageRows:
-    """Raises ``Corrupt``."""
+    """Decodes a block of rows of messages; raises ``Corrupt``."""
     count, logs, rest = _opened(data, MESSAGES, 3, decompress)
     check_length(rest[0], count, "rows")
     entries = _decoded(MESSAGES, _entries.decode, rest[0])
@@ -232,7 +232,7 @@ def decode_messages(data: bytes | memoryview, decompress: Decompress | None = No
 
 
 def decode_pulls(data: bytes | memoryview) -> PullRows:
-    """Raises ``Corrupt``."""
+    """Decodes a block of pull rows, without the order of ordered groups; raises ``Corrupt``."""
     count, logs, (rows,) = _opened(data, PULLS, 2)
     check_length(rows, count, "rows")
     rows_of_kind = PullRows(logs, _decoded(PULLS, _pulls.decode, rows))
@@ -241,8 +241,8 @@ def decode_pulls(data: bytes | memoryview) -> PullRows:
 
 
 def decode_ordered_pulls(data: bytes | memoryview) -> list[tuple[str, int, OrderedRow]]:
-    """Returns the rows of a block with what they say about the order of their group: the pull log, the number and the
-    row. Raises ``Corrupt``."""
+    """Decodes a block of pull rows with the order of ordered groups: returns the pull log, the number and the row of
+    each. Raises ``Corrupt``."""
     count, logs, (rows,) = _opened(data, PULLS, 2)
     check_length(rows, count, "rows")
     decoded = _decoded(PULLS, _ordered_pulls.decode, rows)
@@ -251,7 +251,7 @@ def decode_ordered_pulls(data: bytes | memoryview) -> list[tuple[str, int, Order
 
 
 def decode_dispatches(data: bytes | memoryview) -> DispatchRows:
-    """Raises ``Corrupt``."""
+    """Decodes a block of dispatch rows; raises ``Corrupt``."""
     count, logs, (rows,) = _opened(data, DISPATCHES, 2)
     check_length(rows, count, "rows")
     rows_of_kind = DispatchRows(logs, _decoded(DISPATCHES, _dispatches.decode, rows))
@@ -260,7 +260,7 @@ def decode_dispatches(data: bytes | memoryview) -> DispatchRows:
 
 
 def decode_registry(data: bytes | memoryview) -> RegistrySnapshot:
-    """Raises ``Corrupt``."""
+    """Decodes a block of subjects and groups; raises ``Corrupt``."""
     payload, count = unpack(data, SCHEMAS[REGISTRY])
     subjects, groups = _split(payload, REGISTRY, 2)
     if (count_inside := (length(subjects) or 0) + (length(groups) or 0)) != count:

@@ -21,7 +21,7 @@ from hourwheel.times import HOUR_MS
 
 _BLOCK_BYTES = 1 << 20  # a block is compressed and read as one piece: large enough to compress well
 _BLOCK_ROWS = 4_096  # half of what readers accept (``MOST_ROWS``)
-_SEGMENT_BYTES = 16 << 20
+_SEGMENT_BYTES = 16 << 20  # a reader has a whole segment in memory, to compare its checksum
 _OPEN_BYTES = 32 << 20  # of all open segments: there is one for each kind and hour of a backlog
 _RELIEF_BYTES = 8 << 20  # the sizes are summed once for these bytes of rows, because a sum visits every open segment
 _ROW_BYTES = 60  # about the size of a row without its messages
@@ -43,7 +43,7 @@ class _OpenSegment:
     raw_bytes: int = 0
     parts: dict[str, SegmentPart] = field(default_factory=dict)
     written: int = 0
-    """Rows and messages so far."""
+    """The number of rows, or of subjects and groups, that were added."""
     message_count: int = 0
 
     @property
@@ -62,6 +62,7 @@ class _OpenSegment:
                 log=part.log,
                 start=before.start,
                 end=part.end,
+                # Fillers have no sequence: the first row with messages gives the first one.
                 first=before.first if before.messages else part.first,
                 following=part.following if part.messages else before.following,
                 messages=before.messages + part.messages,
@@ -134,7 +135,7 @@ class Collector:
         )
         segment.messages += messages
         segment.message_count += present
-        first = 0 if row.filler else row.first_seq
+        first = 0 if row.filler else row.first_seq  # a filler takes no sequence
         part = SegmentPart(
             log=log, start=row_no, end=row_no + 1, first=first, following=first + present, messages=present
         )

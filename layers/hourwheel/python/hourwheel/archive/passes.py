@@ -26,8 +26,9 @@ class LogRead(Enum):
 
 @dataclass(frozen=True)
 class Pass:
-    """``complete``: no row was left out so far. ``first`` names the log behind which this commit began, ``last`` the
-    one behind which the next would. ``commit_full``: this commit reads no more, and logs are left for the next."""
+    """A pass, as far as it has come. ``complete``: no row was left out so far. ``first`` names the log behind which
+    this commit began, ``last`` the one behind which the next commit would begin. ``commit_full``: this commit reads no
+    more, and logs are left for the next."""
 
     began_ms: int
     complete: bool
@@ -70,6 +71,7 @@ class Pass:
             head,
             resume=self.last if self.commit_full else "",
             pass_ms=self.began_ms if self.commit_full else 0,
+            # The pass ends with a commit that is not full, and the next pass has left nothing out yet.
             complete=self.complete or not self.commit_full,
         )
 

@@ -56,6 +56,7 @@ from hourwheel.routes import Mapping
 GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""
 
+# The partitions of meta in which a store that was ever used has records.
 _USED = ("subjects", "buckets", "orphans", "archive", "checkpoint")
 
 T = TypeVar("T", Subject, Group)
@@ -260,11 +261,13 @@ class _Rebuild:
             closed = self.closed.get(log)
             end.pass_over(0, self.starts.get(log, 0))
             numbers = end.numbers + (self.gap if log in self.queues else 0) if closed is None else closed
-            now = store.counter(log)
+            totals = store.counter(log)
             if log in self.queues:
-                skip(self.context, log, end.numbers, max(now.numbers, numbers))
-            if (now.rows < end.rows or now.numbers < numbers) and not now.sealed:
-                store.add(log, rows=max(0, end.rows - now.rows), numbers=max(0, numbers - now.numbers))
+                # Before the counter is raised: the lag must not count what was skipped (docs/decisions/0022).
+                skip(self.context, log, end.numbers, max(totals.numbers, numbers))
+            # Only the rest is added: a rebuild that was cut off may have raised the counter already.
+            if (totals.rows < end.rows or totals.numbers < numbers) and not totals.sealed:
+                store.add(log, rows=max(0, end.rows - totals.rows), numbers=max(0, numbers - totals.numbers))
             if closed is not None:
                 store.seal(log)
 
@@ -300,12 +303,13 @@ class _Rebuild:
         now_ms = self.context.clock.now_ms()
         for name in sorted(self.logs):
             log, end = self.context.log(name), self.summary.end(name)
-            waits = is_schedule(name)
-            spare = filler(now_ms, 0 if waits else now_ms + FILLER_MS)
+            scheduled = is_schedule(name)
+            spare = filler(now_ms, 0 if scheduled else now_ms + FILLER_MS)
             # Fillers for rows that were given out and never archived: no reader has to wait for them.
             for row in range(end.archived, end.rows):
                 log.abandon(Reservation(name, row, 0), spare)
-            if not waits:
+            # Rows of a schedule log expire with their bucket alone.
+            if not scheduled:
                 live = (row_no for row_no, row in log.stored(0) if row.live(self.current.value.began_ms))
                 below = min(end.archived, next(live, end.archived))
                 if below:
@@ -316,7 +320,7 @@ class _Rebuild:
         for partition in sorted(self.members):
             following = self.summary.watermarks.get((PULLS, partition), 0)
             if not following:
-                continue
+                continue  # no pull of the group is archived: it starts again where it once began
             group = self.members[partition][1]
             source = source_of(partition)
             log = self.pull_logs.get(partition) or PullLog(
@@ -367,7 +371,7 @@ class _Rebuild:
             )
 
     def _opener(self, cell: str) -> Cells:
-        """Returns what opens the cell. Raises ``NotFound`` where it was not given to this process."""
+        """Returns the ``Cells`` of this process, which open the cell. Raises ``NotFound`` where they do not know it."""
         cells = self.context.cells
         if cells is None or cells.location(cell) is None:
             detail = f"the archive has queues in cell {cell}: name its storage too, with --cell {cell}=DIRECTORY"

@@ -60,17 +60,18 @@ class HandoverReplayer:
         """Repeats the hand-overs. Returns how many messages arrived again, and how many are lost because their source
         is not archived or cannot be read."""
         rest = [handover for handover in handovers if self._needs_replay(handover)]
-        made = lost = 0
+        replayed = lost = 0
         while rest:
             # The source of one hand-over may be the target of another.
             ready, waiting = self._parted(rest)
+            # No other hand-over brings the missing messages: those that are there are handed over, the others are lost.
             if not ready:
                 ready, waiting = waiting, []
             for handover in ready:
                 arrived = self._carry_out(handover)
-                made, lost = made + arrived, lost + len(handover.picks) - arrived
+                replayed, lost = replayed + arrived, lost + len(handover.picks) - arrived
             rest = waiting
-        return made, lost
+        return replayed, lost
 
     def _parted(
         self, handovers: Iterable[UnarchivedHandover]
@@ -91,15 +92,15 @@ class HandoverReplayer:
         """Returns the messages whose row the source does not have."""
         source = self._source(handover)
         rows = {row_no: source.get(row_no) for row_no, _ in handover.picks}
-        there = {row_no for row_no, row in rows.items() if row is not None and not row.filler}
-        return {pick for pick in handover.picks if pick[0] not in there}
+        stored = {row_no for row_no, row in rows.items() if row is not None and not row.filler}
+        return {pick for pick in handover.picks if pick[0] not in stored}
 
     def _carry_out(self, handover: UnarchivedHandover) -> int:
         """Repeats one hand-over. Returns how many messages the target row has then."""
-        there = self.context.log(handover.what.log).get(handover.what.row_no)
+        target = self.context.log(handover.what.log).get(handover.what.row_no)
         # Put by an earlier try of this rebuild, which was cut off.
-        if there is not None:
-            return there.count
+        if target is not None:
+            return target.count
         missing = self._missing(handover)
         picks = tuple(pick for pick in handover.picks if pick not in missing)
         if not picks:

@@ -25,7 +25,7 @@ from hourwheel.ports import Blobs
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, manifests
 
-_BATCH_ROWS = 100  # of rows that one thread puts before it takes the next ones
+_BATCH_ROWS = 100  # the threads put at most this many rows together before the next ones are read: it bounds the memory
 _LONGEST_MS = max(MAX_RETENTION_SECONDS * 1_000, DEAD_RETENTION_MS)
 
 Kept: TypeAlias = tuple[str, Entry, list[Message]]
@@ -63,7 +63,7 @@ class Restorer:
                 if not self._worthwhile(segment):
                     continue
                 for entries in _batches(self._kept(segment)):
-                    # No more than the workers have room for is read ahead.
+                    # A list waits for all threads, and raises their errors: nothing is read ahead of them.
                     list(pool.map(self._put_rows, _shares(entries, self.workers)))
                     rows += len(entries)
                     messages += sum(entry.present for _, entry, _ in entries)
@@ -101,9 +101,9 @@ class Restorer:
     def _worthwhile(self, segment: Segment) -> bool:
         """Returns whether the segment may have rows that are restored."""
         logs = {part.log for part in segment.parts} & self.logs
-        waits = any(is_schedule(log) for log in logs)
+        scheduled = any(is_schedule(log) for log in logs)
         live = segment.latest_ms + _LONGEST_MS > self.began_ms
-        return segment.kind == MESSAGES and bool(logs) and (waits or live)
+        return segment.kind == MESSAGES and bool(logs) and (scheduled or live)
 
     def _kept(self, segment: Segment) -> Iterator[Kept]:
         try:

@@ -24,7 +24,7 @@ FORMAT = 1
 _TRAILER = struct.Struct("<III4s")
 _MAGIC = b"HWA1"
 _MOST_FOOTER = 1_000
-"""Beside a place for each block, which is shorter than a block."""
+"""The largest footer beside its entries. An entry is shorter than its block, so the blocks bound the entries."""
 
 
 class Extent(NamedTuple):

@@ -95,6 +95,7 @@ class PullSource:
         if not first:
             return start
         row_no, pull_row = first[0]
+        # A row that stays open would hide the rows behind it: it counts as given out, so the pass is not complete.
         long_open = self.pulls.context.clock.now_ms() - pull_row.value.claimed_ms > _LONG_OPEN_MS
         return row_no + 1 if pull_row.value.state == CLOSED or long_open else start
 
@@ -135,6 +136,7 @@ class DispatchSource:
         return False
 
     def trimmed(self) -> int:
+        # A dispatch log is removed as a whole, with its bucket.
         return 0
 
 

@@ -43,7 +43,7 @@ class Progress(NamedTuple):
 
 @dataclass
 class End:
-    """Where a log of messages goes on. ``archived``: the archive has the rows below. ``rows`` and ``numbers``: every
+    """The end of a log of messages. ``archived``: the archive has the rows below it. ``rows`` and ``numbers``: every
     row and every sequence that the archive names is below these."""
 
     archived: int = 0
@@ -57,9 +57,9 @@ class End:
 
 @dataclass
 class Tally:
-    """``left`` is a sum of hashes of the bucket's messages, less the hashes of those that were handed over or
-    cancelled. It is 0 when each message was handed over or cancelled once. A message that was named twice leaves
-    another sum, and the bucket then counts as open."""
+    """What is left of a bucket. ``left`` is a sum of hashes of the bucket's messages, less the hashes of those that
+    were handed over or cancelled. It is 0 when each message was handed over or cancelled once. A message that was named
+    twice leaves another sum, and the bucket then counts as open. ``last_ms`` is the time of the last dispatch row."""
 
     left: int = 0
     last_ms: int = 0
@@ -87,7 +87,8 @@ class UnarchivedHandover(NamedTuple):
 class ArchiveSummary:
     """The summary of the manifests below ``end_manifest``. ``pulled``: hand-overs of pull rows whose target row is not
     archived. ``dispatched``: such hand-overs of wheels, by bucket and message, with the number of the dispatch row.
-    ``orders``: the states of ordered groups by their pull logs; ``pending_rows`` belong to the manifest being read."""
+    ``key_states``: the states of ordered groups, by their pull logs. ``pending_rows``: the rows of the manifest that is
+    being read, which these states do not include yet. ``listed``: the names in the last snapshot of the registry."""
 
     end_manifest: int = 0
     complete_ms: int = 0
@@ -224,11 +225,13 @@ def _read(summary: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
 
 
 def _add_pull(summary: ArchiveSummary, partition: str, row_no: int, pull: OrderedRow) -> None:
+    # A seek of an ordered group has no order, and forgets parked messages.
     if pull.order is not None or pull.outcome == SOUGHT:
         summary.pending_rows.setdefault(partition, {})[row_no] = pull
     reached = summary.progress.get(partition)
     if reached is None or reached.row_no < row_no:
         summary.progress[partition] = Progress(row_no, pull.end, pull.end_seq)
+    # A claim that ends within a row proves that the row was given out, archived or not.
     summary.end(source_of(partition)).pass_over(pull.end.row_no + (pull.end.index > 0), pull.end_seq)
     for moved in pull.moved:
         end = summary.end(moved.log)
@@ -245,7 +248,7 @@ def _add_dispatch(summary: ArchiveSummary, name: str, row_no: int, dispatched: D
         tally.settle(transfer.picks)
         source.pass_over(max(row_no for row_no, _ in transfer.picks) + 1 if transfer.picks else 0, 0)
         if not transfer.log:
-            continue
+            continue  # messages that were dropped, or could not be read
         end = summary.end(transfer.log)
         end.pass_over(transfer.row_no + 1, transfer.first_seq + len(transfer.picks))
         if transfer.row_no >= end.archived:

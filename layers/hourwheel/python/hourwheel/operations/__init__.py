@@ -1,1 +1,1 @@
-"""Carries out the operations of operators on cells and queues."""
+"""Carries out the operations of operators on cells, queues and groups, and reads the numbers that the console shows."""

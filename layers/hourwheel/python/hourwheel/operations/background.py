@@ -34,7 +34,7 @@ from hourwheel.times import HOUR_MS, rfc3339
 R = TypeVar("R", CompactRun, ReconcileRun, ReportRun)
 DueStepSize: TypeAlias = Literal["hour", "minute"]
 
-_LONGEST_MS = MAX_DELAY_MS + 2 * HOUR_MS
+_LONGEST_MS = MAX_DELAY_MS + 2 * HOUR_MS  # the longest delay, from the start of its first hour to the end of its last
 _DEFAULT_MS = 72 * HOUR_MS
 _WHEELS = 100  # hour buckets: the next four days, and one batch of counters
 _ROWS, _FAR_ROWS = 20_000, 2_000
@@ -165,6 +165,7 @@ def _lake(compacted: CompactRun, manifests: int) -> LakeState:
         LakeTable(
             table=table.table,
             rows=table.rows,
+            # Manifests are numbered from 0, and the file may be newer than the head that was read.
             behind=max(0, manifests - 1 - table.last_manifest),
             quarantined=table.quarantined,
             changed_at=table.changed_at,

@@ -52,9 +52,8 @@ class CellOperations:
 
     def add(self, cell: str, kinds: Sequence[CellKind] | None = None, *, dry_run: bool = False) -> CellDescription:
         """Registers a cell whose storage this process can open, or changes its kinds (None: keeps them, or all kinds
-        for a new cell). Raises ``Rejected`` for a cell
-        that the process does not know, or that would be of no kind, ``Conflict`` for a storage of another
-        deployment."""
+        for a new cell). Raises ``Rejected`` for a cell that the process does not know, or that would be of no kind,
+        ``Conflict`` for a storage of another deployment."""
         self._check_other(cell, "is always there")
         cells, location = self._storage_of(cell)
         if kinds is not None and not kinds:
@@ -73,8 +72,8 @@ class CellOperations:
         return self.show(cell)
 
     def _storage_of(self, cell: str) -> tuple[Cells, str]:
-        """Returns what opens the cell, and where its storage is. Raises ``NotFound`` for a cell that this process does
-        not know."""
+        """Returns the ``Cells`` that open the cell, and where its storage is. Raises ``NotFound`` for a cell that this
+        process does not know."""
         cells = self.context.cells
         location = None if cells is None else cells.location(cell)
         if cells is None or location is None:
@@ -150,6 +149,7 @@ class CellOperations:
     def _leases(self, subject: Subject, source: str) -> int:
         count = 0
         for group in self.registry.groups(subject):
+            # The number of the queue does not matter: the rows are only counted.
             log = PullLog(self.context, group, self.context.log(source), 0)
             checkpoint = log.checkpoint_record.load()
             start = 0 if checkpoint is None else checkpoint.value.row_no
@@ -160,6 +160,7 @@ class CellOperations:
         """Yields the parts of queues that are in the cell, or are about to move to it: subject, queue, log, and whether
         the part takes messages."""
         for subject in self.registry.all_subjects():
+            # A deleted subject has rows in the cell until it is erased.
             if subject.erased:
                 continue
             for queue in range(subject.queues):
@@ -201,6 +202,7 @@ class CellOperations:
         return True
 
     def _check_other(self, cell: str, why: str) -> None:
+        """Raises ``Conflict`` for the home cell; ``why`` ends the sentence that refuses it."""
         if check_cell_name(cell) == HOME:
             raise Conflict("cell-home", f"cell {HOME_NAME!r} holds subjects and groups: it {why}", field="cell")
 

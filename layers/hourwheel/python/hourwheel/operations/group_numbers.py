@@ -77,17 +77,18 @@ class GroupNumbers:
     ) -> SubjectNumbers:
         """Reads the numbers of these groups, those of consumers behind their broadcast group."""
         logs = subject.queue_logs() + [log for group in groups for log in (group.retry_log, group.dead_log)]
-        totals, out = read_counters(self.context, logs)
+        totals, cells_out = read_counters(self.context, logs)
         numbers: dict[str, GroupOverview] = {}
         for group in groups:
             shared = numbers.get(group.shared_name)
             if shared is None:
                 shared = numbers[group.shared_name] = _settings_of(group)
+            # A broadcast group has no logs of its own: its numbers are the sums over its consumers.
             if not group.broadcast:
                 backing_off = max(0, pending[subject.name, subject.generation, group.member])
                 _add(shared, *self._lag(subject, group, totals), backing_off=backing_off)
         complete = complete and all(each.complete for each in numbers.values())
-        return SubjectNumbers(list(numbers.values()), totals, sorted(out), complete)
+        return SubjectNumbers(list(numbers.values()), totals, sorted(cells_out), complete)
 
     def _lag(self, subject: Subject, group: Group, totals: Mapping[str, Counter]) -> tuple[Lag, bool]:
         """Returns the lag of a group, without the retries that wait for their delay, and whether it is complete."""
@@ -125,13 +126,13 @@ class GroupNumbers:
 def read_counters(context: Context, logs: Iterable[str]) -> tuple[dict[str, Counter], set[str]]:
     """Returns the totals of the logs, and the cells that cannot be reached, whose logs are left out."""
     totals: dict[str, Counter] = {}
-    out: set[str] = set()
+    cells_out: set[str] = set()
     for names in names_by_cell(logs):
         try:
             totals |= read_totals(context, names)
         except CellUnavailable:
-            out.add(cell_of(names[0]))
-    return totals, out
+            cells_out.add(cell_of(names[0]))
+    return totals, cells_out
 
 
 def _settings_of(group: Group) -> GroupOverview:

@@ -27,7 +27,7 @@ consumer may have asked for a longer one."""
 
 @dataclass(frozen=True)
 class GroupProgress:
-    """The lag and the consumers of groups. In a broadcast group those of each consumer."""
+    """Reads the lag and the consumers of groups; for a broadcast group, of each of its consumers."""
 
     registry: Registry
     leases: Leases
@@ -65,6 +65,7 @@ class GroupProgress:
         seen = self.seen_pulls.of(owner.name, member.name, now_ms)
         if member.broadcast:
             members = consumer_groups(self.registry, owner, member)
+            # Consumers that a process has seen and the registry has forgotten are left out.
             seen = {each.consumer: max(each.seen_ms, seen.get(each.consumer, 0)) for each in members}
         return consumer_states(self._consumer_logs(owner, member), self.leases, seen)
 

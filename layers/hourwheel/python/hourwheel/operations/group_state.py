@@ -38,12 +38,13 @@ _RETRY_ROWS = 500  # rows of retries that a call decodes, in the retry log and i
 _DEAD_LETTERS = 5_000  # each of them is decoded
 _REASONS = 100  # texts that hold an id or a time are as many as dead letters
 _FAR_MS = 31 * 86_400_000
-"""A retry waits for 30 days at most."""
+"""The policy of a group delays a retry by 30 days at most. A retry that a consumer delays for longer is counted only
+once it is due within this time."""
 
 
 @dataclass(frozen=True)
 class GroupState:
-    """The state of one group; ``members`` are the groups of its consumers, or the group itself."""
+    """Reads the state of one group; ``members`` are the groups of its consumers, or the group itself."""
 
     context: Context
     subject: Subject

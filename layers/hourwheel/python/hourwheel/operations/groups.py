@@ -56,6 +56,7 @@ class GroupOperations:
         ``ordered``, ``Rejected`` for a target that this deployment cannot reach, and for settings that exclude one
         another."""
         push = settings.get("push", KEEP)
+        # Before anything is stored: a target that cannot be reached refuses the whole request.
         if isinstance(push, PushTarget):
             self.targets.check(push)
         before: PushTarget | None = None

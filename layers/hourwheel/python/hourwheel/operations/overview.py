@@ -46,7 +46,7 @@ _DELAYED_MS, _DELAYED_FAR_MS = 2_000, 30_000
 
 _DELAYED_ROWS = 20_000  # of schedule logs, read by one call: about 100 ms on one machine
 _LISTED_MS = 5_000  # a page that is sorted by a number shows new subjects this late
-_NEVER = -(1 << 62)
+_NEVER = -(1 << 62)  # before every time, and below every number by which subjects are sorted
 
 
 class OverviewRequest(NamedTuple):
@@ -68,6 +68,7 @@ class RefreshShare:
     seen_ms: int = 0
 
     def allows(self, now_ms: int) -> bool:
+        """Adds the time that was earned since the last call, and returns whether work may begin now."""
         passed_ms = max(0, now_ms - self.seen_ms)  # a clock that was set back earns nothing
         self.left_ms = min(_MOST_SAVED_MS, self.left_ms + passed_ms / _SHARE)
         self.seen_ms = now_ms
@@ -170,7 +171,8 @@ class Overview:
     def _by_name(self, request: OverviewRequest) -> OverviewPage:
         subjects, following = self.registry.subjects(request.after, request.limit, prefix=request.prefix)
         self._refresh(subjects)
-        # A page ends before the first subject that was not read; the first of all was.
+        # A page ends before the first subject that was not read. It has one subject at least: ``_refresh`` reads the
+        # first one whatever the limits are.
         shown = [subject for index, subject in enumerate(subjects) if all(map(self._known, subjects[: index + 1]))]
         if len(shown) < len(subjects):
             following = shown[-1].name
@@ -183,6 +185,7 @@ class Overview:
             self._listed = [each for each in self.registry.all_subjects() if not each.deleted]
             self._listed_ms = now_ms
             self._share.spend(self.context.clock.now_ms() - now_ms)
+            # Numbers of subjects that were deleted since would stay in memory.
             names = {subject.name for subject in self._listed}
             self._entries = {name: entry for name, entry in self._entries.items() if name in names}
         self._refresh(self._listed)

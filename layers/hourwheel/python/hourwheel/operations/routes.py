@@ -33,7 +33,7 @@ def shown_route(subject: Subject) -> SubjectRoute:
 
 
 def _shown(subject: Subject, queue: int, mapping: Mapping) -> RouteMapping:
-    log = LogName.parse(subject.log_of(queue, mapping))._replace(cell="")
+    log = LogName.parse(subject.log_of(queue, mapping))._replace(cell="")  # the record has a field for the cell
     return RouteMapping(
         start=mapping.start,
         end=mapping.end,
@@ -77,7 +77,10 @@ class Routes:
         return self.change(subject, plan_queues(queues), dry_run=dry_run)
 
     def change(self, subject: str, plan: Plan, *, dry_run: bool) -> RouteStep:
+        """Changes the route of the subject as ``plan`` says, or with ``dry_run`` only computes the change. Returns the
+        route before and after. Raises what ``request_change`` and the plan raise."""
         if not dry_run:
+            # Once: an operator decided by the route that he saw, and not by one that somebody else has changed since.
             before, after = request_change(self.registry, subject, plan, once=True)
         else:
             self.registry.forget(subject)

@@ -82,6 +82,7 @@ class Seeks:
         return positions
 
     def _seek_group(self, owner: Subject, member: Group, seek: SeekQueue, queue: int | None) -> dict[int, QueueSeek]:
+        # Without the retry log: a message that failed is retried, wherever the group goes.
         logs = pull_logs(self.context, owner, member)[1:]
         if out := cells_out(owner, logs):
             raise CellUnavailable(f"cell {', '.join(out)} cannot be reached: seek again once it can")

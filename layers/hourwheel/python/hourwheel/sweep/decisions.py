@@ -37,8 +37,8 @@ LINES = 100
 
 class GroupLag(msgspec.Struct, frozen=True):
     """How far a group is behind. ``oldest_ms`` is the time since which the oldest message waits. ``pullable`` messages
-    can be pulled now or soon: in an ordered group others wait behind messages of their key, of which ``held_keys`` are
-    held back by a failed one."""
+    can be pulled now or soon: in an ordered group the others wait behind a message of their key. ``held_keys`` are held
+    back by a message that failed."""
 
     subject: str
     group: str
@@ -130,8 +130,8 @@ def groups_to_push(subject: Subject, groups: Sequence[Group], lags: Sequence[Gro
 def groups_to_wake(
     subject: Subject, groups: Sequence[Group], lags: Sequence[GroupLag | None], now_ms: int
 ) -> list[int]:
-    """Returns the indexes of the groups whose messages have waited long enough to show that their consumers may sleep
-    beside them: a wake-up was lost, or a consumer took it and ended. Paused groups wait until they are resumed."""
+    """Returns the indexes of the groups whose messages have waited longer than consumers that are awake leave them: a
+    wake-up was lost, or a consumer took it and ended. Paused groups wait until they are resumed."""
     if subject.paused or not subject.dozing:
         return []
     return [
@@ -149,6 +149,7 @@ def next_rest_ms(
     idle = all(lag is not None and not (lag.total or lag.in_flight or lag.held_keys) for lag in lags)
     if last is None or not idle or not snapshot.unchanged(last.snapshot):
         return 0
+    # Only a sweep finds a push whose wake was lost: such a subject rests for a minute at most.
     pushed = any(group.push is not None for group in snapshot.groups)
     return min(max(2 * last.rest_ms, REST_MS), REST_MS if pushed else longest_ms)
 
@@ -202,8 +203,8 @@ def lag_report(lags: Iterable[GroupLag], now_ms: int) -> LagReport:
 
 
 def expired_below(rows: Sequence[tuple[int, Row]], start: int, now_ms: int) -> tuple[int, bool]:
-    """Returns the first of these rows that has not expired, and True; if all have expired, the row behind the last one
-    (``start`` if there are no rows), and False."""
+    """Returns the number of the first of these rows that has not expired, and True; if all have expired, the number
+    behind the last one (``start`` if there are no rows), and False."""
     for row_no, row in rows:
         if row.expires_ms > now_ms:
             return row_no, True

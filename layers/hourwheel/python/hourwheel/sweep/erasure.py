@@ -15,7 +15,7 @@ from hourwheel.push.state import forget
 from hourwheel.queueing.key_state_cache import remove_snapshot
 from hourwheel.registry.registry import Registry
 
-_ALL = "\U0010ffff"
+_ALL = "\U0010ffff"  # sorts behind every row number
 
 
 class LogErasure:
@@ -47,6 +47,7 @@ def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -
 
 def erase_group(context: Context, subject: Subject, group: Group) -> None:
     """Seals and trims the logs of a deleted group, and removes the state of its pushes."""
+    # A settlement with a cached group meets the seal, and hands nothing over to the deleted group.
     for name in (group.retry_log, group.dead_log):
         context.log(name).seal()
     for name in (group.retry_log, *subject.queue_logs()):

@@ -14,14 +14,15 @@ from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
 
-_ALL = "\U0010ffff"
+_ALL = "\U0010ffff"  # sorts behind every row number
 
 
 def expire_parts(
     registry: Registry, leases: Leases, subject: Subject, groups: Sequence[Group], totals: Mapping[str, Counter]
 ) -> None:
-    """Marks each closed part as expired of which every row has expired and was removed, and in which no group has a
-    lease; then removes the records of the groups about it. ``totals`` are those of the parts that can be reached."""
+    """Marks as expired each closed part whose rows have all expired and been removed, and in which no group has a
+    lease; then removes the pull logs and checkpoints of the groups on it. ``totals`` are those of the parts that can be
+    reached."""
     context = registry.context
     for queue in range(subject.queues):
         for mapping, name in subject.parts(queue):
@@ -45,6 +46,7 @@ def _left(leases: Leases, log: PullLog) -> bool:
 
 
 def _forget(context: Context, group: Group, source: str) -> None:
+    """Removes the pull log and the checkpoint of the group on this log."""
     store, partition = context.store_of(source), pull_log(group.member, source)
     store.trim(Table.PULL, partition, below=_ALL)
     key = Key(Table.META, "checkpoint", partition)

@@ -111,6 +111,7 @@ class Sweeper:
             with self._contained(f"sweeping subject {subject.name}"):
                 self._subject(subject, report, behind)
         self._delayed(report)
+        # Idempotency keys belong to no log: no trim mark passes them.
         self.context.store.collect(Table.KEYS, self.context.clock.now_ms())
         self._report(behind, began_ms)
         return report
@@ -189,8 +190,8 @@ class Sweeper:
             self._look(subject, groups, report, behind)
 
     def _stirs(self, last: LastLook | None, subject: Subject) -> bool:
-        """Returns whether a resting subject with dozing groups has got messages, or another one of which that is
-        unknown: a wake-up may be lost, and a consumer that took it may end. Half a read unit for each log."""
+        """Returns whether a resting subject with dozing groups has new rows, or its counters cannot be read: a wake-up
+        may be lost, and a consumer that took one may end before it pulls. Half a read unit for each log."""
         if last is None or not subject.dozing:
             return False
         totals = last.snapshot.totals
@@ -226,7 +227,7 @@ class Sweeper:
                 self.registry.end_seek(subject, group, group.seeking_ms)
 
     def _forgets(self, subject: Subject, group: Group) -> bool:
-        """Returns whether the group was that of a consumer who stayed away, and is deleted."""
+        """Returns whether the group was that of a consumer that stayed away, and is deleted now."""
         forgotten = False
         if group.consumer:
             with self._contained(f"forgetting consumer {group.consumer} of {group.shared_name}"):
@@ -234,10 +235,12 @@ class Sweeper:
         return forgotten
 
     def _look(self, subject: Subject, groups: list[Group], report: SweepReport, behind: list[GroupLag]) -> None:
+        # Taken out: a subject whose look fails does not rest, and the next sweep looks again.
         last = self._looks.pop(subject.name, None)
         at_ms = self.context.clock.now_ms()
         totals = self._totals(subject)
         queues = [self.context.log(name) for name in totals]
+        # A log that should take messages is sealed where a move was cut off.
         if any(totals[name].sealed for name in map(subject.log, range(subject.queues)) if name in totals):
             with self._contained(f"moving queues of {subject.name}"):
                 refresh_route(self.registry, subject)
@@ -301,6 +304,7 @@ class Sweeper:
     def _maintain(self, subject: Subject, queues: list[Log], members: list[_Member]) -> bool:
         """Moves checkpoints and trim marks, and extends the expiry of unarchived rows. Returns whether no rows are left
         whose expiry the next sweep has to look at."""
+        # First: the store may remove a row at any moment once its expiry has passed.
         complete = self._extend_all(queues, members)
         for queue in queues:
             self._trim(queue)
@@ -394,6 +398,7 @@ class Sweeper:
                 below, live = expired_below(rows, below, self.context.clock.now_ms())
                 if live or len(rows) < page:
                     break
+                # Read only where a row has expired: most sweeps trim nothing.
                 if page == 1:
                     page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
             if min(below, end) > start:
