@@ -10,6 +10,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Rejected, Throttled, Unavailable
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage
+from hourwheel.route_records import CellKind
 from tests.support import AT_ONCE, Bench
 
 
@@ -45,6 +46,17 @@ def test_a_cell_without_storage_is_not_added(bench: Bench) -> None:
         bench.cell.cells.add("home")
     with pytest.raises(Rejected, match="must match"):
         bench.cell.cells.show("No Name")
+
+
+def test_a_dry_run_says_what_becomes_of_a_cell_that_was_added_before(bench: Bench) -> None:
+    bench.cell.cells.add("fast", ["real-time"])
+    bench.cell.cells.set_state("fast", "draining")
+    wanted: list[list[CellKind] | None] = [None, ["delay"]]
+    for kinds in wanted:
+        foreseen = bench.cell.cells.add("fast", kinds, dry_run=True)
+        assert bench.cell.cells.show("fast").kinds == ("real-time",)
+        assert bench.cell.cells.add("fast", kinds) == foreseen
+        bench.cell.cells.add("fast", ["real-time"])
 
 
 def test_a_cell_to_which_queues_send_is_neither_read_only_nor_off_line_nor_removed(bench: Bench) -> None:

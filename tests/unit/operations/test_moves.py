@@ -7,13 +7,14 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Rejected, Sealed
+from hourwheel.log_names import HOME
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
 from hourwheel.operations.routes import shown_route
 from hourwheel.ports import CellStorage
 from hourwheel.registry.cells import cell_record
 from hourwheel.registry.moves import finish_change
-from hourwheel.registry.plans import plan_move
+from hourwheel.registry.plans import Plan, plan_move, plan_queues
 from hourwheel.registry.registry import subject_record
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -132,13 +133,36 @@ def test_a_move_that_was_cut_off_is_finished_by_a_pull_and_by_the_sweeper(bench:
     assert route(bench)[-1][2] == "old"
 
 
-def requested(bench: Bench, cell: str) -> None:
-    """Begins a move whose operator dies right after step 1."""
+def requested(bench: Bench, to: str | Plan) -> None:
+    """Begins a move of queue 0 to a cell, or what a plan says, whose operator dies right after step 1."""
+    plan = plan_move(0, to) if isinstance(to, str) else to
     record = subject_record(bench.cell.context, "orders")
     current = record.load()
     assert current is not None
-    change = plan_move(0, cell)(current.value)
+    change = plan(current.value)
     assert record.swap(current.token, msgspec.structs.replace(current.value, change=change)).stored
+
+
+def test_an_operator_who_was_cut_off_repeats_the_move(bench: Bench) -> None:
+    bench.send("a")
+    requested(bench, "fast")
+    step = bench.cell.routes.move("orders", 0, "fast")
+    assert [len(shown.queues[0].mappings) for shown in (step.before, step.after)] == [1, 2]
+    assert step.after.queues[0].mappings[-1].cell == "fast"
+    with pytest.raises(Conflict, match="is in cell 'fast' already"):
+        bench.cell.routes.move("orders", 0, "fast")
+
+
+def test_an_operator_who_was_cut_off_repeats_the_spread_the_drain_and_the_added_queues(bench: Bench) -> None:
+    bench.send("a")
+    requested(bench, "fast")
+    assert bench.cell.routes.spread("orders", ["fast"]).after.queues[0].mappings[-1].cell == "fast"
+    requested(bench, HOME)
+    (step,) = bench.cell.cells.drain("fast").moved
+    assert [shown.queues[0].mappings[-1].cell for shown in (step.before, step.after)] == ["fast", "home"]
+    requested(bench, plan_queues(3))
+    added = bench.cell.routes.add_queues("orders", 3)
+    assert [len(shown.queues) for shown in (added.before, added.after)] == [1, 3]
 
 
 def test_a_log_that_was_sealed_and_forgotten_is_continued_in_its_own_cell(bench: Bench) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME
+from hourwheel.logs.cas import Versioned
 from hourwheel.model.subjects import Subject
 from hourwheel.operations.routes import Routes
 from hourwheel.ports import Cells
@@ -65,7 +66,8 @@ class CellOperations:
             return msgspec.structs.replace(record, kinds=new_kinds or record.kinds, location=location)
 
         if dry_run:
-            return self._shown([change(fresh)])[0]
+            current = cell_record(self.context, cell).load()
+            return self._shown([change(_present(current) or fresh)])[0]
         # Claimed before it is registered: no process may write to the storage of another deployment.
         cells.claim(cell)
         self._change(cell, change, fresh)
@@ -211,15 +213,17 @@ class CellOperations:
         process changes it meanwhile."""
         record = cell_record(self.context, cell)
         current = record.load()
-        if current is None or current.value.removed:
-            value = change(fresh or CellRecord(name=cell, created_ms=self.context.clock.now_ms()))
-        else:
-            value = change(current.value)
+        value = change(_present(current) or fresh or CellRecord(name=cell, created_ms=self.context.clock.now_ms()))
         if not record.swap(None if current is None else current.token, value).stored:
             detail = f"cell {cell!r} was changed by somebody else: look at it, then try again"
             raise Conflict("changed-meanwhile", detail)
         if self.context.cells is not None:
             self.context.cells.forget(cell)
+
+
+def _present(record: Versioned[CellRecord] | None) -> CellRecord | None:
+    """Returns the record of a cell; None for a cell that is not registered, or was removed."""
+    return None if record is None or record.value.removed else record.value
 
 
 def _told(left: Sequence[CellContent]) -> str:

@@ -28,8 +28,9 @@ def request_change(
     registry: Registry, name: str, plan: Callable[[Subject], RouteChange | None], *, once: bool = False
 ) -> tuple[Subject, Subject]:
     """Requests what ``plan`` returns for the subject, carries it out, and returns the subject before and after; nothing
-    happens where ``plan`` returns None. Finishes an open change first. Raises ``NotFound``, and ``Conflict`` while an
-    open change moves one of these queues to another cell; with ``once`` also if a change of one of them was faster."""
+    happens where ``plan`` returns None. Finishes an open change first, and nothing else if it does what the plan says.
+    Raises ``NotFound``, and ``Conflict`` while an open change moves one of these queues to another cell; with ``once``
+    also if a change of one of them was faster."""
     context = registry.context
     record = subject_record(context, name)
     first: Subject | None = None
@@ -47,6 +48,9 @@ def request_change(
         # One change at a time: a second one would compute its targets from a route that is about to change.
         if current.value.change is not None:
             _check_apart(current.value, current.value.change, change)
+            if _includes(current.value.change, change):
+                # Requested before, by an operator who was cut off: repeating the request has the same result.
+                return current.value, _finished(registry, current.value, change)
             finish_change(registry, name)
             continue
         _check_room(current.value, change)
@@ -196,6 +200,11 @@ def _check_unmoved(first: Subject, now: Subject, change: RouteChange) -> None:
                 " try again",
                 field="queue",
             )
+
+
+def _includes(open_change: RouteChange, change: RouteChange) -> bool:
+    """Returns whether the open change does what ``change`` requests."""
+    return change.queues == open_change.queues and set(change.targets) <= set(open_change.targets)
 
 
 def _check_apart(subject: Subject, open_change: RouteChange, change: RouteChange) -> None:
