@@ -76,8 +76,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Cell:
-    """A cell. Thread-safe. Every method may raise ``Rejected`` if the caller must change the request, and
-    ``Unavailable`` if the caller may repeat it."""
+    """Makes the calls of producers, consumers and operators. Thread-safe. Every method may raise ``Rejected`` if the
+    caller must change the request, and ``Unavailable`` if the caller may repeat it."""
 
     context: Context
     targets: Targets = field(default_factory=NoTargets)
@@ -94,6 +94,7 @@ class Cell:
         queues, pulls = self.context.wakeup_queues, self.context.wakeups
         if queues is not None:
             queues = GuardedWakeupQueues(queues, self.context.clock)
+            # A function, as the registry is made from the context that these wakeups become part of.
             wakeups = DozingWakeups(self.context, pulls, queues, lambda: self.registry)
             self.context = replace(self.context, wakeups=wakeups, wakeup_queues=queues)
 
@@ -118,7 +119,8 @@ class Cell:
     @cached_property
     def overview(self) -> "Overview":
         """Shows subjects and groups with their numbers side by side."""
-        from hourwheel.operations.group_numbers import GroupNumbers  # only operators look at the overview
+        # Imported here: most functions on AWS never need these modules, and start faster without them.
+        from hourwheel.operations.group_numbers import GroupNumbers
         from hourwheel.operations.overview import Overview
 
         return Overview(self.registry, GroupNumbers(self.registry, self.leases, self.key_states), self.pending_counts)
@@ -126,7 +128,7 @@ class Cell:
     @property
     def background(self) -> "Background":
         """Shows delayed messages by time, the wheels, and the archive."""
-        from hourwheel.operations.background import Background  # as above
+        from hourwheel.operations.background import Background  # for operators alone
 
         return Background(self.context, self.pending_counts)
 
@@ -135,7 +137,7 @@ class Cell:
         return GroupOperations(self.registry, self.targets)
 
     def seeks(self, *, dry_run: bool = False) -> Seeks:
-        """Moves groups, or with ``dry_run`` counts what a seek would do."""
+        """Returns the calls that move groups; with ``dry_run`` they only count what a seek would do."""
         return Seeks(self.registry, dry_run)
 
     @property
@@ -219,6 +221,7 @@ class Cell:
             )
 
         subject = self.registry.change_subject(name, change, queues=queues or 1)
+        # More queues are not one write: each old queue is sealed and goes on in a new log (``registry/moves.py``).
         if queues is None or queues <= _queues_of(subject):
             return subject
         return request_change(self.registry, name, plan_queues(queues))[1]
@@ -228,6 +231,7 @@ class Cell:
         return pause_subject(self.context, self.registry, name, paused=paused)
 
     def subject(self, name: str) -> Subject:
+        # A caller that looks wants the record as it is now, not as this process cached it.
         self.registry.forget(name)
         return self.registry.subject(name)
 
@@ -239,8 +243,8 @@ class Cell:
         return peek(self.context, self.subject(subject), queue, start, limit)
 
     def trace(self, subject: str, message: str, span: SearchSpan, group: str | None = None) -> TracePage:
-        """Returns what became of a message, which is named by ``queue:offset``, by its scheduled id or by its id, in
-        ``group`` or in the first groups of the subject."""
+        """Returns the traces of a message, which is named by ``queue:offset``, by its scheduled id or by its id: in
+        ``group``, or without it in the first groups of the subject. Raises ``NotFound`` for an unknown message."""
         owner = self.subject(subject)
         if group is None:
             groups, following = self.registry.group_page(owner, "", GROUPS)
@@ -259,7 +263,7 @@ class Cell:
         try:
             position = self._position(message)
         except Rejected:
-            return trace.by_id(message, span)
+            return trace.by_id(message, span)  # no scheduled id of this cell
         scheduled = ScheduledMessages(self.context).look(position)
         if scheduled.subject != subject:
             raise NotFound(
@@ -270,6 +274,7 @@ class Cell:
     def delete_subject(self, name: str) -> None:
         """Removes the subject, its groups and messages. Messages that are sent meanwhile go to a new subject of that
         name."""
+        # Before the deletion: afterwards a new subject may have this name.
         groups = self.registry.groups_with_queues(name)
         self.registry.delete_subject(name)
         remove_queues(self.context, groups)
@@ -288,7 +293,7 @@ class Cell:
         return self._groups.push_state(subject, group)
 
     def group(self, subject: str, name: str) -> Group:
-        self.registry.forget(subject)
+        self.registry.forget(subject)  # as for ``subject``
         return self._group(subject, name)[1]
 
     def groups(self, subject: str, after: str = "", limit: int = 100) -> tuple[list[Group], str | None]:
@@ -323,8 +328,9 @@ class Cell:
         return self._progress.leave(*self._group(subject, group), consumer)
 
     def decide_held(self, subject: str, group: str, keys: frozenset[str] | None, then: Literal["retry", "dead"]) -> int:
-        """Decides about stopped ``keys`` of an ordered group, or about all: their first message is tried again as a
-        first attempt, or becomes a dead letter. Returns the number of keys. Raises ``Rejected`` for another group."""
+        """Decides about the stopped ``keys`` of an ordered group (None: about all of them). The first message of each
+        key is tried again as a first attempt, or becomes a dead letter. Returns the number of keys that were stopped.
+        Raises ``Rejected`` for a group that is not ordered."""
         owner, member = self._group(subject, group)
         if not member.ordered:
             raise Rejected(
@@ -338,16 +344,17 @@ class Cell:
         try:
             decided = sum(KeyDecision(self.key_states, log, owner, keys, then).decide() for log in logs)
         except Sealed:
-            raise unknown_group(subject, group) from None
+            raise unknown_group(subject, group) from None  # it was deleted meanwhile
         self.registry.end_seek(owner, member, began_ms)
         self.context.wakeups.announce(subject, group)
+        # No row of a queue or retry log was stored: nothing else starts a pusher.
         if decided and target_of(owner, member) is not None:
             start_free(self.context, member)
         return decided
 
     def state(self, subject: str, group: str) -> "GroupState":
-        """Shows what the group has to do in detail."""
-        from hourwheel.operations.group_state import GroupState  # as above
+        """Returns the calls that show the retries and the open leases of the group."""
+        from hourwheel.operations.group_state import GroupState  # for operators alone
 
         owner, member = self._group(subject, group)
         members = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
@@ -377,9 +384,11 @@ class Cell:
         return self._dead(subject, group).get(dead_id)
 
     def redrive(self, subject: str, group: str, choose: Callable[[Position, int], bool]) -> int:
+        """Redrives the dead letters that ``choose`` takes, and returns their number: see ``DeadLetters.redrive``."""
         return self._dead(subject, group).redrive(choose)
 
     def drop_dead(self, subject: str, group: str, choose: Callable[[Position, int], bool]) -> int:
+        """Drops the dead letters that ``choose`` takes, and returns their number: see ``DeadLetters.drop``."""
         return self._dead(subject, group).drop(choose)
 
     def scheduled(self, scheduled_id: str) -> ScheduledMessage:
@@ -420,12 +429,13 @@ class Cell:
         return self.pending_counts.hours(self.context, owner.name, owner.generation, hours=hours)
 
     def turn_wheel(self, bucket: str, owner: str, pause: Pause, *, leaves_ms: int = 0) -> WheelEnd:
-        """Turns the wheel of a bucket until it has nothing to do, or ``pause`` ends it."""
+        """Turns the wheel of a bucket until it has nothing to do, ``pause`` ends it, or it has to leave at
+        ``leaves_ms`` (0: never). Returns why the wheel ended."""
         return Wheel(self.context, self.registry, Bucket.parse(bucket), owner, leaves_ms).run(pause)
 
     def start_wheel(self, bucket: str, wakes_ms: int) -> None:
-        """Orders a start of the bucket's wheel at that time: at once if it has come. For timers that come early. Raises
-        ``Unavailable`` and ``Broken``: the timer that came is to be repeated then."""
+        """Orders a start of the bucket's wheel at that time, or at once if the time has come: for a timer that came
+        early. Raises ``Unavailable`` and ``Broken``; the caller then has its timer repeated."""
         order_start(self.context, wakes_ms, Bucket.parse(bucket).name)
 
     def sweep(self) -> SweepReport:
@@ -454,7 +464,6 @@ class Cell:
         return owner, self.registry.group(owner, name)
 
     def _puller(self, subject: str, group: str) -> Puller:
-        key_states = self.key_states
         return Puller(
             self.context,
             self.registry,
@@ -462,7 +471,7 @@ class Cell:
             self.ends,
             self.group_logs,
             self.flow,
-            key_states,
+            self.key_states,
             self.secret,
             subject,
             group,

@@ -105,9 +105,9 @@ _NO_STORE = cast("Store", _ClosedHome())
 
 @dataclass
 class StartHints:
-    """What a process remembers about the starts of wheels. ``wakes_ms``: for each bucket a start that was ordered and
-    recorded. ``until_ms``: until when the queue of precise timers is read, as it was read at ``read_ms``. ``off``:
-    this process has seen that it is not read."""
+    """Remembers the starts of wheels that this process knows. ``wakes_ms``: for each bucket a start that was ordered
+    and recorded. ``until_ms``: the end of the promise that the queue of precise timers is read, as this process read
+    the promise at ``read_ms``. ``off``: this process has seen that the queue is not read."""
 
     wakes_ms: dict[str, int] = field(default_factory=dict)
     until_ms: int = 0
@@ -120,7 +120,7 @@ class Context:
     """The ports and settings with which a call of the library works.
 
     ``store`` and ``blobs`` are those of the home cell. ``cells`` opens the others; None where there is only one cell.
-    Everything that is reached by the name of a log goes through ``log``, ``store_of`` and ``blobs_of``.
+    ``log``, ``store_of`` and ``blobs_of`` open the storage of any log by its name.
     """
 
     store: Store
@@ -221,6 +221,7 @@ class Context:
         runs without a transaction: every step of it is stored when it is done, and the protocol alone holds.
         """
         cell = self._cell_of_all(logs)
+        # Logs in several cells have no transaction in common; work inside of a transaction is part of it.
         if cell is None or self.inside is not None:
             return work(self)
         store = self.store if cell == HOME else self._storage(cell).store
@@ -229,12 +230,13 @@ class Context:
         later: list[Callable[[Context], None]] = []
 
         def run(store: Store) -> T:
-            later.clear()
+            later.clear()  # a store may run the work more than once, and only the last run counts
             return work(self._inside(store, later, cell))
 
         try:
             result = atomically(store, run)
         except Spans:
+            # Nothing is stored: a transaction that raises is undone.
             return work(self)
         for call in later:
             call(self)
@@ -259,6 +261,7 @@ class Context:
         inside = object.__new__(Context)
         inside.__dict__.update(self.__dict__, store=store, later=later)
         if self.cells is not None:
+            # A write to the home store would not be part of the transaction of another cell.
             home = store if cell == HOME else _NO_STORE
             inside.__dict__.update(store=home, inside=cell, within=store)
         return inside

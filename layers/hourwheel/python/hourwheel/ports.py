@@ -25,12 +25,12 @@ GET_MANY = 100
 class Table(StrEnum):
     """The tables: each is a table of DynamoDB and of SQLite. Counters have a table of their own."""
 
-    META = "meta"
-    CONSUME = "consume"
-    PULL = "pull"
-    KEYS = "keys"
-    SCHEDULE = "schedule"
-    DISPATCH = "dispatch"
+    META = "meta"  # small records: subjects, groups, leases, checkpoints, watermarks
+    CONSUME = "consume"  # rows of the logs of queues, retries and dead letters
+    PULL = "pull"  # pull rows, and the states of dead letters
+    KEYS = "keys"  # idempotency keys
+    SCHEDULE = "schedule"  # rows of schedule logs, and requested changes of delayed messages
+    DISPATCH = "dispatch"  # dispatch rows
 
 
 class Key(NamedTuple):
@@ -57,7 +57,7 @@ class Record(msgspec.Struct, frozen=True):
 
 class Refused(NamedTuple):
     """The answer of a conditional write whose condition did not hold. ``current`` is the content of the key at that
-    moment."""
+    moment (None: the key is empty)."""
 
     current: Record | None
 
@@ -176,9 +176,10 @@ def items_of(
     while True:
         items = store.scan(table, partition, start=start, limit=page, consistent=consistent)
         yield from items
+        # Fewer than were asked for: the partition has no more (see ``Store.scan``).
         if len(items) < page:
             return
-        start = items[-1][0] + "\x00"
+        start = items[-1][0] + "\x00"  # the next name that a key can have
 
 
 def atomically(store: Store, work: Callable[[Store], T]) -> T:
@@ -248,7 +249,7 @@ class Cells(Protocol):
         ...
 
     def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
-        """Returns the kinds of the cell unless its operator names others; None: all kinds."""
+        """Returns the kinds that the cell has unless its operator names others; None: all kinds."""
         ...
 
     def claim(self, cell: str) -> None:
@@ -288,8 +289,8 @@ class Wakeups(Protocol):
     """Wakes pulls that wait for messages."""
 
     def announce(self, subject: str, group: str | None = None) -> None:
-        """Announces new messages for one group of the subject, or (None) for all its groups. A broadcast group is
-        named for all its consumers, or as one consumer's group for that one."""
+        """Announces new messages for one group of the subject, or (None) for all its groups. The name of a broadcast
+        group stands for all its consumers, and that of a consumer's group for this consumer."""
         ...
 
     def announcements(self, subject: str) -> int:
@@ -307,8 +308,8 @@ class WakeupQueues(Protocol):
     """Keeps a wake-up queue for each group whose consumers doze. A name has up to 50 of ``[A-Za-z0-9_-]``."""
 
     def open(self, name: str, *, fresh: bool) -> WakeupQueue:
-        """Returns the queue, and makes it if it is missing. Idempotent. Without ``fresh`` a queue that this process has
-        opened lately is taken to be there. May raise ``Unavailable`` or ``Broken``."""
+        """Returns the queue, and creates it if it is missing. Idempotent. Without ``fresh`` a queue that this process
+        has opened lately is taken to exist. May raise ``Unavailable`` or ``Broken``."""
         ...
 
     def wake(self, name: str) -> bool:
@@ -329,11 +330,11 @@ class WakeupQueues(Protocol):
 
 
 class EarlyWakeups(Protocol):
-    """Wakes pulls while the transaction still runs that stores their messages, so that their claims join it."""
+    """Wakes pulls while the transaction that stores their messages still runs, so that their claims join it."""
 
     def announce_early(self, subject: str) -> None:
-        """Announces, inside of a transaction, that it stores messages for all groups of the subject. Only a hint:
-        ``Wakeups.announce`` follows once they are stored."""
+        """Announces, from inside of a transaction, that the transaction stores messages for all groups of the subject.
+        Only a hint: ``Wakeups.announce`` follows once they are stored."""
         ...
 
     def is_early(self, subject: str) -> bool:
@@ -356,9 +357,9 @@ class Timers(Protocol):
     """Starts the wheels of buckets."""
 
     def at(self, when_ms: int, bucket: str) -> None:
-        """Orders a start of the bucket's wheel at that time, at least once: up to 5 s before the time, at most a minute
-        after it, and within a second or two if the time has passed. A repetition for the same time and bucket may do
-        nothing. May raise ``Unavailable``.
+        """Orders a start of the bucket's wheel at that time, at least once. The start comes at most 5 s before the time
+        and a minute after it; if the time has passed, within a second or two. A repetition for the same time and bucket
+        may do nothing. May raise ``Unavailable``.
         """
         ...
 
@@ -372,9 +373,9 @@ class PreciseTimers(Protocol):
     early is ordered again."""
 
     def after(self, seconds: int, bucket: str, wakes_ms: int) -> None:
-        """Orders a start after this number of seconds (0 to ``PRECISE_SECONDS``), at least once, and while the queue of
-        the timers is read: at most a second or two later. Before that it waits in the queue. Names ``wakes_ms``. May
-        raise ``Unavailable``."""
+        """Orders a start that names ``wakes_ms``, after this number of seconds (0 to ``PRECISE_SECONDS``), at least
+        once. It comes at most a second or two later while the queue of the timers is read, and otherwise waits in the
+        queue until the reading begins. May raise ``Unavailable``."""
         ...
 
     def relay(self, when_ms: int, bucket: str, wakes_ms: int) -> None:
@@ -392,8 +393,8 @@ class WheelWakeups(Protocol):
     """Wakes wheels that sleep until their next message is due."""
 
     def announce(self, bucket: str, due_ms: int) -> None:
-        """Announces that the bucket has a message more, due at ``due_ms``, or a cancel marker (``due_ms`` 0). Called
-        once it is stored; never fails. Only a hint, which a wheel with ticks does not need."""
+        """Announces that the bucket has one more message, due at ``due_ms``, or one more cancel marker (``due_ms`` 0).
+        Called once this is stored; never fails. Only a hint, which a wheel with ticks does not need."""
         ...
 
 

@@ -212,6 +212,7 @@ class ScheduledMessages:
         now_ms = self.context.clock.now_ms()
         try:
             marker_row = self._log(position).append(filler(now_ms, 0, entry)).row_no
+            # A wheel that sleeps until the message is due has to read the marker before.
             self.context.wheel_wakeups.announce(position.bucket.name, 0)
         except Sealed:
             marker_row = TOO_LATE
@@ -235,6 +236,7 @@ class ScheduledMessages:
             return self._changes.store(position, current, msgspec.structs.replace(current.value, state="cancelled"))
         due_ms = max(current.value.due_ms, self.context.clock.now_ms())
         settings = self.context.settings
+        # Modulo: there may be fewer shards now than when the message was sent.
         bucket = Bucket.at(due_ms, settings.bucket_minutes, position.bucket.shard % settings.shards)
         transfer = reserve(
             self.context,

@@ -35,7 +35,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message, message_bytes
 from hourwheel.model.pages import DelayedMessage, DelayedPage
 from hourwheel.model.subjects import Subject
-from hourwheel.times import rfc3339
+from hourwheel.times import HOUR_MS, rfc3339
 
 _STRETCH_ROWS = 1_000
 _STRETCH_MESSAGES = 1_000
@@ -46,7 +46,6 @@ _BODIES_BYTES = 16 << 20  # rows that one call decodes: more than a page of mess
 _SHOWN = 1_000
 """The characters, or bytes, that are shown of a body. A hundred of them fit into an answer, whatever they are."""
 
-_HOUR_MS = 3_600_000
 _DIGITS = 16  # as of a scheduled id
 Address: TypeAlias = tuple[str, int]
 """The name and the generation of a subject."""
@@ -184,7 +183,7 @@ class DelayedList:
     @cached_property
     def _span(self) -> Span:
         since_ms, until_ms = self.request.since_ms, self.request.until_ms
-        first_ms = self.context.clock.now_ms() // _HOUR_MS * _HOUR_MS if since_ms is None else since_ms
+        first_ms = self.context.clock.now_ms() // HOUR_MS * HOUR_MS if since_ms is None else since_ms
         return first_ms, sys.maxsize if until_ms is None else until_ms
 
     @property
@@ -222,6 +221,7 @@ class DelayedList:
 
     @property
     def _is_over(self) -> bool:
+        """Whether the page is full, or this call has read as much as it may."""
         return len(self._messages) >= self.request.limit or self._rows >= _STRETCH_ROWS or self._bytes >= _STRETCH_BYTES
 
     def _add_stretch(self, position: _PagePosition, *, closed: bool) -> tuple[_PagePosition | None, bool]:
@@ -241,6 +241,7 @@ class DelayedList:
     def _read(self, position: _PagePosition) -> _Stretch:
         stretch = _Stretch(position.bucket, position.first_row)
         for row_no, row in _stored(self.context.log(position.bucket.log), position.first_row):
+            # Where an earlier page has begun the stretch, the cursor has its end.
             if stretch.is_full if not position.end_row else row_no >= position.end_row:
                 break
             stretch.add(row_no, row, self._address, self._span)

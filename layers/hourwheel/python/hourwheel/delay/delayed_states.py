@@ -10,7 +10,8 @@ from hourwheel.delay.pending_changes import PendingChange, PendingChanges
 from hourwheel.model.pages import DelayedState
 
 _DISPATCH_ROWS = 1_000
-"""Rows of the dispatch log that are searched: where it has more, messages that are none of them have no state."""
+"""The rows of the dispatch log that are searched. Where it has more, a message that these rows do not name has no
+state."""
 
 
 class DueMessage(Protocol):

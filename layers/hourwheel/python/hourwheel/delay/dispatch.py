@@ -1,5 +1,5 @@
-"""Hands due messages over. Reserves rows in the target logs, writes one dispatch row that names them, and
-puts the rows.
+"""Hands due messages over. Reserves rows in the target logs, writes one dispatch row that names them, and puts the
+rows.
 
 The next owner of the bucket repeats the puts that the last dispatch row names.
 """
@@ -30,16 +30,18 @@ from hourwheel.times import rfc3339
 _STEP_PICKS = 5_000
 _STEP_BATCHES = 500
 _STEP_BATCHES_ABROAD = 100
-"""A step hands over at most this many messages, in batches for at most this many targets, of which the last number may
-be in other cells. With the longest names, and the open transfers of ``UnavailableCells``, its dispatch row stays below
-350 KB."""
+"""A step hands over at most ``_STEP_PICKS`` messages in ``_STEP_BATCHES`` batches, of which ``_STEP_BATCHES_ABROAD``
+may go to other cells. With the longest names, and the open transfers of ``UnavailableCells``, its dispatch row stays
+below 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
 
 
 @dataclass
 class _Step:
-    """The batches of one step: those with their reservations and rows, and how each ended."""
+    """The batches of one step. ``ready``: with their reservations and rows. ``closed``: their log is sealed. ``held``:
+    their cell is out of reach. ``filled``: a reader has filled their row. ``done``: they are handed over. ``open``
+    holds the transfers whose cell stopped answering before their row was put."""
 
     ready: list[tuple[OutgoingBatch, Transfer, Row | None]] = field(default_factory=list)
     closed: list[OutgoingBatch] = field(default_factory=list)
@@ -73,7 +75,7 @@ class Dispatcher:
                 yield
 
     def prepare(self, positions: Sequence[int]) -> None:
-        """Reads the messages at these packed positions, while there is time."""
+        """Reads the messages at these packed positions into the cache, before they are due."""
         self.batches.prepare(unpack_all(positions))
 
     def finish(self, transfers: Iterable[Transfer]) -> None:
@@ -143,12 +145,12 @@ class Dispatcher:
             step = _Step(held=list(held))
             self._reserve(context, rows, at_ms, step)
             if step.ready:
-                # What is named already and not in this row, the next owner would not find.
+                # The next owner reads the last row: it would not find a transfer that only an earlier row names.
                 former = [batch.still_named for batch in (*step.closed, *step.held)]
                 transfers = [transfer for _, transfer, _ in step.ready]
                 named = (*transfers, *self.cells.open, *(transfer for transfer in former if transfer))
-                # The row is written before any of the puts below: whoever replaces this wheel finds what it may have
-                # stored.
+                # The row is written before any of the puts below: a wheel that replaces this one finds there which rows
+                # it may have stored.
                 try:
                     self.ownership.append(context, named)
                 except Fenced:

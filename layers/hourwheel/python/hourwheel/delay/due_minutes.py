@@ -9,7 +9,7 @@ from hourwheel.delay.ownership import DispatchLog
 from hourwheel.logs.entries import CancelMarker, readable_entry
 from hourwheel.times import MINUTE_MS
 
-_ROWS = 2_000  # of each log of the hour: more take a second
+_ROWS = 2_000  # of each log of the hour: reading more takes a second
 
 
 def due_by_minute(

@@ -24,7 +24,7 @@ _REMOVING_MS = 30_000
 
 RegisteredBucket: TypeAlias = tuple[Bucket, Versioned[BucketRecord]]
 
-_ALL = "\U0010ffff"
+_ALL = "\U0010ffff"  # sorts behind every row number
 
 
 def buckets_due_soon(context: Context) -> list[RegisteredBucket]:
@@ -35,7 +35,8 @@ def buckets_due_soon(context: Context) -> list[RegisteredBucket]:
 
 def start_wheels(context: Context, entries: Iterable[RegisteredBucket]) -> int:
     """Orders a wheel for each of these buckets that should have one and has none, and closes those that are over and
-    have nothing left. Has the queue of precise timers read while a start is near. Returns the number of wheels."""
+    have nothing left. Keeps the reading of the queue of precise timers on while a start is near. Returns the number of
+    wheels."""
     started, near = 0, False
     for bucket, record in entries:
         if record.value.closed_ms:
@@ -77,7 +78,7 @@ def _close_drained(
 
 
 def drop_closed(context: Context, entries: Iterable[RegisteredBucket]) -> int:
-    """Removes those of these buckets that were closed at least a day ago. Returns how many were removed completely."""
+    """Removes the buckets of the list that were closed at least a day ago. Returns how many were removed completely."""
     now_ms = context.clock.now_ms()
     over = [
         (bucket, current)
@@ -108,6 +109,7 @@ def _drop(context: Context, bucket: Bucket, current: Versioned[BucketRecord], un
         return False
     owner = owner_record(context, bucket).key
     owned = context.store.get(owner)
+    # DynamoDB removes a record that expires at no cost.
     if owned is not None and (owned.expires_ms is None or transactional(context.store)):
         context.store.delete(owner, expect=owned.token)
     context.store.delete(bucket_record(context, bucket).key, expect=current.token)

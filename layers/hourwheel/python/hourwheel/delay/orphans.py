@@ -50,7 +50,7 @@ def unregister_orphan(context: Context, log: Log) -> None:
 
 def orphans(context: Context, subject: str, *, after: str | None, limit: int) -> DeadPage:
     """Returns up to ``limit`` orphans of a deleted subject after the cursor ``after``, the oldest first; fewer where
-    more would not fit into an answer. Raises ``Rejected`` for a cursor that is none."""
+    more would not fit into an answer. Raises ``Rejected`` for a text that is no cursor."""
     return first_page(_after(context, subject, _parse(after) if after else (0, 0, -1)), limit)
 
 

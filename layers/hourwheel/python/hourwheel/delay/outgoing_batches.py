@@ -58,7 +58,7 @@ class OutgoingBatch:
 
     @property
     def still_named(self) -> Transfer | None:
-        """The former transfer, of these messages alone."""
+        """``named`` for the messages of this batch alone: a batch may be divided when it is handed over again."""
         return self.named and msgspec.structs.replace(self.named, picks=tuple(self.picks))
 
     def fits(self, size: int) -> bool:

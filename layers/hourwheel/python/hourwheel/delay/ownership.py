@@ -31,7 +31,7 @@ _DRAINED_KEPT_MS = 3 * 86_400_000  # longer than it takes until the sweeper has 
 
 
 class Fenced(HourwheelError):
-    """Another wheel owns the bucket now: this one stops (protocol)."""
+    """Says that another wheel owns the bucket now: this one stops (protocol)."""
 
 
 class Dispatched(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -30,8 +30,8 @@ Address: TypeAlias = tuple[str, int, str | None]
 
 @dataclass
 class _Tally:
-    """The counts of one bucket. ``next`` and ``passed`` are the first rows of its schedule log and dispatch log that
-    are not read, ``named`` the messages that the last dispatch row with transfers names."""
+    """The counts of one bucket. ``next_row`` and ``next_dispatch_row`` are the first rows of its schedule log and
+    dispatch log that are not read, ``named`` the messages that the last dispatch row with transfers names."""
 
     next_row: int = 0
     next_dispatch_row: int = 0
@@ -44,7 +44,7 @@ class _Tally:
 
 @dataclass
 class PendingCounts:
-    """The counts of the buckets that this process has read. Thread-safe."""
+    """Keeps the counts of the buckets that this process has read. Thread-safe."""
 
     _tallies: dict[str, _Tally] = field(default_factory=dict)
     _totals: Counter[Address] = field(default_factory=Counter)

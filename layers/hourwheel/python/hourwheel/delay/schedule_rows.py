@@ -26,7 +26,7 @@ class ScheduleRow:
     """The messages of a row that are due next, still encoded.
 
     ``messages`` are the due times (Unix milliseconds) and the bytes of messages by their index; no bytes if the row
-    cannot be read. ``destination`` says where they go; its due times count for nothing."""
+    cannot be read. ``destination`` says where they go; its due times are not used."""
 
     __slots__ = ("destination", "messages", "sent_at", "size")
 
@@ -69,9 +69,9 @@ class ScheduleRowCache:
         numbers = sorted(indexes)
         share = _CACHE_BYTES // max(1, len(numbers), len(self._rows))
         for i in range(0, len(numbers), GET_MANY):
-            some = numbers[i : i + GET_MANY]
-            read = self._read([row_no for row_no in some if self._cached(row_no, indexes[row_no]) is None])
-            for row_no in some:
+            page = numbers[i : i + GET_MANY]
+            read = self._read([row_no for row_no in page if self._cached(row_no, indexes[row_no]) is None])
+            for row_no in page:
                 cached = self._cached(row_no, indexes[row_no])
                 if cached is None:
                     # The read above may be out of date and miss the row: ``get`` is up to date.
@@ -132,6 +132,7 @@ class ScheduleRowCache:
         # Rows that were decoded in one step run out of messages in different ones.
         share = share * (4 + row_no % 5) // 8
         most = share * row.count // (row.raw_bytes + _MESSAGE_OVERHEAD * row.count)
+        # Zeros for each message where all are due at one time: the entry then lists none.
         first_ms, after_ms = entry.first_ms, entry.after_ms or bytes(row.count)
         # The bytes are copied: a part of the row's payload would keep all of it in memory.
         cached.keep(

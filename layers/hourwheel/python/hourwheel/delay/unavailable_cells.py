@@ -20,15 +20,15 @@ _RETRY_MS = 5_000
 
 _MOST_OPEN_PICKS = 5_000
 _MOST_OPEN = 100
-"""With more open transfers than this, no message goes to another cell: a dispatch row has room for these, and for one
-step that opens as many."""
+"""With this many open transfers, or messages in them, no message goes to another cell: a dispatch row has room for
+these, and for one step that opens as many."""
 
 _logger = logging.getLogger("hourwheel")
 
 
 @dataclass
 class UnavailableCells:
-    """Belongs to one wheel. For one thread."""
+    """Remembers the cells that one wheel could not reach. For one thread."""
 
     context: Context
     open: list[Transfer] = field(default_factory=list)

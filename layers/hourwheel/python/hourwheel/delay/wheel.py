@@ -63,9 +63,9 @@ class WheelEnd(StrEnum):
 
 
 Pause = Callable[[float], bool]
-"""Waits this number of seconds; returns False when the wheel has to stop. Where wheels have no ticks, it returns sooner
-once a message of the bucket is due that was announced since the pause before, or a cancel marker was (0 is no
-pause)."""
+"""Waits this number of seconds (0: not at all); returns False when the wheel has to stop. Where wheels have no ticks,
+it returns sooner if a message that was announced since the pause before falls due, or if a cancel marker was
+announced."""
 
 
 @dataclass
@@ -96,12 +96,12 @@ class Wheel:
     _end: int = 0
     """Where the schedule log ends, once it is sealed."""
     _taken: int = 0
-    """The number of messages that it took last."""
+    """The number of messages that the last turn took, at ``_taken_ms``."""
     _taken_ms: int = 0
     _opening_ms: int = 0
     """How long it took to open the bucket."""
     _busy_turns: int = 0
-    """The number of turns since then in which it read a row or took a message, the last one at ``_busy_ms``."""
+    """The number of turns since the opening that read a row or took a message, the last one at ``_busy_ms``."""
     _busy_ms: int = 0
     _called: bool = False
     """Whether its successor has been called."""
@@ -172,8 +172,9 @@ class Wheel:
         self._opening_ms = max(0, self._opened_ms - began_ms)
 
     def turn(self, pause: Pause = lambda seconds: True) -> WheelEnd | None:
-        """Works off one tick; returns None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel
-        in a large tick, the next owner hands over the rest."""
+        """Makes one turn: reads the tail of the schedule log, and hands over the messages that are due. Returns why the
+        wheel ended, or None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel between two
+        steps of a turn, the next owner hands over the rest."""
         known_row = self._next_row
         self._read_tail()
         # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
@@ -246,7 +247,7 @@ class Wheel:
         return None
 
     def _until_next_turn(self) -> int:
-        """Returns the milliseconds until the next tick, or without ticks, until the wheel has something to do."""
+        """Returns the milliseconds until the next tick, or without ticks until the wheel has something to do."""
         tick_ms, now_ms = self.context.settings.tick_ms, self.context.clock.now_ms()
         if tick_ms:
             return tick_ms - now_ms % tick_ms
@@ -421,6 +422,7 @@ class Wheel:
         return WheelEnd.LEFT
 
     def _stop(self) -> WheelEnd:
+        # A start that is overdue: the sweeper starts another wheel.
         self._leave(0)
         return WheelEnd.STOPPED
 

@@ -17,8 +17,8 @@ from hourwheel.targets import Outcome
 
 @dataclass
 class PushLease:
-    """The lease of the pusher that ``owner`` names. One thread takes, leaves and retakes the lease; several threads may
-    extend it and note deliveries."""
+    """The lease of the pusher that ``owner`` names, and the health of the target. One thread takes, leaves and retakes
+    the lease; several threads may extend it and record deliveries."""
 
     context: Context
     owner: str

@@ -52,7 +52,8 @@ def pause_group(context: Context, registry: Registry, subject: str, name: str, *
 
 
 def _push(context: Context, subject: Subject, group: Group) -> None:
-    """Lets stored rows start pushers for the group, or no longer, and starts one for the messages that wait."""
+    """Lets stored rows start pushers for the group, or stops that for a paused one. After a resume, starts a pusher for
+    the messages that wait."""
     if group.push is not None:
         retarget(context, subject, group, changed=False)
         if not (subject.paused or group.paused):

@@ -128,6 +128,7 @@ class Pusher:
 
     @property
     def _over(self) -> bool:
+        """Whether the pusher begins no other delivery."""
         return self._broken or self._lease.health.pausing or self.stopping() or 0 < self.leaves_ms <= self._now_ms()
 
     def _leave(self, group: Group) -> PusherEnd | None:
@@ -242,7 +243,7 @@ class Pusher:
         for pulled in pulls:
             self._serve(_LeasedPull(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
         if not pulls and result.limited_by in _FLOW_LIMITS and self._something(current[0], group):
-            # Messages wait until the limit leaves some: this pusher stays, and asks again.
+            # Messages wait until the limit leaves some: this pusher stays, and pulls again.
             self.cell.context.clock.sleep(_LIMITED_SECONDS)
             return True
         return bool(pulls) or self._waits_for_retry(current[0], group)
@@ -255,6 +256,7 @@ class Pusher:
         states = [self.cell.key_states.cached(log) for log in pull_logs(self.cell.context, subject, group)]
         now_ms = self._now_ms()
         dues = [state.next_due_ms(now_ms) for state in states if state is not None]
+        # Without a message that failed, or with stopped keys alone, there is no retry: not soon.
         left_ms = min((due_ms - now_ms for due_ms in dues if due_ms is not None), default=SOON_MS + 1)
         return left_ms if left_ms <= SOON_MS else None
 

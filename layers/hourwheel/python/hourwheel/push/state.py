@@ -28,9 +28,9 @@ _LAPSED = 1  # an end that has passed, and not 0: the owner has not left of its 
 
 
 class PushState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """``until_ms``: the end of the lease; 0 when the owner has left of its own accord. ``failures``: how many
-    deliveries in a row failed as a whole; ``error`` is the error of the last one. ``resumes_ms``: the end of the pause
-    (0: not paused). ``pauses``: how many pauses there were in a row."""
+    """The state of a group's pushing. ``until_ms``: the end of the owner's lease; 0 when the owner has left of its own
+    accord. ``failures``: how many deliveries in a row failed as a whole; ``error`` is the error of the last one.
+    ``resumes_ms``: the end of the pause (0: not paused). ``pauses``: how many pauses there were in a row."""
 
     owner: str = ""
     until_ms: int = 0
@@ -134,6 +134,7 @@ def _renew(context: Context, group: Group, *, changed: bool) -> None:
             if current is None
             else msgspec.structs.replace(current.value, failures=0, pauses=0, resumes_ms=0, error="")
         )
+        # Lapsed, it counts as overdue: the next sweep starts a pusher for the messages that wait.
         stored, current = record.swap(None if current is None else current.token, fresh if alive else fresh.lapsed())
         if stored:
             return

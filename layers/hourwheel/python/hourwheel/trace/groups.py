@@ -125,16 +125,16 @@ class GroupReader:
         flying: set[Position] = set()
         for row in rows:
             failed = {index: due_ms for index, _, due_ms in row.order.failed} if row.order else {}
-            for index, (other, message) in enumerate(row.messages()):
-                if other == digest:
+            for index, (key_digest, message) in enumerate(row.messages()):
+                if key_digest == digest:
                     dues_ms[message.position] = failed.get(index, 0)
                     (flying.discard if row.decided(index) else flying.add)(message.position)
         now_ms = self.history.now_ms()
-        return bool(flying) or any(at < position and due_ms > now_ms for at, due_ms in dues_ms.items())
+        return bool(flying) or any(earlier < position and due_ms > now_ms for earlier, due_ms in dues_ms.items())
 
     def _pulled_in_order(self, copy: _Copy, row: OrderedRow, index: int) -> TraceState | None:
-        """Notes what a pull row says of the message, and returns its state behind that row; None where it went on in
-        another log, which tells its state."""
+        """Records the events of the message in a pull row, and returns its state after them; None where the message
+        went on in another log, which tells its state."""
         attempt = row.messages()[index][1].attempt
         failure = next((each for each in row.order.failed if each[0] == index), None) if row.order else None
         if row.consumer:
@@ -157,8 +157,8 @@ class GroupReader:
         return "acknowledged"
 
     def _failed_in_order(self, row: OrderedRow, attempt: int, failure: tuple[int, int, int]) -> TraceState:
-        """Notes that a message was parked again at its place, and returns its state. The row does not tell when a part
-        of the pull failed before the rest was settled."""
+        """Records that a message was parked again at its place, and returns its state. The row does not tell when a
+        part of the pull failed before the rest was settled."""
         _, following, due_ms = failure
         if row.consumer:
             name, due_at = "retried", rfc3339(due_ms) if due_ms < STOPPED_MS else None
@@ -287,11 +287,12 @@ class GroupReader:
             return
         pick = (each.row_no, copy_index)
         hand_overs: tuple[HandOver, ...] = (*current.moved, *current.transfers)
-        redriven = [other for other in hand_overs if pick in other.picks]
-        for other in redriven:
-            self._note(other.at_ms, "redriven", dead_id=dead_id)
-            self._served_again(other, other.picks.index(pick), 1, self.history.row(other.log, other.row_no))
-        if not redriven:
+        redrives = [redrive for redrive in hand_overs if pick in redrive.picks]
+        for redrive in redrives:
+            self._note(redrive.at_ms, "redriven", dead_id=dead_id)
+            # A redriven message begins again with its first attempt.
+            self._served_again(redrive, redrive.picks.index(pick), 1, self.history.row(redrive.log, redrive.row_no))
+        if not redrives:
             self._states.add("dropped")
 
     def _index_in(self, each: HandOver, row: Row, index: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Declares what a trace reads of the way of a message through one group: from the logs, or from a copy of them."""
+"""Declares the reads by which a trace follows a message through one group: from the logs, or from a copy of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -101,11 +101,11 @@ class ScheduleSearch:
         """Returns the messages of a row if they wait for the queues of the subject."""
         try:
             entry = decode_entry(row.meta)
-            mine = isinstance(entry, DueTimes) and (entry.subject, entry.generation, entry.member) == (
+            is_of_subject = isinstance(entry, DueTimes) and (entry.subject, entry.generation, entry.member) == (
                 self.subject.name,
                 self.subject.generation,
                 None,
             )
-            return messages_of(row, self.context.blobs) if mine else ()
+            return messages_of(row, self.context.blobs) if is_of_subject else ()
         except Corrupt:
             return ()  # the wheel reports the damage
