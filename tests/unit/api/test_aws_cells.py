@@ -148,7 +148,7 @@ def test_a_cell_that_did_not_answer_is_not_called_for_five_seconds() -> None:
     cells = GuardedCells(bench.cell.context.cells.inner, bench.store, bench.clock, SystemIds())
     for seconds, expected in ((0, 1), (4, 1), (2, 2), (4, 2)):
         bench.clock.pass_time(seconds)
-        with pytest.raises(CellUnavailable, match=r"^cell fast does not answer$"):
+        with pytest.raises(CellUnavailable, match=r"^the storage of cell fast does not answer$"):
             cells.storage("fast").store.counter("fast:orders~1/0.1")
         assert calls == expected
 

@@ -136,6 +136,14 @@ def test_a_star_stands_for_the_rest_of_a_name(urls: Urls) -> None:
     )
 
 
+def test_a_token_too_long_to_be_taken_is_not_created(urls: Urls) -> None:
+    names = [f"{number:02d}{'x' * 98}" for number in range(20)]
+    body = {"produce": names, "pull": [f"{name}/{name}" for name in names]}
+    refused = urls.call("meta", "POST", "/v1/grants", body, caller=OPERATOR_SESSION)
+    assert (refused.status, refused.slug) == (400, "field-invalid")
+    assert "create several tokens" in refused.json["detail"]
+
+
 def changed(token: str) -> str:
     return token[:-2] + ("A" if token[-2] != "A" else "B") + token[-1]
 

@@ -13,23 +13,26 @@ from hourwheel.ports import Blobs
 _LAST_COMMIT_MS = 60_000
 """The archiver stops this long before the invocation ends, so that a commit it has begun can finish."""
 
-_COMMIT_MS = 45_000  # below ``_LAST_COMMIT_MS``: the last commit fits into the time left for it
-_RUN_MS = 600_000  # without an invocation, as in tests: ten minutes
+_COMMIT_MS = 45_000  # below ``_LAST_COMMIT_MS``, so that the last commit fits into the time left for it
+_RUN_MS = 600_000  # the time of a run without an invocation, as in tests
 
 
 def archiving(lake: Blobs, flush: Callable[[], None]) -> Function:
     """Returns the function that archives to ``lake`` until no row is left or its time is up.
 
     The function calls ``flush`` after each commit, and returns the archiver's report. It raises ``ValueError`` where
-    the invocation has less time left than two commits take.
+    the invocation has less than two minutes left.
     """
 
-    faults = Faults()  # for the life of the process, which logs each fault once
+    faults = Faults()  # shared by all invocations of the process, so that each fault is logged once
 
     def archive(cell: Cell, event: Event, context: Invocation | None) -> Response:
         left_ms = _RUN_MS if context is None else context.get_remaining_time_in_millis()
+        # With less the archiver would stop before its first commit, in each invocation.
         if left_ms < 2 * _LAST_COMMIT_MS:
-            raise ValueError(f"the function has {left_ms} ms left and needs {2 * _LAST_COMMIT_MS}: give it more time")
+            raise ValueError(
+                f"the function archive has {left_ms} ms left and needs {2 * _LAST_COMMIT_MS}: give it a longer time-out"
+            )
         archiver = Archiver(cell.context, cell.registry, lake, CommitLimits(commit_ms=_COMMIT_MS), faults)
         report = archiver.run(cell.context.clock.now_ms() + left_ms - _LAST_COMMIT_MS, flush)
         answer: Response = msgspec.to_builtins(report)

@@ -15,17 +15,18 @@ from hourwheel.route_records import CellKind
 
 
 class CellLocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The storage of a cell. ``prefix``: the first part of its tables' names. ``kinds``: those with which it is added
-    unless the request names others."""
+    """Says where the storage of a cell is. The names of its tables begin with ``prefix``. The cell is added with
+    ``kinds`` unless the request to add it names others."""
 
+    # A name of DynamoDB has 3 to 255 characters; the table's own name follows the prefix.
     prefix: Annotated[str, Meta(min_length=3, max_length=200)]
-    bucket: Annotated[str, Meta(min_length=3, max_length=63)]
+    bucket: Annotated[str, Meta(min_length=3, max_length=63)]  # the bounds of S3
     kinds: tuple[CellKind, ...] | None = None
 
 
 class AwsCells:
-    """``Cells`` in tables and buckets. The first call for a cell reads its mark: two reads more, once in each process.
-    Thread-safe."""
+    """Opens cells in tables of DynamoDB and buckets of S3, as ``Cells``. The first call for a cell also checks the mark
+    in its storage, which takes two reads, once in each process. Thread-safe."""
 
     def __init__(
         self,
@@ -72,12 +73,14 @@ class AwsCells:
             raise unavailable(cell, error) from error
 
     def forget(self, cell: str) -> None:
-        pass
+        pass  # ``GuardedCells`` around this object remembers the state, not this one
 
     def _open(self, cell: str) -> CellStorage:
         location = self._locations.get(cell)
         if location is None:
-            raise CellUnavailable(f"cell {cell} is not opened here: name it in the setting hourwheel:cells, and deploy")
+            raise CellUnavailable(
+                f"this deployment knows no cell {cell}: name its storage in the setting hourwheel:cells, and deploy"
+            )
         return self._open_storage(location)
 
     def _mark(self, cell: str) -> CellMark:

@@ -20,12 +20,14 @@ from hourwheel.model.groups import KEEP_VERSION, PushKind, PushTarget, RetryPoli
 from hourwheel.model.overview import OverviewSort, SortOrder
 from hourwheel.route_records import CellKind
 
-PAGE = 100  # the most entries of a page of subjects, groups, dead letters or orphans
+# The most entries of a page. A subject lists its first hundred groups, so a page of subjects names at most 10,000.
+PAGE = 100
 MOST_IN_FLIGHT = MOST_PER_SECOND = 1_000_000  # a group that gets more has no use for a limit
 LARGEST_OFFSET = 2**63 - 1  # stores keep sequences as signed 64-bit integers
 
 
 class _Body(BaseModel):
+    # A misspelt field is refused instead of ignored, and a number sent as text is no number.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -49,8 +51,8 @@ class RetryBody(_Body):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        others = (self.first_seconds, self.factor, self.cap_seconds)
-        if self.delays_seconds is not None and any(other is not None for other in others):
+        growing = (self.first_seconds, self.factor, self.cap_seconds)
+        if self.delays_seconds is not None and any(field is not None for field in growing):
             raise ValueError("delays_seconds stands alone: leave out first_seconds, factor and cap_seconds")
         return self
 
@@ -59,6 +61,7 @@ class RetryBody(_Body):
         return msgspec.convert(self.model_dump(exclude_none=True), RetryPolicy)
 
 
+# The field of an address by the kind of its target; all other kinds are resources of AWS, with an ARN.
 _ADDRESSES: dict[str, str] = {"https": "url", "python": "name"}
 
 
@@ -71,6 +74,7 @@ class PushBody(_Body):
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     batch: Annotated[int, Field(ge=1, le=BATCH_MESSAGES)] = 10
     concurrency: Annotated[int, Field(ge=1, le=20)] = 2
+    # The function push needs twice this time and a minute more (``api/push.py``), of Lambda's 15 minutes.
     timeout_seconds: Annotated[int, Field(ge=1, le=300)] = 30
     secret_version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
@@ -111,7 +115,7 @@ class FilterBody(_Body):
     """Describes a ``TagFilter``."""
 
     tags_any: Annotated[list[Tag], Field(max_length=100)] = []
-    tags_all: Annotated[list[Tag], Field(max_length=10)] = []
+    tags_all: Annotated[list[Tag], Field(max_length=10)] = []  # a message has at most ten tags
     tags_none: Annotated[list[Tag], Field(max_length=100)] = []
 
     @model_validator(mode="after")
@@ -129,8 +133,8 @@ class FilterBody(_Body):
 
 
 class GroupBody(_Body):
-    """Describes the settings of a group. A ``push`` of null removes the target; without ``push`` the group keeps it. So
-    does ``filter``."""
+    """Describes the settings of a group. A ``push`` of null removes the target, and a ``filter`` of null removes the
+    filter. The group keeps each setting that the body leaves out."""
 
     start: Literal["earliest", "latest"] | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
@@ -152,7 +156,8 @@ MessageKey = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class DecisionBody(_Body):
-    """Decides about stopped keys of an ordered group: about some ``keys``, or about ``all``."""
+    """Decides whether the stopped keys of an ordered group are retried or given up: all of them, or those in
+    ``keys``."""
 
     then: Literal["retry", "dead"]
     keys: Annotated[list[MessageKey], Field(min_length=1, max_length=1_000)] | None = None
@@ -161,12 +166,12 @@ class DecisionBody(_Body):
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
         if (self.keys is None) is (self.all is None):
-            raise ValueError('send one of {"all": true} and {"keys": […]}')
+            raise ValueError('send either {"all": true} or {"keys": […]}')
         return self
 
 
 class SeekBody(_Body):
-    """Names the new position of a group: exactly one of ``to``, ``time``, and ``queue`` with ``offset``. With
+    """Names the new position of a group by exactly one of ``to``, ``time``, or ``queue`` with ``offset``. With
     ``dry_run`` nothing changes."""
 
     to: Literal["start", "end"] | None = None
@@ -179,7 +184,7 @@ class SeekBody(_Body):
     def _one_aim(self) -> Self:
         aims = (self.to is not None, self.time is not None, self.queue is not None or self.offset is not None)
         if sum(aims) != 1 or (self.queue is None) is not (self.offset is None):
-            raise ValueError('send one of {"to": "start" or "end"}, {"time": …} and {"queue": …, "offset": …}')
+            raise ValueError('send one of {"to": "start" or "end"}, {"time": …} or {"queue": …, "offset": …}')
         return self
 
 
@@ -188,7 +193,7 @@ DeathDetail = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class SelectionBody(_Body):
-    """Selects dead letters: by exactly one of ``all``, ``ids``, a time range of ``from``, ``to`` or both, and a
+    """Selects dead letters by exactly one of ``all``, ``ids``, the time of death (``from``, ``to`` or both), or a
     ``reason``, which may have a ``detail``."""
 
     all: Literal[True] | None = None
@@ -202,34 +207,36 @@ class SelectionBody(_Body):
     def _one_choice(self) -> Self:
         in_time = self.since is not None or self.until is not None
         if sum((self.all is not None, self.ids is not None, in_time, self.reason is not None)) != 1:
-            raise ValueError('send one of {"all": true}, {"ids": […]}, {"from": …, "to": …} and {"reason": …}')
+            raise ValueError('send one of {"all": true}, {"ids": […]}, {"from": …, "to": …} or {"reason": …}')
         _check_detail(self.reason, self.detail)
         return self
 
 
 class MoveBody(_Body):
-    """Names the cell to which a queue moves. With ``dry_run`` nothing changes, here and below."""
+    """Names the cell to which a queue moves. With ``dry_run`` nothing changes."""
 
     cell: Annotated[str, Field(min_length=1, max_length=30)]
     dry_run: bool = False
 
 
 class SpreadBody(_Body):
-    """Names the cells over which a subject's queues spread; without ``cells`` all that take queues."""
+    """Names the cells over which a subject's queues spread; without ``cells`` they spread over all cells that take
+    queues. With ``dry_run`` nothing changes."""
 
     cells: Annotated[list[str], Field(min_length=1, max_length=100)] | None = None
     dry_run: bool = False
 
 
 class QueuesBody(_Body):
-    """Names the number of queues that the subject has afterwards."""
+    """Says how many queues the subject has afterwards. With ``dry_run`` nothing changes."""
 
     queues: Annotated[int, Field(ge=1, le=MAX_QUEUES)]
     dry_run: bool = False
 
 
 class CellBody(_Body):
-    """Adds a cell or changes its kinds; with ``state`` sets the state of a cell."""
+    """Adds a cell or changes its kinds, or with ``state`` sets the state of the cell. With ``dry_run`` nothing
+    changes."""
 
     kinds: Annotated[list[CellKind], Field(min_length=1, max_length=2)] | None = None
     state: Literal["normal", "read_only", "draining", "offline"] | None = None
@@ -237,11 +244,13 @@ class CellBody(_Body):
 
 
 class DrainBody(_Body):
+    """Moves every queue of a cell to other cells. With ``dry_run`` nothing changes."""
+
     dry_run: bool = False
 
 
 class RescheduleBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Names the new time of a delayed message, in exactly one of the two fields, which read as in a new message."""
+    """Names the new time of a delayed message in exactly one of the two fields, in the form that a new message has."""
 
     deliver_at: Annotated[str, msgspec.Meta(max_length=64)] | None = None
     delay: Delay | None = None
@@ -268,7 +277,7 @@ class PeekQuery(_Query):
     @model_validator(mode="after")
     def _one_start(self) -> Self:
         if self.offset is not None and self.time is not None:
-            raise ValueError("give offset or time, not both")
+            raise ValueError("give either offset or time, not both")
         return self
 
 
@@ -277,7 +286,8 @@ class DryRunQuery(_Query):
 
 
 class TraceQuery(_Query):
-    """Says where a search for a message by its id looks: in a span of time, behind a place."""
+    """Says where a trace searches for a message: in a span of time, and from the position ``after`` on, at which an
+    earlier search ended. With ``group`` it shows that group alone."""
 
     since: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="from")
     until: Annotated[str, Field(max_length=64)] | None = Field(default=None, alias="to")
@@ -287,17 +297,18 @@ class TraceQuery(_Query):
     @model_validator(mode="after")
     def _whole_span(self) -> Self:
         if self.until is not None and self.since is None:
-            raise ValueError("to needs from")
+            raise ValueError("to needs from: give the time at which the search begins too")
         return self
 
 
 class PageQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=PAGE)] = PAGE
+    # A page of a broadcast group ends at the name of a consumer, of up to 100 characters, and the id of a dead letter.
     after: Annotated[str, Field(min_length=1, max_length=150)] | None = None
 
 
 class OverviewQuery(PageQuery):
-    """Asks for a page of the overview. ``order`` is by default that of names, and the largest number first."""
+    """Asks for a page of the overview. Without ``order``, names are sorted from A to Z and numbers from the largest."""
 
     prefix: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     sort: OverviewSort = "name"
@@ -338,12 +349,11 @@ class DeadQuery(PageQuery):
 def _check_detail(reason: str | None, detail: str | None) -> None:
     """Raises ``ValueError`` for a detail without a reason."""
     if detail is not None and reason is None:
-        raise ValueError("detail needs reason")
+        raise ValueError("detail needs reason: give the reason that the detail belongs to")
 
 
 _SUBJECT_PATTERN = r"[A-Za-z0-9._-]{0,100}\*?"
-_GRANT_DAYS = 7
-"""A token is valid for this long at most without being renewed, which bounds the harm of a stolen one."""
+_GRANT_DAYS = 7  # the longest lifetime of a token that is not renewed: bounds the harm of a stolen one
 
 _RENEWED_DAYS = 400  # more than a year, so that an operator may create tokens once a year
 
@@ -371,4 +381,6 @@ class GrantBody(_Body):
 
 
 class RotateBody(_Body):
+    """Begins another key for tokens. With ``revoke`` no earlier token is valid any more."""
+
     revoke: bool = False

@@ -64,7 +64,7 @@ class Boundary:
     def answer(self, function: Function, event: Event, context: Invocation | None) -> Response:
         """Returns the function's answer, or the problem document of its error. Never raises an ``Exception``."""
         instance = event["requestContext"]["requestId"]
-        token = _current.set(instance)  # not ``correlated``: every request pays for this
+        token = _current.set(instance)  # not ``correlated``: a context manager would cost every request more
         try:
             # A request through the URL of a function has no route yet: ``urls.serve`` checks it.
             if event.get("queryStringParameters") and (route := _ROUTES.get(event["routeKey"])) is not None:
@@ -78,7 +78,7 @@ class Boundary:
             _current.reset(token)
 
     def run(self, function: Function, event: Event, context: Invocation) -> Response:
-        """Returns the answer of a function that a schedule invoked, and lets its errors pass."""
+        """Returns the answer of a function that a schedule or another function invoked. Its errors reach Lambda."""
         with correlated(getattr(context, "aws_request_id", None)):
             return function(self.cell, event, context)
 

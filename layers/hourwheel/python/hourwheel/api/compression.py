@@ -16,8 +16,8 @@ _ACCEPTED = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?P<weight>[01](?:\.\d
 
 
 def compressed(event: Event, response: Response) -> Response:
-    """Returns the response as Lambda takes it: compressed, where the client accepts gzip and base64 makes it shorter,
-    and bytes as base64."""
+    """Returns the response as Lambda takes it: bytes as base64, and compressed where the client accepts gzip and the
+    response becomes shorter."""
     body: str | bytes = response.get("body") or ""
     plain = (
         response if isinstance(body, str) else {**response, "body": b64encode(body).decode(), "isBase64Encoded": True}
@@ -26,7 +26,7 @@ def compressed(event: Event, response: Response) -> Response:
         return plain
     data = body.encode() if isinstance(body, str) else body
     gzip = gzipped.pack(data)
-    # Base64 encodes three bytes as four. Bytes become base64 in any case.
+    # Base64 encodes three bytes as four. A body of bytes becomes base64 with or without compression, a text only with.
     if 4 * len(gzip) >= (3 if isinstance(body, str) else 4) * len(data):
         return plain
     headers = {**response["headers"], "content-encoding": "gzip", "vary": "accept-encoding"}

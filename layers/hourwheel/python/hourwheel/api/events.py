@@ -8,10 +8,10 @@ import msgspec
 from hourwheel.cell import Cell
 
 Event: TypeAlias = dict[str, Any]
-"""An event of payload 2.0. In events of the embedded server ``body`` holds the bytes themselves."""
+"""An event of API Gateway's payload 2.0. In events of the embedded server ``body`` holds the bytes themselves."""
 
 Response: TypeAlias = dict[str, Any]
-"""A response. A ``body`` of bytes becomes base64 on Lambda (``compression.py``)."""
+"""A response of payload 2.0. On Lambda a ``body`` of bytes becomes base64 (``compression.py``)."""
 
 
 class Invocation(Protocol):
@@ -21,7 +21,7 @@ class Invocation(Protocol):
 
 
 Function: TypeAlias = Callable[[Cell, Event, Invocation | None], Response]
-"""The embedded server passes no invocation; then no deadline bounds the call."""
+"""A function of the API. The embedded server passes no invocation, so no deadline bounds the call there."""
 
 _encoder = msgspec.json.Encoder()
 _JSON = {"content-type": "application/json"}

@@ -41,12 +41,12 @@ Pattern = Annotated[str, Meta(min_length=1, max_length=201)]
 
 
 class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the bearer of a token may do until ``expires_s``, in Unix seconds.
+    """Says what the bearer of a token may do until ``expires_s``, in Unix seconds.
 
-    Messages go to the subjects ``produce`` and come from the groups ``pull``, each ``subject/group``; a last ``*`` in a
-    name stands for any rest. ``delayed`` allows listing the delayed messages of these subjects; and looking up, moving
-    and cancelling delayed messages of all subjects, whose ids name none that could be checked. A token in use is
-    renewed for ``lifetime_s`` at a time, until ``until_s``.
+    The bearer may send to the subjects ``produce``, and pull for the groups ``pull``, each ``subject/group``; a last
+    ``*`` in a name stands for any rest. With ``delayed`` the bearer may list the delayed messages of these subjects,
+    and look up, move and cancel delayed messages of all subjects, because a scheduled id does not name its subject. A
+    token in use is renewed for ``lifetime_s`` at a time, until ``until_s``.
     """
 
     version: int
@@ -68,8 +68,8 @@ class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return False
 
     def permits(self, route: str, names: dict[str, str]) -> bool:
-        """Returns whether the grant allows a request. ``POST /v1/messages`` names its subjects in its body, which
-        ``check_subject`` checks."""
+        """Returns whether the grant allows a request, as far as its path says. ``POST /v1/messages`` names its subjects
+        in its body: ``check_subject`` checks them."""
         if route in CONSUME:
             return self.pulls(names["subject"], names["group"])
         if route in PRODUCE:
@@ -80,7 +80,8 @@ class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def check_subject(grant: AccessGrant | None, subject: str, field: str) -> None:
-    """Raises ``NotGranted`` if the grant of a request does not allow sending to the subject. None allows everything."""
+    """Raises ``NotGranted`` if the grant of a request does not allow sending to the subject. An operator's request has
+    no grant (None) and may send to every subject."""
     if grant is not None and not grant.produces(subject):
         raise NotGranted(
             "grant-insufficient",
@@ -94,27 +95,28 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 class GrantKeys:
-    """The version whose tokens are valid, as a process remembers it."""
+    """Remembers, for one process, the current version of the key that signs tokens."""
 
     def __init__(self) -> None:
         self._version = 0
         self._read_ms: int | None = None
 
     def current(self, context: Context, *, at_least: int = 0) -> int:
-        """Returns the version. Reads it at most once a minute, and where a token names a later one."""
+        """Returns the current version. Reads it at most once a minute, and at once where a token names a later version
+        (``at_least``) than the remembered one."""
         expired = self._read_ms is None or context.clock.now_ms() - self._read_ms >= _REFRESH_MS
         return self.read(context) if expired or at_least > self._version else self._version
 
     def read(self, context: Context) -> int:
-        """Reads the version, and returns it."""
+        """Reads the current version from the store, remembers it, and returns it."""
         record = _record(context).load()
         self._version, self._read_ms = 0 if record is None else record.value, context.clock.now_ms()
         return self._version
 
 
 def rotate(context: Context, *, revoke: bool) -> int:
-    """Begins another version, and returns it. Tokens of the version before stay valid until they expire; with
-    ``revoke`` no token of an earlier version is valid any more."""
+    """Begins another version of the key, and returns its number. Tokens of the version before stay valid until they
+    expire; with ``revoke`` no token of an earlier version is valid any more."""
     record = _record(context)
     current = record.load()
     while True:
@@ -148,10 +150,10 @@ def open_grant(cell: Cell, token: str, keys: GrantKeys) -> AccessGrant:
 
 
 def renewed(grant: AccessGrant, version: int, now_ms: int) -> AccessGrant | None:
-    """Returns the grant that follows this one; None in the first half of its lifetime, or if it may not be renewed."""
+    """Returns the grant that replaces this one; None in the first half of its lifetime, or if it may not be renewed."""
     now_s = now_ms // 1_000
     expires_s = min(now_s + grant.lifetime_s, grant.until_s)
-    # In the second half of its lifetime: a busy caller gets one token in this time, and none runs out in use.
+    # Not in the first half of the lifetime: else each answer to a busy caller would carry another token.
     early = grant.expires_s - now_s > grant.lifetime_s // 2
     if early or expires_s <= grant.expires_s:
         return None
@@ -165,7 +167,7 @@ def _opened(secret: bytes, token: str) -> AccessGrant | None:
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         mac, data = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        # Decoded before it is checked, as it names the version of its key; used only if the MAC is right.
+        # Decoded before the MAC is checked, because the grant names the version of the key; used only if it is right.
         grant = msgspec.msgpack.decode(data, type=AccessGrant)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         return None

@@ -11,8 +11,7 @@ from hourwheel.times import parse_rfc3339
 from hourwheel.trace.messages import MessagePosition, SearchSpan
 from hourwheel.trace.scheduled import BucketRow
 
-_LONGEST_NUMBER = 5
-"""The number of a queue has at most two digits; more of a longer text is not worth quoting."""
+_LONGEST_NUMBER = 5  # a queue has at most two digits, and ``int`` raises for thousands of them
 
 
 def peek(cell: Cell, event: Event) -> Response:
@@ -34,15 +33,17 @@ def trace(cell: Cell, event: Event) -> Response:
 
 
 def _search_start(text: str) -> MessagePosition | BucketRow:
-    """Returns the position at which a search goes on. Raises ``Rejected`` for any other text."""
+    """Returns the position at which a search continues. Raises ``Rejected`` for a text that names no position."""
     start = MessagePosition.parse(text) or BucketRow.parse(text)
     if start is None:
-        raise Rejected("field-invalid", f"after must be the next of an earlier page, got {text!r}", field="after")
+        raise Rejected(
+            "field-invalid", f"after must be the value of next in an earlier answer, got {text!r}", field="after"
+        )
     return start
 
 
 def queue_number(text: str) -> int:
-    """Returns the number that the text of a path names. Raises ``Rejected`` for any other text."""
+    """Returns the number of the queue that a path names. Raises ``Rejected`` for a text that is no such number."""
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
-        raise Rejected("field-invalid", f"queue must be a number from 0 on, got {text[:40]!r}", field="queue")
+        raise Rejected("field-invalid", f"queue must be a whole number from 0, got {text[:40]!r}", field="queue")
     return int(text)

@@ -15,12 +15,12 @@ def meta(cell: Cell, event: Event, context: Invocation | None) -> Response:
 
 
 def health(cell: Cell, event: Event) -> Response:
-    """Answers without a look at the storage, which would cost a read for each probe."""
+    """Answers that the function runs, without a read of the storage, for which each probe would pay."""
     return ok({"status": "ok", "version": __version__})
 
 
 def openapi(cell: Cell, event: Event) -> Response:
-    """Answers the document that ``make openapi`` writes, so that no function loads what writes it."""
+    """Answers the OpenAPI document. ``make openapi`` writes it beforehand, so no function loads the code for that."""
     return answered(_document())
 
 

@@ -1,4 +1,4 @@
-"""Prints the metrics of long invocations while they run, so that a killed invocation loses a minute at most."""
+"""Prints the metrics of long invocations while they run, so that a killed invocation loses at most a minute of them."""
 
 from collections.abc import Callable
 

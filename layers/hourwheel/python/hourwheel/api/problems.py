@@ -14,7 +14,7 @@ from hourwheel.errors import (
     Unavailable,
 )
 
-RETRY_AFTER_SECONDS = 1  # header values are whole seconds, and most outages of the storage are shorter
+RETRY_AFTER_SECONDS = 1  # the shortest value that the header can have: most outages of the storage are shorter
 
 TITLES = {
     "json-invalid": "The body is not JSON",
@@ -46,11 +46,11 @@ TITLES = {
     "origin-forbidden": "Requests of web pages are not answered",
     "subject-deleted": "A subject of the batch was deleted",
     "subject-read-only": "The subject is read-only",
-    "method-not-allowed": "The route has other methods",
+    "method-not-allowed": "The path does not take this method",
     "request-timeout": "The request did not arrive in time",
     "receipt-stale": "Every receipt is stale",
     "idempotency-key-reused": "The idempotency key came with other content",
-    "sequence-passed": "A batch with a later sequence came before",
+    "sequence-passed": "A batch with a later sequence number was stored before",
     "sequence-undecided": "Whether the batch was stored is no longer known",
     "setting-fixed": "The setting cannot take this value any more",
     "changed-meanwhile": "The subject or group was changed meanwhile",
@@ -58,7 +58,7 @@ TITLES = {
     "cell-in-use": "The cell is in use",
     "cell-foreign": "The storage belongs to another deployment",
     "cell-home": "The home cell cannot be drained or removed",
-    "queue-there": "The queue is in this cell already",
+    "queue-there": "The queue is already in this cell",
     "route-changed": "Somebody else changed the route",
     "route-full": "The queue has too many parts",
     "too-many-subjects": "The number of subjects has reached its limit",
@@ -82,12 +82,13 @@ _encoder = msgspec.json.Encoder()
 
 
 class StaleReceipts(Conflict):
-    """Says that every settlement of a request is stale. ``results`` holds one answer for each."""
+    """Says that every settlement of a request is stale. ``results`` holds one answer for each settlement."""
 
     def __init__(self, results: object) -> None:
         super().__init__(
             "receipt-stale",
-            "every receipt is stale: its lease ended, or its pull was settled in another way; nothing was changed",
+            "nothing was changed, because every receipt of the request is stale: its lease had ended, or its messages"
+            " were settled in another way. Pull again: the server serves messages without a settlement once more",
         )
         self.results = results
 
@@ -121,8 +122,9 @@ def problem(
 
 
 def problem_of(error: Exception, instance: str) -> Response:
-    """Returns the problem document of an error. For a fault of the server the document names nothing but the log."""
-    # A slug without a title is an internal error that a layer below should have handled.
+    """Returns the problem document of an error. The document of a fault of the server only refers to the server's
+    log."""
+    # A slug without a title belongs to an error that a layer below should have handled: a fault of the server.
     if isinstance(error, Rejected) and error.slug in TITLES:
         results = error.results if isinstance(error, StaleReceipts) else None
         return problem(error.status, error.slug, str(error), instance=instance, field=error.field, results=results)
@@ -130,7 +132,7 @@ def problem_of(error: Exception, instance: str) -> Response:
         retry = {"retry-after": str(RETRY_AFTER_SECONDS)}
         detail = "send the request again, with the same idempotency key if it had one"
         if isinstance(error, CellUnavailable):
-            detail = f"{error}; {detail}"
+            detail = f"{error}; {detail}. The log of the server has the reason"
         return problem(503, "unavailable", detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = (
@@ -144,13 +146,13 @@ def problem_of(error: Exception, instance: str) -> Response:
     return problem(
         500,
         "internal",
-        "a fault of the server: its log has the error under the correlation id in instance",
+        "the server failed: its log has the error, under the correlation id that instance names",
         instance=instance,
     )
 
 
 def is_fault(error: Exception) -> bool:
-    """Returns whether the operator of the server should learn of the error, which then goes to the log."""
+    """Returns whether the error is a fault of the server, which its operator has to see in the log."""
     if isinstance(error, Rejected):
         return error.slug not in TITLES
     return not isinstance(error, HourwheelError) or not isinstance(error, (Unavailable, Sealed, Filled))

@@ -41,6 +41,7 @@ class _PackedManyRequest(ProduceManyRequest):
     messages: Annotated[list[AddressedMessage], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
 
 
+# Most batches are plain, and a decoder of plain messages alone is faster (docs/decisions/0046).
 class _PlainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[PlainMessage], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
     idempotency_key: Text | None = None
@@ -52,11 +53,11 @@ _one_subject = RequestReader(ProduceRequest, _PackedRequest)
 _many_subjects = RequestReader(ProduceManyRequest, _PackedManyRequest)
 
 _DIGEST_BYTES = 20
-"""The digest of a request was 16 bytes of BLAKE2b before, which takes twice as long as SHA-256 where the processor has
-instructions for that. Its length tells which one a record has."""
+"""Bytes that are kept of the SHA-256 of a request. Earlier versions stored 16 bytes of BLAKE2b, which takes twice as
+long where the processor has instructions for SHA-256. The length of a stored digest tells the two apart."""
 
 _MOST_VALUES = 60 * BATCH_MESSAGES
-"""JSON values in a batch. A message has up to 51: its fields, 10 tags and 32 headers."""
+"""The most JSON values in a batch: a message has up to 51, namely its fields, 10 tags and 32 headers."""
 
 
 def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
@@ -89,8 +90,8 @@ def _answer(cell: Cell, event: Event, stored: StoredBatch) -> Response:
 
 
 def _plain_request(event: Event, data: bytes) -> ProduceRequest | None:
-    """Returns the request if all of its messages are plain. Ends at the first message that is not."""
-    # A longer text may have to be answered as base64, and a plain message has no such field.
+    """Returns the request if all of its messages are plain, or None as soon as one message is not."""
+    # A pull may have to answer a longer text as base64, and a plain message has no field for that.
     if len(data) > TEXT_BYTES or not is_msgpack(event):
         return None
     return cast("ProduceRequest | None", _plain.decode_if_fits(data))
@@ -103,22 +104,22 @@ def _decoded(decoder: RequestReader[T], event: Event, data: bytes) -> T:
         return decoder.decode(data, msgpack=True)
     except Rejected as error:
         if error.field == "messages" and "at most" in str(error):
-            what = f"a batch holds at most {BATCH_MESSAGES} messages, this one holds more: split it"
-            raise TooLarge("batch-too-large", what, field="messages") from None
+            detail = f"a batch holds at most {BATCH_MESSAGES} messages, this one holds more: split it"
+            raise TooLarge("batch-too-large", detail, field="messages") from None
         raise
 
 
 def _counted(data: bytes) -> bytes:
-    """Returns the body, or raises ``TooLarge`` where its values outnumber those of a full batch."""
-    what = f"a batch holds at most {BATCH_MESSAGES} messages, and this request has too many values for that: split it"
-    check_values(data, _MOST_VALUES, TooLarge("batch-too-large", what, field="messages"))
+    """Returns the body. Raises ``TooLarge`` if it has more values than a full batch can have."""
+    detail = f"a batch holds at most {BATCH_MESSAGES} messages, and this request has too many values for that: split it"
+    check_values(data, _MOST_VALUES, TooLarge("batch-too-large", detail, field="messages"))
     return data
 
 
 def _idempotency(request: ProduceRequest | ProduceManyRequest, data: bytes) -> IdempotencyKey | None:
     if request.idempotency_key is None:
         if request.sequence is not None:
-            detail = "a sequence numbers the batches of one idempotency key: give that key too"
+            detail = "a sequence numbers the batches of one idempotency key: send idempotency_key too"
             raise Rejected("field-invalid", detail, field="sequence")
         return None
     digest = sha256(data).digest()[:_DIGEST_BYTES]
@@ -130,7 +131,8 @@ def _former_digest(data: bytes) -> bytes:
 
 
 def _check(messages: Sequence[NewMessage], request_bytes: int) -> None:
-    """Raises ``Rejected`` for faults that the types do not catch: too many messages, two bodies, equal tags, size."""
+    """Raises ``Rejected`` for faults that the types do not catch: too many messages, none or two bodies in a message,
+    repeated tags, too many bytes."""
     if len(messages) > BATCH_MESSAGES:
         raise TooLarge(
             "batch-too-large",
@@ -144,9 +146,9 @@ def _check(messages: Sequence[NewMessage], request_bytes: int) -> None:
             )
         if message.tags is not None and len(set(message.tags)) != len(message.tags):
             raise Rejected(
-                "field-invalid", "no two tags may be alike: leave out the repeated one", field=f"messages[{index}].tags"
+                "field-invalid", "a message has the same tag twice: leave one out", field=f"messages[{index}].tags"
             )
-    # JSON is never shorter than the text and bytes it carries: a small request is within both limits.
+    # A request is never shorter than the texts and bytes in it: one below the limit of a message is within both limits.
     if request_bytes > MESSAGE_BYTES:
         _check_sizes(messages)
 

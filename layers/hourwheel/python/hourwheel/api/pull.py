@@ -40,7 +40,7 @@ def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
         return _answered(cell, subject, group, cell.pull(subject, group, request))
     result = cell.pull_blocks(subject, group, request)
     data = _packer.encode(result)
-    # Lambda takes bytes as base64, which has four bytes for three: JSON fits where that does not.
+    # Lambda takes msgpack as base64, four bytes for three. The claim has bounded the size of the answer as JSON.
     if context is not None and 4 * len(data) > 3 * _MOST_BYTES:
         return _answered(cell, subject, group, _as_messages(result))
     return msgpack_answer(data)
@@ -48,7 +48,7 @@ def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
 
 def _answered(cell: Cell, subject: str, group: str, result: PullResult) -> Response:
     body = _encoder.encode(result)
-    # Within JSON a byte of text takes two bytes at worst, so most answers fit without being counted.
+    # Lambda wraps the body into JSON, where a byte takes at most two: most answers fit without being counted.
     while 2 * len(body) > _MOST_BYTES and nested_bytes(body) > _MOST_BYTES and _give_back(cell, subject, group, result):
         body = _encoder.encode(result)
     return answered(body)
@@ -71,8 +71,9 @@ def _as_messages(result: CompactPullResult) -> PullResult:
 def _give_back(cell: Cell, subject: str, group: str, result: PullResult) -> bool:
     """Releases the last pull of an answer that is too large, or half of the only pull.
 
-    The released messages are served again and keep their attempt. Claims stop at the sizes that rows name, so only
-    rows without a size lead here. Returns False, and releases nothing, when a single message is left.
+    The released messages are served again and keep their attempt. A claim stops at the size of an answer where rows
+    name their sizes, so this happens only for rows without a size. Returns False, and releases nothing, when a single
+    message is left.
     """
     last = result.pulls[-1]
     if len(result.pulls) == len(last.messages) == 1:

@@ -38,8 +38,8 @@ def pushing(flush: Callable[[], None]) -> Function:
         if not isinstance(request, dict) or not all(
             isinstance(request.get(name), str) for name in ("subject", "group")
         ):
-            form = '{"push": {"subject": NAME, "group": NAME}}, or of a stream'
-            raise ValueError(f"an event of the function push is {form}")
+            form = '{"push": {"subject": NAME, "group": NAME}}'
+            raise ValueError(f"an event of the function push must be {form}, or hold the records of a stream")
         subject, group = (check_name(request[name], name) for name in ("subject", "group"))
         ended = _push(cell, subject, group, context, periodic_flush(cell.context.clock, flush))
         if ended is PusherEnd.LEFT:
@@ -58,10 +58,10 @@ def _wake(cell: Cell, records: list[Any]) -> Response:
         try:
             logs.add(str(record["dynamodb"]["Keys"]["pk"]["S"]))
         except (KeyError, TypeError):
-            keyless += 1  # retrying the record would not help
+            keyless += 1  # counted instead of raised: Lambda would send the whole batch again, without end
     if keyless:
         cell.context.meter.record("Faults", keyless)
-        _logger.error("%d records of the stream have no key and were left out", keyless)
+        _logger.error("%d records of the stream name no log and were skipped: they start no pusher", keyless)
     return {"started": wake(cell.context, logs)}
 
 
@@ -76,8 +76,11 @@ def _push(cell: Cell, subject: str, group: str, context: Invocation | None, flus
         last_ms = 1_000 * (target.timeout_seconds + SETTLING_SECONDS)
         left_ms = context.get_remaining_time_in_millis()
         if left_ms < 2 * last_ms:
-            # Else the function would start itself again without end.
-            raise ValueError(f"the function has {left_ms} ms left and needs {2 * last_ms}: give it a longer time-out")
+            # A pusher that leaves at once would start its successor, which leaves at once, and so on.
+            raise ValueError(
+                f"the function push has {left_ms} ms left and needs {2 * last_ms}: give it a longer time-out, or the"
+                " target a shorter one"
+            )
         leaves_ms = clock.now_ms() + left_ms - last_ms
 
     def stopping() -> bool:

@@ -17,10 +17,12 @@ T = TypeVar("T")
 B = TypeVar("B", bound="BaseModel")
 
 _BYTES_UNCOUNTED = 5
-"""Bytes for each allowed value. A shorter request holds too few values to slow the server down, and is not counted."""
+"""The values of a request are counted only if it has more than this many bytes for each allowed value: a shorter one
+holds too few to slow the server down."""
 
 _CONTROL_BYTES = 64 << 10
-"""More than the largest control request needs: 1,000 ids of dead letters."""
+"""The largest control request names 1,000 dead letters of a group, in some 15 KB. A request with 1,000 long keys, or
+1,000 ids of a broadcast group with long names, may be larger, and has to be split."""
 
 _SIGNATURE = frozenset(
     f"X-Amz-{name}"
@@ -30,7 +32,7 @@ _SIGNATURE = frozenset(
 
 
 def path_name(event: Event, parameter: str) -> str:
-    """Returns a name from the path. Raises ``Rejected`` where it is no valid name."""
+    """Returns the name in the path that the route calls ``parameter``. Raises ``Rejected`` if it is no valid name."""
     return check_name(path_text(event, parameter), parameter)
 
 
@@ -63,7 +65,8 @@ def _decompressed(data: bytes, encoding: str) -> bytes:
         return data
     if encoding != "gzip":
         raise UnknownEncoding(
-            "encoding-unknown", f"a body may be encoded as gzip, or not at all, got {encoding[:QUOTED_CHARACTERS]!r}"
+            "encoding-unknown",
+            f"content-encoding must be gzip, or be left out, got {encoding[:QUOTED_CHARACTERS]!r}",
         )
     try:
         return gzipped.unpack(data, REQUEST_BYTES)
@@ -86,7 +89,7 @@ def check_values(data: bytes, most: int, error: Rejected) -> None:
     if len(data) <= _BYTES_UNCOUNTED * most or data.count(b",") <= most:
         return
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # A value has at most two quotes, and its name has two.
+    # A value and its name have at most four quotes. With more the split below would make too many objects.
     if unescaped.count(b'"') > 4 * most or b"".join(unescaped.split(b'"')[::2]).count(b",") > most:
         raise error
 
@@ -94,7 +97,10 @@ def check_values(data: bytes, most: int, error: Rejected) -> None:
 def decode_control(model: type[B], data: bytes) -> B:
     """Returns the parsed body of a control request. Raises ``TooLarge``, or ``Rejected`` with the faulty field."""
     if len(data) > _CONTROL_BYTES:
-        raise TooLarge("request-too-large", f"a request of this kind holds at most {_CONTROL_BYTES} bytes")
+        raise TooLarge(
+            "request-too-large",
+            f"a request of this kind holds at most {_CONTROL_BYTES} bytes: split its list over several requests",
+        )
     from pydantic import ValidationError  # takes 45 ms to import, and the data plane does not need it
 
     try:
@@ -129,7 +135,7 @@ def _parameters(event: Event) -> dict[str, str]:
 
 def decode_query(model: type[B], event: Event) -> B:
     """Returns the parsed query parameters of a control request. Raises ``Rejected`` with the faulty field."""
-    from pydantic import ValidationError  # as above
+    from pydantic import ValidationError  # takes 45 ms to import, as in ``decode_control``
 
     try:
         return model.model_validate(_parameters(event))
@@ -142,6 +148,6 @@ def _refused(fault: Any) -> Rejected:
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"]).lstrip(".")
     field = path[:QUOTED_CHARACTERS] or None
     reason = of_pydantic(fault)
-    if fault["type"] == "value_error":  # raised by a validator of this package: a whole sentence
+    if fault["type"] == "value_error":  # a validator of ``bodies.py`` raised it with a whole sentence
         return Rejected("field-invalid", f"{field}: {reason}" if field else reason, field=field)
     return Rejected("field-invalid", f"{field or 'the request'} {reason}", field=field)

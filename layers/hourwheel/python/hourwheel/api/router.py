@@ -8,8 +8,7 @@ from hourwheel.api.events import Event
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.errors import Rejected
 
-_PARAMETERS = 32
-"""No route has more than three parameters. A head has room for 30,000, and parsing these takes 50 ms."""
+_PARAMETERS = 32  # no route has more than five; a head has room for 30,000, whose parsing takes 50 ms
 
 
 class Match(NamedTuple):
@@ -18,7 +17,8 @@ class Match(NamedTuple):
 
 
 class _Node:
-    """Maps the next part of a path to a node: one of these words, or any other word as a parameter."""
+    """Stands for the beginning of a path. ``words`` leads to the nodes of its next parts, ``parameter`` to the node of
+    any other next part, and ``routes`` has the routes that end here, by method."""
 
     def __init__(self) -> None:
         self.words: dict[str, _Node] = {}
@@ -27,7 +27,8 @@ class _Node:
 
 
 class Router:
-    """Finds routes. Decodes parameters only after the match: an encoded slash within one is no separator."""
+    """Finds the route of a path. Decodes a parameter only after the path is split, so that an encoded slash within it
+    does not separate parts."""
 
     def __init__(self, routes: Sequence[HttpRoute] = ROUTES) -> None:
         self._root = _Node()
@@ -38,7 +39,7 @@ class Router:
             node.routes[route.method] = route
 
     def find(self, method: str, path: str) -> Match | Sequence[str]:
-        """Returns the match, or without one the methods of the path, which are none where no route has the path."""
+        """Returns the match. Without one returns the methods that the path has: none if no route has the path."""
         node: _Node | None = self._root
         parameters: dict[str, str] = {}
         for part in path.split("/")[1:]:
@@ -62,10 +63,24 @@ class Router:
         return node.parameter[1]
 
 
+def unknown_path(path: str) -> str:
+    """Returns the detail of the answer to a request whose path no route has."""
+    return f"no route has the path {path[:200]}: GET /v1/openapi.json lists the paths"
+
+
+def wrong_method(path: str, method: str, methods: Iterable[str]) -> str:
+    """Returns the detail of the answer to a request for a path that does not take its method, but takes ``methods``."""
+    return f"{path[:200]} does not take {method}: send {' or '.join(methods)}"
+
+
 def check_query(query: str) -> None:
     """Raises ``Rejected`` for a query with too many parameters, before any is read."""
     if query.count("&") >= _PARAMETERS:
-        raise Rejected("field-invalid", f"a request has at most {_PARAMETERS} query parameters", field="query")
+        raise Rejected(
+            "field-invalid",
+            f"a request has at most {_PARAMETERS} query parameters, this one has more: leave some out",
+            field="query",
+        )
 
 
 def make_event(

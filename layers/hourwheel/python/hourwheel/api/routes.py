@@ -1,10 +1,13 @@
-"""Lists every route of the HTTP API with the function that serves it, and the routes that rights are about."""
+"""Lists every route of the HTTP API with the function that serves it, and the sets of routes that policies and tokens
+allow."""
 
 from typing import NamedTuple
 
 
 class HttpRoute(NamedTuple):
-    """A route. ``query``: the query parameters that it takes; None: any, which it ignores."""
+    """A method and a path template, and the Lambda ``function`` that serves them. The route refuses every query
+    parameter that is not in ``query``; with None it takes and ignores all. ``dry_run_in_body``: a field of the body,
+    not a parameter, asks for a dry run."""
 
     method: str
     template: str

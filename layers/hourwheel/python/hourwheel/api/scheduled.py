@@ -25,7 +25,7 @@ def cancel(cell: Cell, event: Event) -> Response:
 def reschedule(cell: Cell, event: Event) -> Response:
     body = decode(_decoder, body_of(event))
     if (body.deliver_at is None) is (body.delay is None):
-        raise Rejected("field-invalid", 'send one of {"deliver_at": …} and {"delay": …}')
+        raise Rejected("field-invalid", 'send either {"deliver_at": …} or {"delay": …}')
     return ok(cell.reschedule(path_text(event, "id"), deliver_at=body.deliver_at, delay=body.delay))
 
 
@@ -47,7 +47,8 @@ def list_delayed(cell: Cell, event: Event) -> Response:
 
 
 def list_delayed_of(cell: Cell, event: Event) -> Response:
-    """Answers with a page of the delayed messages of the subject that the path names: a token, or IAM, allows paths."""
+    """Answers with a page of the delayed messages of one subject. The path names the subject, because IAM and tokens
+    allow paths."""
     return ok(cell.delayed(path_name(event, "subject"), _delayed_request(event)))
 
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _PREFIX = "HOURWHEEL_"
 
+# The stack grants access by these prefixes of the lake bucket (docs/iam.md).
 ARCHIVE_PREFIX = "archive/"
 LAKE_PREFIX = "lake/"
-"""The prefixes of the keys of the archive and of the lake in the lake bucket."""
 
 _SETTINGS = (
     "inline_bytes",
@@ -51,14 +51,15 @@ _SETTINGS = (
 )
 
 _BATCH_BUCKETS = 100
-"""A batch of produce may touch this many buckets: each takes up to five calls in turn, and API Gateway waits 30 s."""
+"""The delayed messages of a batch may fall into at most this many buckets: each takes up to five calls one after the
+other, and API Gateway waits 30 s."""
 
 _COMPRESSION_LEVEL = 9
-"""DynamoDB's price of a write unit buys 5 ms of CPU. For 100 messages of 327 bytes, level 9 takes 0.3 ms more CPU than
-level 1 and saves one write unit of five."""
+"""A write unit of DynamoDB costs as much as 5 ms of CPU. For 100 messages of 327 bytes, level 9 takes 0.3 ms more CPU
+than level 1 and saves one write unit of five."""
 
 _URL_ROUTE = "$default"
-"""The route that events of function URLs name. The HTTP API has no route of this name."""
+"""The route in all events of function URLs. The HTTP API has no route of this name, so the name tells the two apart."""
 
 _SWEEP_REST_SECONDS = 32 * 60
 """AWS charges for reads, so the sweeper checks idle logs about twice an hour."""
@@ -69,18 +70,20 @@ _FunctionArn = Annotated[str, Meta(pattern=r"^arn:[^:]+:lambda:[^:]+:[^:]+:funct
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Holds the environment variables of a function, each named ``HOURWHEEL_`` and the field in capitals.
 
-    ``cell`` names the cell in metrics and logs. ``push_targets`` lists the ARNs that groups may name as targets,
-    separated by commas, with ``*`` for any text; without it the function neither sets targets nor pushes.
-    ``timer_queue`` is the URL of the queue of precise timers, and ``timer_mapping`` names the event source mapping that
-    reads it, for the function that switches the mapping.
-    With ``wake``, consumers wait at wake-up queues of SQS, to which the function sends.
-    ``push_mapping`` names the event source mappings, separated by commas, that read the streams of the tables while any
-    group has a target.
-    With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
-    ``archive`` writes, and in which ``meta`` reads what the jobs of the pipeline left. ``cells`` is a JSON object of
-    the other cells: their ``CellLocation`` by name. ``operators`` lists the ARNs of the roles and users that need no
-    token at function URLs, separated by commas, and ``endpoints`` is a JSON object of the URLs of the other functions
-    by function.
+    Lists are separated by commas.
+
+    - ``cell`` names the cell in metrics and logs. ``cells`` is a JSON object of the other cells: their ``CellLocation``
+      by name.
+    - ``timer_queue`` is the URL of the queue of precise timers. ``timer_mapping`` names the event source mapping that
+      reads the queue; only the function that switches the mapping has it.
+    - ``push_targets`` lists the ARNs that groups may name as targets, with ``*`` for any text; without it the function
+      neither sets targets nor pushes. ``push_mapping`` lists the event source mappings that read the streams of the
+      tables while any group has a target.
+    - With ``wake``, consumers wait at wake-up queues of SQS, to which the function sends.
+    - With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
+      ``archive`` writes, and in which ``meta`` reads the numbers of the pipeline's last runs.
+    - ``operators`` lists the ARNs of the roles and users that need no token at function URLs. ``endpoints`` is a JSON
+      object of the URLs of the other functions, by function.
     """
 
     table_prefix: Annotated[str, Meta(min_length=3, max_length=200)]
@@ -112,7 +115,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     endpoints: str | None = None
 
     def __post_init__(self) -> None:
-        # A wrong value ends the start of the process, and not the first request that needs the value.
+        # A wrong value fails the start of the process, where the deployer sees it, instead of a later request.
         self.parse_cells()
         if self.endpoints is not None:
             self.parse_front()
@@ -127,9 +130,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def settings(self) -> Settings:
-        """The settings of the cell. Raises ``ValueError`` where a value is out of its limits."""
+        """The settings of the cell. Raises ``ValueError`` for a value that is out of its limits."""
         chosen = {name: getattr(self, name) for name in _SETTINGS}
-        fixed = {
+        fixed = {  # what suits AWS does not depend on the deployment
             "compression_level": _COMPRESSION_LEVEL,
             "batch_buckets": _BATCH_BUCKETS,
             "sweep_rest_seconds": _SWEEP_REST_SECONDS,
@@ -145,10 +148,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return msgspec.json.decode(self.cells, type=dict[str, CellLocation])
 
     def wakeup_queues(self, clock: Clock) -> WakeupQueues | None:
-        """Returns the queues at which consumers wait; None where their pulls wait."""
+        """Returns the queues at which the consumers of dozing groups wait; None where consumers wait in pulls."""
         if not self.wake:
             return None
-        account = self.wheel_function.split(":")[4]
+        account = self.wheel_function.split(":")[4]  # the fifth part of an ARN
         prefix = queue_prefix(self.cell)
         return SqsWakeupQueues(clock, prefix, account, region=self.region, endpoint_url=self.endpoint_url)
 
@@ -164,7 +167,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def targets(self) -> Targets:
         if self.push_targets is None:
             return NoTargets()
-        # Only two of the seven functions push, and HTTPS takes long to import.
+        # Only meta and push have targets, and HTTPS takes long to import.
         from hourwheel.adapters.targets import AwsTargets
         from hourwheel.adapters.webhooks import Webhooks
 
@@ -188,7 +191,7 @@ def _lake_blobs(environment: Environment, prefix: str) -> s3.S3Blobs | None:
 def _other_cells(
     environment: Environment, opened: Callable[[str, str], CellStorage], home: Store, clock: Clock, ids: Ids
 ) -> Cells:
-    """Returns what opens the cells other than the home cell."""
+    """Returns the object that opens the cells other than the home cell."""
     # Imported here: most deployments have the home cell alone, and each import delays a cold start.
     from hourwheel.api.aws_cells import AwsCells
     from hourwheel.registry.cell_storage import GuardedCells
@@ -259,7 +262,7 @@ class Services:
         """The blobs of the archive. Raises ``ValueError`` where the environment names no lake bucket."""
         blobs = _lake_blobs(self.environment, ARCHIVE_PREFIX)
         if blobs is None:
-            raise ValueError("HOURWHEEL_LAKE_BUCKET is not set")
+            raise ValueError("HOURWHEEL_LAKE_BUCKET is not set: name the bucket of the archive in it")
         return blobs
 
     def http_handler(self, function: Function, name: str) -> Callable[[Event, Invocation], Response]:
@@ -280,7 +283,8 @@ class Services:
         return self.environment.parse_front()
 
     def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
-        """Returns a handler for scheduled calls, whose errors fail the invocation: AWS then counts and retries it."""
+        """Returns a handler for invocations by timers and functions. An error fails the invocation: AWS then counts and
+        repeats it."""
         return self._handler(lambda event, context: self.boundary.run(function, event, context))
 
     def _handler(self, call: Callable[[Event, Invocation], Response]) -> Callable[[Event, Invocation], Response]:
@@ -288,6 +292,6 @@ class Services:
             try:
                 return call(event, context)
             finally:
-                self.meter.flush()
+                self.meter.flush()  # Lambda may freeze the process after the answer, and never thaw it
 
         return handler

@@ -1,4 +1,4 @@
-"""Makes, changes, shows, lists and deletes subjects and groups, and moves groups."""
+"""Creates, changes, shows, lists, pauses and deletes subjects and groups, and moves groups to other positions."""
 
 from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok

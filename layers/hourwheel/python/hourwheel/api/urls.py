@@ -1,8 +1,8 @@
 """Serves requests that come through the URL of a function: finds the route, and checks what the caller may do.
 
 API Gateway finds routes and asks IAM about each path. In front of a function URL there is only IAM, which admits a
-caller to the whole function. So here the caller is an operator, whom a setting names, or sends a token
-(``hourwheel.api.grants``).
+caller to the whole function. So this module serves two kinds of callers: operators, whom a setting names, and callers
+with a token (``hourwheel.api.grants``).
 """
 
 import re
@@ -11,17 +11,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hourwheel.api.events import Event, Function, Invocation, Response, ok
-from hourwheel.api.grants import OPEN, AccessGrant, GrantKeys, open_grant, renewed, rotate, sign_grant
+from hourwheel.api.grants import (
+    MOST_TOKEN_CHARACTERS,
+    OPEN,
+    AccessGrant,
+    GrantKeys,
+    open_grant,
+    renewed,
+    rotate,
+    sign_grant,
+)
 from hourwheel.api.problems import problem
 from hourwheel.api.requests import body_of, check_parameters, decode_control
-from hourwheel.api.router import Match, Router, check_query
+from hourwheel.api.router import Match, Router, check_query, unknown_path, wrong_method
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.cell import Cell
-from hourwheel.errors import NotFound, NotGranted, Unauthenticated
+from hourwheel.errors import NotFound, NotGranted, Rejected, Unauthenticated
 from hourwheel.times import rfc3339
 
 GRANT_HEADER = "x-hourwheel-token"
-"""Of a request: the token; ``authorization`` holds the signature. Of an answer: the token that takes its place."""
+"""Holds the token of a request, whose ``authorization`` header holds the signature for IAM. In an answer it holds the
+next token, which replaces that of the request."""
 
 URL_ROUTES = (
     _CREATE := HttpRoute("POST", "/v1/grants", "meta"),
@@ -38,8 +48,8 @@ _WITH_PATH = re.compile(r"(?P<kind>arn:[^:]+:iam::\d+:(?:role|user))/(?:.*/)?(?P
 
 @dataclass(frozen=True)
 class UrlFront:
-    """The URLs of a deployment. ``operators``: the ARNs of the roles and users that may make every call.
-    ``endpoints``: the URLs of the other functions, by function; only ``meta`` knows them."""
+    """Holds the settings of a deployment with function URLs. ``operators`` are the ARNs of the roles and users that may
+    make every call. ``endpoints`` are the URLs of the other functions, by function; only ``meta`` has them."""
 
     operators: frozenset[str] = frozenset()
     endpoints: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +57,8 @@ class UrlFront:
 
 
 def identity(arn: str) -> str:
-    """Returns the ARN of the role or user, without session and path: the session of a role does not name its path."""
+    """Returns the ARN of the role or user without its session and its path. The ARN of a session does not name the path
+    of its role, so two ARNs of one role could not be compared otherwise."""
     if assumed := _ASSUMED.fullmatch(arn):
         return f"arn:{assumed['partition']}:iam::{assumed['account']}:role/{assumed['role']}"
     named = _WITH_PATH.fullmatch(arn)
@@ -84,9 +95,9 @@ def _match(name: str, event: Event) -> Match | Response:
         detail = f"{match.route.key} has another URL: ask the function meta for it with GET /v1/endpoints"
         raise NotFound("route-unknown", detail)
     if not match:
-        raise NotFound("route-unknown", f"there is nothing at {path[:200]}")
+        raise NotFound("route-unknown", unknown_path(path))
     allowed = ", ".join(match)
-    detail, instance = f"{path[:200]} has no {method}: it has {allowed}", event["requestContext"]["requestId"]
+    detail, instance = wrong_method(path, method, match), event["requestContext"]["requestId"]
     return problem(405, "method-not-allowed", detail, instance=instance, headers={"allow": allowed})
 
 
@@ -98,13 +109,16 @@ def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front:
     if token is None:
         raise Unauthenticated(
             "grant-missing",
-            "the request has no token, and its caller is no operator of this deployment: send a token in the header"
+            "the request has no token, and its caller is not an operator of this deployment: send a token in the header"
             f" {GRANT_HEADER}",
         )
     grant = open_grant(cell, token.strip(), front.keys)
     if not grant.permits(route, names):
         what = " ".join(f"{field} {name!r}" for field, name in names.items() if field in ("subject", "group"))
-        raise NotGranted("grant-insufficient", f"the token does not allow {route}{what and ' for '}{what}")
+        raise NotGranted(
+            "grant-insufficient",
+            f"the token does not allow {route}{what and ' for '}{what}: ask an operator for one that does",
+        )
     return grant
 
 
@@ -114,7 +128,8 @@ def _caller(event: Event) -> str:
 
 
 def _following(cell: Cell, grant: AccessGrant, front: UrlFront) -> str | None:
-    """Returns the token that replaces one in the second half of its lifetime; None if there is none yet."""
+    """Returns the token that replaces one in the second half of its lifetime; None in the first half, or if the token
+    may not be renewed."""
     following = renewed(grant, front.keys.current(cell.context), cell.context.clock.now_ms())
     return None if following is None else sign_grant(cell, following)
 
@@ -133,12 +148,19 @@ def _create(cell: Cell, event: Event, front: UrlFront) -> Response:
         pull=body.pull,
         delayed=body.delayed,
     )
+    token = sign_grant(cell, grant)
+    if len(token) > MOST_TOKEN_CHARACTERS:
+        raise Rejected(
+            "field-invalid",
+            f"the token would have {len(token)} characters, and may have {MOST_TOKEN_CHARACTERS}: create several tokens"
+            " with fewer names each",
+        )
     times = {"expires_at": rfc3339(grant.expires_s * 1_000), "renewable_until": rfc3339(grant.until_s * 1_000)}
-    return ok({"token": sign_grant(cell, grant), **times})
+    return ok({"token": token, **times})
 
 
 def _rotate(cell: Cell, event: Event, front: UrlFront) -> Response:
-    from hourwheel.api.bodies import RotateBody  # as above
+    from hourwheel.api.bodies import RotateBody  # pydantic takes 45 ms to import
 
     body = decode_control(RotateBody, body_of(event) or b"{}")
     return ok({"version": rotate(cell.context, revoke=body.revoke)})

@@ -18,20 +18,22 @@ _LAST_STEP_MS = 20_000
 """The wheel stops this long before the invocation ends, so that a step it has begun can finish."""
 
 _LEAST_MS = 360_000
-"""Lambda stops functions that invoke each other more than 16 times in a row. With six minutes each, the wheel of an
-hour takes fewer invocations."""
+"""The least time of an invocation. Lambda stops functions that invoke each other more than 16 times in a row; with six
+minutes each, the wheel of an hour takes ten invocations."""
 
 _logger = logging.getLogger("hourwheel")
 
 
 def turning(flush: Callable[[], None]) -> Function:
-    """Returns the function, which calls ``flush`` about once a minute, so that metrics do not pile up while it turns.
+    """Returns the function, which calls ``flush`` about once a minute while the wheel turns.
 
-    A start that comes early is ordered again, and so is each one that a batch of the queue of precise timers names: the
-    queue has its next messages read only when this invocation has ended. The function raises ``ValueError`` for an
-    event that names no bucket, and for an invocation that is too short; it gives back messages of the queue that name
-    no bucket, or whose wheel could not be started. Where a start that came early cannot be ordered again, it raises
-    ``Unavailable`` or ``Broken``, and Lambda repeats the invocation.
+    An event that names a bucket turns its wheel, unless the event comes early: then the function orders the start
+    again and ends. A batch of precise timers orders one start for each timer and ends, because Lambda reads the queue
+    on only when this invocation has ended.
+
+    The function raises ``ValueError`` for an event that names no bucket, and for an invocation that is too short. It
+    raises ``Unavailable`` or ``Broken`` where it cannot order a start again: Lambda then repeats the invocation. Of a
+    batch it gives back the timers that name no bucket, and those whose start it could not order.
     """
 
     def wheel(cell: Cell, event: Event, context: Invocation | None) -> Response:
@@ -40,7 +42,7 @@ def turning(flush: Callable[[], None]) -> Function:
         bucket, wakes_ms = _ordered(event)
         clock = cell.context.clock
         now_ms = clock.now_ms()
-        # SQS delays for 15 minutes at most: a start that is further away takes several messages.
+        # A timer for a start more than 15 minutes ahead fires early, for a precise one to be ordered (decision 41).
         if wakes_ms > now_ms + SOON_MS:
             cell.start_wheel(bucket, wakes_ms)
             return {"ended": "relayed"}
@@ -61,14 +63,14 @@ def turning(flush: Callable[[], None]) -> Function:
 
 
 def _start_all(cell: Cell, records: Any) -> list[str]:
-    """Orders the wheels that messages of the queue name; returns the ids of the messages that name none, and of those
-    whose wheel could not be started now: SQS delivers them again."""
+    """Orders a start for each timer of the queue. Returns the ids of the messages that name no bucket, and of those
+    whose start could not be ordered now: SQS delivers them again."""
     given_back = []
     for record in records:
         try:
             bucket, wakes_ms = _ordered(json.loads(record["body"]))
         except ValueError as error:
-            _logger.error("message %s of the timer queue names no bucket: %s", record["messageId"], error)
+            _logger.error("message %s of the timer queue starts no wheel: %s", record["messageId"], error)
             given_back.append(record["messageId"])
             continue
         try:
@@ -80,13 +82,14 @@ def _start_all(cell: Cell, records: Any) -> list[str]:
 
 
 def _ordered(event: Event) -> tuple[str, int]:
-    """Returns the bucket, and the time for which its wheel was ordered (0: at once)."""
+    """Returns the bucket that an event names, and the time for which the start of its wheel was ordered (0: at once).
+    Raises ``ValueError``."""
     name = event.get("bucket") if isinstance(event, dict) else None
     wakes_ms = event.get("wakes_ms", 0) if isinstance(event, dict) else None
     if not isinstance(name, str) or not isinstance(wakes_ms, int):
-        raise ValueError('an event of the function wheel is {"bucket": NAME}')
+        raise ValueError('an event of the function wheel must be {"bucket": NAME}, or hold messages of its timer queue')
     bucket = Bucket.parse(name)
-    # No part of Hourwheel orders such a start.
+    # Every message of a bucket is due before its end. An event with a later time would be relayed again and again.
     if wakes_ms > bucket.end_ms:
         raise ValueError(f"no wheel of bucket {name} starts at {wakes_ms}, after the end of the bucket")
     return bucket.name, wakes_ms

@@ -1,7 +1,7 @@
 """Reads and writes the two forms of the data routes: JSON, and msgpack for clients that send and accept it.
 
-A msgpack request has the fields of the JSON request; a body of bytes is binary, without base64. Msgpack answers are
-drawn in docs/api.md: they say once for many messages what JSON says for each. Errors are JSON in both forms.
+A msgpack request has the fields of the JSON request, except that it may carry a body of bytes without base64. Msgpack
+answers, which docs/api.md draws, say once for many messages what JSON says for each. Errors are always JSON.
 """
 
 import re
@@ -28,25 +28,26 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class RequestReader(Generic[T]):
-    """Decodes the requests of one route, in either form."""
+    """Decodes the requests of one route from JSON or msgpack. ``msgpack_kind`` is the type of msgpack requests where it
+    is not ``kind``."""
 
     def __init__(self, kind: type[T], msgpack_kind: type[T] | None = None) -> None:
         self._json = msgspec.json.Decoder(kind)
         self._msgpack = msgspec.msgpack.Decoder(msgpack_kind or kind)
 
     def decode(self, data: bytes, *, msgpack: bool) -> T:
-        """Decodes a body. Raises ``Rejected``."""
+        """Returns the request that a body holds. Raises ``Rejected``."""
         return decode_msgpack(self._msgpack, data) if msgpack else decode(self._json, data)
 
     def decode_if_fits(self, data: bytes) -> T | None:
-        """Decodes a body of msgpack; returns None if it is no such request."""
+        """Returns the request that a msgpack body holds; None if the body is no such request."""
         try:
             return self._msgpack.decode(data)
         except UNDECODABLE:
             return None
 
     def read(self, event: Event) -> T:
-        """Decodes the body of a request. Raises ``Rejected``."""
+        """Returns the request in the body of an event. Raises ``Rejected``."""
         return self.decode(body_of(event), msgpack=is_msgpack(event))
 
 
@@ -71,5 +72,5 @@ def answer(event: Event, value: object) -> Response:
 
 
 def msgpack_answer(data: bytes) -> Response:
-    """Returns a response of status 200 whose body is this msgpack. Lambda needs base64: see ``for_lambda``."""
+    """Returns a response of status 200 whose body is this msgpack. On Lambda ``compressed`` makes it base64."""
     return {"statusCode": 200, "headers": _HEADERS, "body": data}

@@ -14,7 +14,7 @@ from hourwheel.api.problems import problem, problem_of
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
-from hourwheel.api.router import Match, Router, check_query, make_event
+from hourwheel.api.router import Match, Router, check_query, make_event, unknown_path, wrong_method
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
 from hourwheel.embedded.console import console_answer, is_console, settings_for
@@ -234,6 +234,6 @@ def _answer(response: Response) -> Answer:
 def _unrouted(methods: Iterable[str], method: str, path: str, request_id: str) -> Response:
     allowed = ", ".join(methods)
     if not allowed:
-        return problem(404, "route-unknown", f"there is nothing at {path[:200]}", instance=request_id)
-    detail = f"{path[:200]} has no {method}: it has {allowed}"
+        return problem(404, "route-unknown", unknown_path(path), instance=request_id)
+    detail = wrong_method(path, method, methods)
     return problem(405, "method-not-allowed", detail, instance=request_id, headers={"allow": allowed})

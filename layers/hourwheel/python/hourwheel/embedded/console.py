@@ -2,6 +2,7 @@
 
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
+from hourwheel.api.router import wrong_method
 from hourwheel.console.files import SECURITY_HEADERS, file_answer
 from hourwheel.console.settings import ConsoleSettings
 from hourwheel.embedded.access import Grant, Headers, header
@@ -18,7 +19,7 @@ def is_console(path: str) -> bool:
 def console_answer(method: str, path: str, headers: Headers, settings: ConsoleSettings, request_id: str) -> Response:
     """Returns the answer to a request for a file of the console, or for its settings."""
     if method not in {"GET", "HEAD"}:
-        detail = f"{path[:200]} has no {method}: it has GET"
+        detail = wrong_method(path, method, ("GET",))
         return problem(405, "method-not-allowed", detail, instance=request_id, headers={"allow": "GET, HEAD"})
     if path == PREFIX:
         # Relative, as a proxy may serve this server below a path of its own.
@@ -32,7 +33,8 @@ def console_answer(method: str, path: str, headers: Headers, settings: ConsoleSe
         accept_encoding=_text(headers, b"accept-encoding"),
     )
     if answered is None:
-        return problem(404, "route-unknown", f"there is nothing at {path[:200]}", instance=request_id)
+        detail = f"the console has no file {path[:200]}: it begins at {_FILES}"
+        return problem(404, "route-unknown", detail, instance=request_id)
     return {"statusCode": answered.status, "headers": answered.headers, "body": answered.body}
 
 

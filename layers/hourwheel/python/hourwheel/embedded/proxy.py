@@ -116,7 +116,8 @@ class ConsoleProxy:
         if is_console(request.path):
             return _of(console_answer(request.method, request.path, request.headers, self._settings, ""))
         if not _is_call(request.path):
-            return _problem(404, "route-unknown", "No such route", f"there is nothing at {request.path[:200]}")
+            detail = f"{request.path[:200]} belongs to neither the console nor the API: the console begins at /console/"
+            return _problem(404, "route-unknown", "No such route", detail)
         refusal = self._refused(request)
         if refusal is not None:
             return refusal

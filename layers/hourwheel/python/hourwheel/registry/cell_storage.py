@@ -133,8 +133,10 @@ class GuardedCells:
 
 
 def unavailable(cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
-    """Returns the error with the name of the cell whose storage cannot be used."""
-    return error if isinstance(error, CellUnavailable) else CellUnavailable(f"cell {cell} does not answer")
+    """Returns the error as one that names the cell whose storage cannot be used."""
+    if isinstance(error, CellUnavailable):
+        return error
+    return CellUnavailable(f"the storage of cell {cell} does not answer")
 
 
 class _Guarded:
