@@ -36,7 +36,7 @@ class Faults:
         text = f"{type(error).__name__}: {error if isinstance(error, HourwheelError) else ''}"
         if self._reported.get(what) != text:
             self._reported[what] = text
-            if not isinstance(error, CellUnavailable):  # an outage is no fault of ours, and most outages are short
+            if not isinstance(error, CellUnavailable):  # an outage is no bug, and most outages are short
                 context.meter.record("Faults", 1)
             _logger.error("%s failed: %s", what, text)
 

@@ -43,7 +43,7 @@ class Pass:
 
     @property
     def complete_ms(self) -> int:
-        """Rows that were stored before this time are archived; 0 where the pass has not ended, or left a row out."""
+        """The time before which every stored row is archived; 0 where the pass has not ended, or left a row out."""
         return self.began_ms if self.complete and not self.commit_full else 0
 
     def after(self, log: str, read: LogRead) -> "Pass":

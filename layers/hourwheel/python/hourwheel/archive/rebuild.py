@@ -178,7 +178,7 @@ class _Rebuild:
 
     @cached_property
     def members(self) -> dict[str, tuple[Subject, Group]]:
-        """Subject and group by the partition of each pull log, for the groups that are not deleted."""
+        """The subject and the group of each pull log, by its partition, without deleted groups."""
         return {
             pull_log(group.member, log): (subject, group)
             for subject, groups in self.summary.alive
@@ -235,7 +235,7 @@ class _Rebuild:
 
     @cached_property
     def needed(self) -> set[tuple[str, int]]:
-        """Rows from which messages are handed over again, even where the row's own retention is over."""
+        """The rows from which messages are handed over again, even where the row's own retention is over."""
         return {
             (source_of(handover.source), row_no) for handover in self.summary.pulled for row_no, _ in handover.picks
         }
@@ -286,7 +286,7 @@ class _Rebuild:
 
     @property
     def _unreadable_segments(self) -> tuple[str, ...]:
-        """Segments that this run or an earlier one has skipped."""
+        """The segments that this run or an earlier one has skipped."""
         return tuple(
             sorted(
                 {

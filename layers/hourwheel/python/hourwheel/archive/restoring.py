@@ -121,10 +121,10 @@ class Restorer:
 
     def _put_rows(self, entries: list[Kept]) -> None:
         """Puts the rows. Does nothing for a row that an earlier try has put."""
-        made = [(log, entry, self._row(log, entry, messages)) for log, entry, messages in entries]
+        built = [(log, entry, self._row(log, entry, messages)) for log, entry, messages in entries]
 
         def put(context: Context) -> None:
-            for log, entry, row in made:
+            for log, entry, row in built:
                 try:
                     context.log(log).put(
                         Reservation(log, entry.row_no, entry.first_seq), row, token_of(log, entry.row_no)

@@ -57,9 +57,10 @@ class End:
 
 @dataclass
 class Tally:
-    """What is left of a bucket. ``left`` is a sum of hashes of the bucket's messages, less the hashes of those that
-    were handed over or cancelled. It is 0 when each message was handed over or cancelled once. A message that was named
-    twice leaves another sum, and the bucket then counts as open. ``last_ms`` is the time of the last dispatch row."""
+    """Tells whether messages of a bucket are left. ``left`` is a sum of hashes of the bucket's messages, less the
+    hashes of those that were handed over or cancelled. It is 0 when each message was handed over or cancelled once. A
+    message that was named twice leaves another sum, and the bucket then counts as open. ``last_ms`` is the time of the
+    last dispatch row."""
 
     left: int = 0
     last_ms: int = 0

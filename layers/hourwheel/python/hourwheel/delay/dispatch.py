@@ -146,9 +146,9 @@ class Dispatcher:
             self._reserve(context, rows, at_ms, step)
             if step.ready:
                 # The next owner reads the last row: it would not find a transfer that only an earlier row names.
-                former = [batch.still_named for batch in (*step.closed, *step.held)]
+                named_before = [batch.still_named for batch in (*step.closed, *step.held)]
                 transfers = [transfer for _, transfer, _ in step.ready]
-                named = (*transfers, *self.cells.open, *(transfer for transfer in former if transfer))
+                named = (*transfers, *self.cells.open, *(transfer for transfer in named_before if transfer))
                 # The row is written before any of the puts below: a wheel that replaces this one finds there which rows
                 # it may have stored.
                 try:

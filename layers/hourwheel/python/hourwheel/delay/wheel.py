@@ -387,12 +387,12 @@ class Wheel:
             now_ms=now_ms,
         )
         # Nothing is started at the end of the bucket: the sweeper comes.
-        over = starts.first_ms == self.bucket.end_ms
+        only_closes = starts.first_ms == self.bucket.end_ms
         drained = not self.waiting and not self._unreadable
         wait_ms = starts.first_ms - now_ms
-        if not starts.minute_ms and not over:
+        if not starts.minute_ms and not only_closes:
             rest_ms = shortest_rest_ms(self.context, wait_ms, rest_ms)
-        if wait_ms <= rest_ms and not (over and drained):
+        if wait_ms <= rest_ms and not (only_closes and drained):
             return None
         if starts.minute_ms:
             order_timer(self.context, starts.minute_ms, self.bucket, minute=True)

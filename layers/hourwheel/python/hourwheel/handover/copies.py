@@ -47,7 +47,7 @@ def _retained(context: Context, source: Log, row_no: int, row: Row, strict: bool
     try:
         return messages_of(row, context.blobs_of(source.name))
     except Corrupt as error:
-        # The large batch of an expired row may be gone already: objects are removed before rows.
+        # The large batch of an expired row may be removed already: objects are removed before rows.
         if row.live(context.clock.now_ms()):
             if strict:
                 raise

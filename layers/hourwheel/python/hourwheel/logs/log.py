@@ -134,7 +134,7 @@ class Log:
             return []
         if present[-1][0] - start == len(present) - 1:
             return present  # none is missing, as nearly always
-        # Rows below the trim mark may be gone without being holes: readers skip them, and fill nothing there.
+        # Rows below the trim mark may be removed, and are no holes then: readers skip them, and fill nothing there.
         if present[0][0] > start:
             start = max(start, min(self.trimmed(), present[0][0]))
         rows: list[tuple[int, Row]] = []

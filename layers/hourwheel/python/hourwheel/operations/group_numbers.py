@@ -36,7 +36,7 @@ MOST_GROUPS = 2_000
 """The groups of one subject, consumers of broadcast groups included, whose numbers one call reads."""
 
 _PAGES = 5  # of 200 pull rows each: the checkpoint is at most 1,000 settled rows behind
-_OPEN_ROWS = 50  # of a log are read again; settled ones among them drop out, so the next look reads others
+_OPEN_ROWS = 50  # open rows of a log that are read again; settled ones drop out, so the next look reads other rows
 _DEAD_ROWS = 1_000  # four reads; a larger number needs no exact count in an overview
 
 

@@ -165,8 +165,8 @@ def _named(log: PullLog, lease: OpenLeaseRow) -> OpenLease:
 
 
 def dead_reasons(letters: Iterator[Message]) -> DeadReasons:
-    """Returns how many of the first 5,000 dead letters have each reason and detail, and when they died: the 100 most
-    frequent ones. Reads what lists of these dead letters read."""
+    """Counts the first 5,000 dead letters by reason and detail, with the times at which the first and the last of them
+    died. Returns the 100 most frequent reasons. Costs what a list of these dead letters costs."""
     reasons: dict[tuple[str, str | None], DeadReason] = {}
     for message in islice(letters, _DEAD_LETTERS):
         reason, died_at = message.reason or "", message.died_at or ""

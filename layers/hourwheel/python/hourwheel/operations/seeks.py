@@ -18,8 +18,8 @@ from hourwheel.words import counted
 
 
 class QueueSeek(NamedTuple):
-    """A seek in one queue: the ``offset`` of the group's next message, and for a dry run how many messages would be
-    served again and passed over."""
+    """A seek in one queue: the ``offset`` of the group's next message, and for a dry run the numbers of messages that
+    would be served again and passed over."""
 
     offset: int
     served_again: int = 0
@@ -84,8 +84,8 @@ class Seeks:
     def _seek_group(self, owner: Subject, member: Group, seek: SeekQueue, queue: int | None) -> dict[int, QueueSeek]:
         # Without the retry log: a message that failed is retried, wherever the group goes.
         logs = pull_logs(self.context, owner, member)[1:]
-        if out := cells_out(owner, logs):
-            raise CellUnavailable(f"cell {', '.join(out)} cannot be reached: seek again once it can")
+        if missing := cells_out(owner, logs):
+            raise CellUnavailable(f"cell {', '.join(missing)} cannot be reached: seek again once it can")
         numbers = range(owner.queues) if queue is None else [queue]
         parts = {number: [log for log in logs if log.queue == number] for number in numbers}
         if self.dry_run:

@@ -82,7 +82,8 @@ _logger = logging.getLogger("hourwheel")
 
 
 class Rest(NamedTuple):
-    """What a consumer does after a pull without messages: it pulls again after ``seconds``, or waits at ``queue``."""
+    """Tells a consumer how to rest after a pull without messages: to pull again after ``seconds``, or to wait at
+    ``queue``."""
 
     seconds: float = 0
     """0 as an int where there is no pause: that is the default of the answer's field, which encoders leave out."""
@@ -197,7 +198,7 @@ class Dozes:
         name = queue_name(state.group)
         entry = _entry(state.subject, name)
         missing = self.request.wakeup == "missing"
-        # A producer that found the queue gone may take the mark from the list at any time, but no later mark.
+        # A producer that found the queue missing may take the mark from the list at any time, but no later mark.
         marked_after_ms = now_ms if missing else now_ms - RENEW_MS
         if entry is None or missing or not entry.counts(marked_after_ms, now_ms + _SKEW_MS):
             self.queues.open(name, fresh=missing)  # before the mark: a wake-up must find it

@@ -152,7 +152,7 @@ def remember_reservations(
     rerouted: Sequence[LaterRoute],
 ) -> Versioned[Remembered]:
     """Replaces the reservations, unless another request with the key has done so. Returns the record that counts;
-    raises ``Unavailable`` when the key has expired, and when another request has divided parts otherwise."""
+    raises ``Unavailable`` when the key has expired, and when another request has divided the parts in another way."""
     divided = (*current.value.rerouted, *rerouted)
     value = msgspec.structs.replace(current.value, reservations=tuple(reservations), rerouted=divided)
     outcome = record.swap(current.token, value, expires_ms=value.ends_ms)

@@ -143,7 +143,7 @@ def _check_limits(
     for index, due in dues.items():
         due_ms = due.due_ms(now_ms)
         if due_ms > now_ms + MAX_DELAY_MS:
-            name = next(name for name, inside in indexes.items() if index in inside)
+            name = next(name for name, of_subject in indexes.items() if index in of_subject)
             try:
                 clamps = registry.subject(name).clamp_delays
             except NotFound:
@@ -388,11 +388,11 @@ class _Batch:
         for i, part in enumerate(parts):
             by_folder.setdefault((cell_of(part.log), large_batch_folder(part.log, longest_ms)), []).append(i)
         rows: dict[int, Row] = {}
-        for (_, folder), inside in by_folder.items():
-            batches = [parts[i].messages for i in inside]
-            log = parts[inside[0]].log
-            made = self.context.build_rows(log, folder, batches, at_ms=at_ms, expires_ms=longest_ms)
-            rows.update(zip(inside, made, strict=True))
+        for (_, folder), numbers in by_folder.items():
+            batches = [parts[i].messages for i in numbers]
+            log = parts[numbers[0]].log
+            built = self.context.build_rows(log, folder, batches, at_ms=at_ms, expires_ms=longest_ms)
+            rows.update(zip(numbers, built, strict=True))
         implied = prefix if any(message.id is None for message in self.batch.messages) else ""
         spare_bytes = self.context.settings.summary_bytes
         return [_row_of(part, rows[i], at_ms, implied, spare_bytes) for i, part in enumerate(parts)]

@@ -260,14 +260,14 @@ class Settler:
         for bucket, waiting in later.items():
             dues = [due_ms for _, due_ms in waiting]
             due_times = DueTimes.of(group.subject, group.subject_generation, group.member, dues)
-            waits = tuple(pick for pick, _ in waiting)
-            details = _details_of(waits, positions, parsed)
+            delayed = tuple(pick for pick, _ in waiting)
+            details = _details_of(delayed, positions, parsed)
             moved.append(
                 reserve(
                     self.context,
                     kind=RETRY,
                     log=bucket.log,
-                    picks=waits,
+                    picks=delayed,
                     expires_ms=0,
                     due_times=due_times,
                     details=details,

@@ -157,7 +157,7 @@ class Settlements:
         return None
 
     def _log_of(self, context: Context, subject: Subject, group: Group, receipt: Receipt) -> PullLog | None:
-        """Returns the pull log of a receipt; None if its subject or group is gone."""
+        """Returns the pull log of a receipt; None if its subject or group was deleted."""
         member = self._group_of(receipt, group)
         if member is None or subject.generation != receipt.subject_generation:
             return None
@@ -179,8 +179,8 @@ class Settlements:
         return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, opened.parsed, current)
 
     def _group_of(self, receipt: Receipt, group: Group) -> Group | None:
-        """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it is
-        gone."""
+        """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it was
+        deleted."""
         if receipt.group == group.name:
             return group if receipt.group_generation == group.generation else None
         return self.consumers.get((receipt.group, receipt.group_generation))

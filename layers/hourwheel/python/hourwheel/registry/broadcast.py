@@ -84,8 +84,8 @@ def with_all_settings(groups: Iterable[Group]) -> Iterator[Group]:
 
 
 def broadcast_settings(group: Group, broadcast: bool | None, expires_seconds: int | None) -> dict[str, Any]:
-    """Returns the fields of a group that a request changes; None keeps a setting. Raises ``Conflict`` if the group was
-    created otherwise, ``Rejected`` for consumers that expire in a group that does not broadcast."""
+    """Returns the fields of a group that a request changes; None keeps a setting. Raises ``Conflict`` if ``broadcast``
+    is not that of the group, ``Rejected`` for ``expires_seconds`` of a group that does not broadcast."""
     if broadcast is not None and broadcast != group.broadcast:
         words = "does not broadcast" if broadcast else "broadcasts"
         raise Conflict(

@@ -41,8 +41,8 @@ _BLOB_CALLS = ("put", "get", "list", "delete")
 @dataclass
 class GuardedCells:
     """Implements ``Cells`` by the ``inner`` ones, without those that are off line or do not answer. Reads the state of
-    a cell from the ``home`` store, at most every ``seconds``. Calls a cell that did not answer again after
-    ``rest_seconds``: a call may have waited for as long as that, and work on other cells shall not wait again.
+    a cell from the ``home`` store, at most every ``seconds``. Makes no call to a cell for ``rest_seconds`` after a call
+    that it did not answer: that call may have waited for this long, and work on other cells shall not wait again.
     Thread-safe: a race opens nothing twice, and at worst reads a state twice."""
 
     inner: Cells

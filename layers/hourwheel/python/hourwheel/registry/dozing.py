@@ -313,8 +313,8 @@ class DozingWakeups:
 
     def _send(self, registry: Registry, subject: Subject, due: list[DozingGroup]) -> None:
         """Sends the wake-ups side by side, and begins none after ``_WAKING_MS``. A group whose wake-up was not sent is
-        woken by the next message. One whose queue is gone leaves the list: it was deleted, or its consumers will be
-        told so and mark it again."""
+        woken by the next message. A group whose queue is missing leaves the list: the group was deleted, or its
+        consumers learn that the queue is missing, and mark the group again."""
         until_ms = self.context.clock.now_ms() + _WAKING_MS
         answers = self.queues.side_by_side([partial(self._send_one, dozing.queue, until_ms) for dozing in due])
         errors: dict[str, Unavailable | Broken] = {}
@@ -335,8 +335,8 @@ class DozingWakeups:
             raise _FailedWakeups(errors)
 
     def _send_one(self, queue: str, until_ms: int) -> int | Unavailable | Broken | None:
-        """Sends one wake-up, and returns a time just before it was sent; None if the queue is gone. Runs in a thread of
-        the queues, and changes nothing of this object."""
+        """Sends one wake-up, and returns a time just before it was sent; None if the queue is missing. Runs in a thread
+        of the queues, and changes nothing of this object."""
         now_ms = self.context.clock.now_ms()
         if now_ms >= until_ms:
             return _SkippedCall("SQS takes wake-ups slowly")

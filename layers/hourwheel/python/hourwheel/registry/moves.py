@@ -191,13 +191,13 @@ def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> N
     registry.forget(seen.name)
 
 
-def _check_unmoved(first: Subject, now: Subject, change: RouteChange) -> None:
+def _check_unmoved(before: Subject, current: Subject, change: RouteChange) -> None:
     for target in change.targets:
-        if first.route(target.queue).last != now.route(target.queue).last:
+        if before.route(target.queue).last != current.route(target.queue).last:
             raise Conflict(
                 "route-changed",
-                f"queue {target.queue} of {now.name!r} was moved by somebody else meanwhile: look at its route, then"
-                " try again",
+                f"queue {target.queue} of {current.name!r} was moved by somebody else meanwhile: look at its route,"
+                " then try again",
                 field="queue",
             )
 

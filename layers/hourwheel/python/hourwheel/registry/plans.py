@@ -62,7 +62,8 @@ def plan_spread(cells: Sequence[str]) -> Plan:
 
 
 def plan_drain(cell: str, cells: Sequence[str]) -> Plan:
-    """Plans that the subject's queues leave the cell for the others of ``cells``, to those with the fewest."""
+    """Plans that each of the subject's queues in the cell moves to that one of ``cells`` which has the fewest of its
+    queues then."""
 
     def plan(subject: Subject) -> RouteChange | None:
         before = [route.last.cell for route in subject.all_routes()]
