@@ -1,15 +1,23 @@
 """Rebuilds a store from its archive: after a disaster, into an empty store that no other process uses meanwhile.
 
-The rebuild restores subjects and groups; the messages whose retention is not over, at the rows and sequences that they
-had; the archived progress of each group; delayed messages that are not handed over; the watermarks of the archive. It
-repeats a hand-over that the archive names where the target row was not archived any more.
+The rebuild restores
+
+- subjects and groups, and the archived progress of each group,
+- the messages whose retention is not over, at the rows and sequences that they had,
+- delayed messages that are not handed over,
+- the watermarks of the archive.
+
+It repeats a hand-over that the archive names where the target row was not archived any more.
 
 The rebuild does not restore rows that were stored after the archive was last complete (``archived_ms``). Messages that
 were pulled or dispatched since then are delivered again. The archive does not know which sequences were given out since
 then: the sequences of each queue go on ``gap`` further than the archive knows, so that no offset means two messages.
-The row numbers go on without a gap. Never archived, so lost, are: which dead letters were redriven or dropped (they are
-dead letters again), idempotency keys, the cell's secret (old receipts and scheduled ids are refused), cancellations
-that were not archived yet, and the new time of a message whose move was archived only in part.
+The row numbers go on without a gap. Lost are
+
+- the states of dead letters: letters that were redriven or dropped are dead letters again,
+- the idempotency keys,
+- the cell's secret: old receipts and scheduled ids are refused,
+- cancellations that were not archived yet, and the new time of a message whose move was archived only in part.
 
     table      meta
     partition  rebuild

@@ -1,4 +1,4 @@
-"""Reads the rows of a schedule log, and keeps the messages of them that are due next: the messages of a row fall due in
+"""Reads the rows of a schedule log, and keeps their messages that are due next. The messages of a row fall due in
 several steps, and decoding a row costs as much as handing a hundred messages over."""
 
 from collections import OrderedDict

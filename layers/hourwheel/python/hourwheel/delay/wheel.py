@@ -215,8 +215,8 @@ class Wheel:
         return self._rest(now_ms) or self._relay(now_ms)
 
     def _read_tail(self) -> None:
-        """Reads the schedule log to its end, unless this is the first turn and ``open`` has just read it: a marker that
-        was stored since then has a caller who waits, as the wheel has the lease."""
+        """Reads the schedule log to its end, but not again in the first turn if ``open`` has read it. The wheel has had
+        the lease since then, so the caller of a marker that was stored meanwhile waits for the wheel's answer."""
         if self._state is not WheelState.CATCHING_UP or self._next_row < self._must_read:
             self._read()
 

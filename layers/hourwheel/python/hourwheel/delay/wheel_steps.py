@@ -20,9 +20,9 @@ over."""
 
 CROWD = 50
 COMPANY_MS, LONGEST_COMPANY_MS = 20, 250
-"""A wheel without ticks that has just handed over ``CROWD`` messages or more is busy: it takes the next ones at least
-this long after the last ones, and rests as long as the last step took, up to the longest time. A step costs as much as
-the messages in it; far more if it has to decode many rows of the schedule log."""
+"""A wheel without ticks that has just handed over ``CROWD`` messages or more is busy. It takes the next messages at
+least ``COMPANY_MS`` after these, and rests as long as the last step took, up to ``LONGEST_COMPANY_MS``. A step costs as
+much as the messages in it; far more if it has to decode many rows of the schedule log."""
 
 PREPARE_MS = 100
 """A wheel that has at least this long until its next turn reads the messages that are due then: decoding rows takes

@@ -57,8 +57,8 @@ PushKind: TypeAlias = Literal["lambda", "sqs", "eventbridge", "notify", "https",
 
 
 WhenDead: TypeAlias = Literal["continue", "stop"]
-"""What becomes of a key in an ordered group after its first message was given up: the message becomes a dead letter,
-and the key goes on; or the key stops with that message, until an operator decides."""
+"""Decides about a key of an ordered group whose first message was given up. With ``continue`` the message becomes a
+dead letter, and the key goes on; with ``stop`` the key stops with that message, until an operator decides."""
 
 KEEP_VERSION = 0
 """A request with this ``secret_version`` keeps the version that the group has."""

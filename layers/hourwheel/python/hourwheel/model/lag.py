@@ -59,9 +59,9 @@ class HeldKey(Struct):
 
 
 class HeldKeys(Struct):
-    """The keys and messages that an ordered group holds back: the number of held ``keys``, of which ``stopped`` wait
-    for an operator, and the ``first`` of these keys, up to 100; the number of ``parked`` messages; and the queues that
-    are ``full``: they hand out no further message until a parked one is settled.
+    """The keys and messages that an ordered group holds back. It holds this number of ``keys``, of which ``stopped``
+    wait for an operator; ``first`` describes up to 100 of them. ``parked`` is the number of parked messages. The queues
+    in ``full`` hand out no further message until a parked one is settled.
 
     Example:
         >>> api.lag("orders", "ledger").held

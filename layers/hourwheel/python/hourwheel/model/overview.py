@@ -223,10 +223,10 @@ class ReportState(Struct, kw_only=True):
 
 
 class ArchiveState(Struct, kw_only=True):
-    """How far the archive is: the number of its manifests, when the last one was written, the time before which every
-    row is archived, when the pass that is under way began, and how far the archive is behind. ``enabled`` is False
-    where this server archives nothing. ``lake``, ``reconciled`` and ``report`` are what the jobs of the pipeline left
-    at their last run: None where none has run, or where the server cannot reach the lake."""
+    """The progress of the archive: the number of its ``manifests``, and when the last one was written; the time before
+    which every row is archived; when the pass that is under way began; and how many seconds the archive is behind.
+    ``enabled`` is False where this server archives nothing. ``lake``, ``reconciled`` and ``report`` are the results of
+    the last runs of the pipeline's jobs: None where none has run, or where the server cannot reach the lake."""
 
     enabled: bool
     manifests: int

@@ -137,9 +137,9 @@ class Pull(Struct, omit_defaults=True):
 
 
 class MessageBlock(Struct, kw_only=True, omit_defaults=True):
-    """Messages of one row, as they are stored, with the fields that they leave out: message ``i`` has the offset
-    ``offset + n``, the id ``{prefix}-{index + n}`` if it has none, and the other fields of the block, where ``n`` is
-    ``indexes[i]``, or ``i`` without ``indexes``. A field of the message itself counts instead of the block's."""
+    """Messages of one row, as they are stored, with the fields that they leave out. With ``n = indexes[i]``, or ``n =
+    i`` without ``indexes``, message ``i`` has the offset ``offset + n``, the id ``{prefix}-{index + n}`` if it has
+    none, and the other fields of the block. A field of the message itself counts instead of the block's."""
 
     messages: Raw
     queue: int | None = None

@@ -65,8 +65,8 @@ class GroupNumbers:
     def read(self, subject: Subject, pending: Tally[Address]) -> SubjectNumbers:
         """Reads the numbers of all groups of the subject. ``pending`` has the delayed retries.
 
-        On DynamoDB: a query for each 100 groups, a batch for each 100 logs, and for each log of a group that was ever
-        written to a query, one more where messages wait, and a read for each of up to 50 open pulls.
+        On DynamoDB: a query for each 100 groups, and a batch for each 100 logs. For each log of a group to which
+        anything was ever written: a query, another one where messages wait, and a read for each of up to 50 open pulls.
         """
         records = with_all_settings(self.registry.all_groups(subject, consistent=False))
         groups = list(islice((group for group in records if not group.deleted), MOST_GROUPS + 1))

@@ -109,8 +109,8 @@ class DeadLetters:
 
     def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER, newest: bool = False) -> DeadPage:
         """Returns up to ``limit`` dead letters after the cursor ``after``, the oldest first, or with ``newest`` the
-        newest; fewer where more would not fit into an answer, or where the filter takes few of the ``_MOST_FILTERED``
-        that one call reads. Reports rows that cannot be read, and leaves them out."""
+        newest first. Returns fewer where more would not fit into an answer, or where the filter takes few of the
+        ``_MOST_FILTERED`` dead letters that one call reads. Reports rows that cannot be read, and leaves them out."""
         start = parse_dead_id(after, "after") if after else None
         following = self.newest(start) if newest else self.alive(start)
         if which == ANY_LETTER:

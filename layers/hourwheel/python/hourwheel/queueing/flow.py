@@ -143,8 +143,8 @@ def _due_ms(group: Group, due_ms: float, claims: Sequence[PullRow]) -> float:
 
 
 def _due_from(group: Group, due_ms: float, now_ms: int) -> float:
-    """Returns the time at which the messages before are due, but now if they are due already, or if they seem to be due
-    so late that the clock was set back: that must not stop the group."""
+    """Returns the time until which the messages before take at the rate of the group; now if that time is past. Returns
+    now as well if the time is too far ahead, because the clock was set back: that must not stop the group."""
     return due_ms if now_ms < due_ms <= now_ms + 2 * _burst_ms(group) else float(now_ms)
 
 

@@ -1,8 +1,8 @@
 """Decides which rows of a pull log grow.
 
-A pull that acknowledges all of the last row, and finds messages behind it, may move the end of the row on instead of
-closing the row and putting the next one: one write instead of two. Two consumers that share a log alternate, so a row
-grows only for a consumer that was alone for some pulls.
+A pull that acknowledges all of the last row, and finds messages behind it, may move the end of the row on. That is one
+write; closing the row and putting the next one are two. Two consumers that share a log alternate, so a row grows only
+for a consumer that was alone for some pulls.
 """
 
 from typing import NamedTuple

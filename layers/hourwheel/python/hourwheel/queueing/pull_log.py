@@ -438,7 +438,7 @@ def _queue_logs(context: Context, subject: Subject, group: Group, queue: int) ->
 
 def group_parts(subject: Subject, group: Group, queue: int) -> list[tuple[Mapping, str, int]]:
     """Returns the parts of a queue, oldest first, each with the name of its log and the row at which the group begins
-    there: a group that started at the latest message begins behind the parts that were closed then."""
+    there. A group that started at the latest message begins behind the parts that were closed then."""
     parts = subject.parts(queue)
     if group.start == "earliest" or queue >= len(group.origins):
         return [(mapping, log, 0) for mapping, log in parts]

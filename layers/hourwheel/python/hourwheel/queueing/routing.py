@@ -31,7 +31,7 @@ def queue_of(key: str | None, batch: str, queues: int) -> int:
 
 
 def delayed_batch(schedule_log: str, row_no: int) -> str:
-    """Returns the name of a batch of delayed messages: one row of a schedule log, because a request stores one row in
+    """Returns the name of a batch of delayed messages, which is one row of a schedule log. A request stores one row in
     each hour bucket, or two if some of its messages may come a minute late."""
     return f"{schedule_log}/{row_no}"
 
