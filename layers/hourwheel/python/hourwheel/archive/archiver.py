@@ -231,6 +231,7 @@ class Archiver:
         return None
 
     def _rows(self, collector: Collector, source: LogSource, start: int, log_end: int, stop_ms: int) -> _CommitRows:
+        """Gathers the settled rows of a log from ``start`` on, until the log or this commit's share of it ends."""
         end, messages, limit = start, 0, collector.size + self.limits.log_bytes
         for item in self._settled(source, start):
             if item is None:

@@ -162,6 +162,8 @@ class ScheduledMessages:
         return current
 
     def _carry_out(self, position: SchedulePosition, asked_ms: int | None) -> Scheduled:
+        """Cancels the message (None), or moves it to ``asked_ms``, and returns its state. Follows a message that was
+        moved before to its new position."""
         while True:
             record = self._changes.record(position)
             current = record.load()

@@ -126,6 +126,7 @@ class _Stretch:
     read_bytes: int = 0
 
     def add(self, row_no: int, row: Row | Corrupt, subject: Address | None, span: Span) -> None:
+        """Reads a row into the stretch, and adds its messages that go to this subject and are due in the span."""
         self.end_row, self.read_rows = row_no + 1, self.read_rows + 1
         if isinstance(row, Corrupt):
             return  # the wheel reports the damage

@@ -55,6 +55,7 @@ class TimingWheel:
         self.add_all((packed,), due_ms)
 
     def add_all(self, positions: Iterable[int], due_ms: int) -> None:
+        """Adds positions that all fall due at one time."""
         # Rounded up to the next tick, so that no message is early.
         number, within = divmod(-(-due_ms // self._tick_ms), self._ticks)
         slot = self._coarse.get(number)

@@ -20,6 +20,7 @@ from hourwheel.routes import Mapping, RouteChange, continued
 
 
 def shown_route(subject: Subject) -> SubjectRoute:
+    """Returns the route of the subject as operators see it."""
     moving = {target.queue: shown(target.cell) for target in subject.change.targets} if subject.change else {}
     queues = [
         QueueRoute(

@@ -38,6 +38,8 @@ class BroadcastDeadLetters:
     letters: Sequence[tuple[Group, DeadLetters]]
 
     def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER, newest: bool = False) -> DeadPage:
+        """Returns a page as ``DeadLetters.page`` does, consumer by consumer: with ``newest``, each consumer's newest
+        dead letter comes first."""
         first, _, rest = (after or "").rpartition(_SEPARATOR)
         page: list[Message] = []
         for group, letters in self.letters:

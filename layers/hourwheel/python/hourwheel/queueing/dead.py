@@ -301,6 +301,9 @@ class DeadLetters:
         return [position.index for position in positions if choose(position, row.at_ms)]
 
     def _redrive_row(self, row_no: int, row: Row, choose: Callable[[Position, int], bool]) -> int:
+        """Redrives the chosen messages of one row, and returns their number. Tries again while other processes change
+        the state of the row; counts a message that one of them has redriven for this call as well. Raises
+        ``Corrupt``."""
         record = self._state_record(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()
@@ -332,6 +335,7 @@ class DeadLetters:
             current = outcome.current
 
     def _drop_row(self, row_no: int, row: Row, choose: Callable[[Position, int], bool]) -> int:
+        """Drops the chosen messages of one row, and returns their number, as ``_redrive_row`` does."""
         record = self._state_record(row_no)
         current = record.load()
         offered: frozenset[int] = frozenset()

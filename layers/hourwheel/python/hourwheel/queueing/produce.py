@@ -201,6 +201,8 @@ class _Batch:
             self.batch.messages[index].id = None
 
     def store(self) -> StoredBatch:
+        """Stores the batch, and returns where its parts are. Raises ``Sealed``, and has stored nothing then, if a log
+        takes no more rows."""
         inputs = self._inputs()
         if self.batch.whole(inputs):
             return self._store_whole(inputs)
@@ -276,6 +278,8 @@ class _Batch:
         context.log(reservation.log).put(reservation, row, token)
 
     def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
+        """Stores the batch under its idempotency key, or repeats what the first request with the key has begun. Returns
+        where the parts are. Raises what ``store`` raises, and ``Conflict`` if the key came with another batch."""
         inputs = self._inputs()
         parts = self._split(inputs)
         rows = self._rows(parts, inputs.at_ms, inputs.batch)
@@ -317,6 +321,8 @@ class _Batch:
         )
 
     def _repeat(self, remembered: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
+        """Divides the batch as the first request with the key did, and puts each part that is not stored yet at its
+        remembered reservation. Raises ``Conflict`` for another batch, and for one that came too late to be decided."""
         first = remembered.value
         idempotency.check_repeat(first, self._generations)
         self.forget_ids()

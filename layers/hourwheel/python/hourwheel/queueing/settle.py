@@ -216,6 +216,9 @@ class Settler:
         )
 
     def _reserve(self, row: PullRow, parsed: ParsedSettlement) -> tuple[Transfer, ...]:
+        """Reserves rows for the messages that leave the pull, and returns the transfers: retries without a delay and
+        released messages go to the retry log, retries with a delay to the buckets of their times, messages without
+        attempts left and rejected ones to the dead log."""
         positions = row.positions()
 
         def picks_of(indexes: frozenset[int]) -> list[tuple[int, int]]:

@@ -323,6 +323,8 @@ class Registry:
         is_new: Callable[[T | None], bool],
         room: Room | None,
     ) -> T:
+        """Stores what ``decide`` makes of the record (None: there is none), and returns it. Decides again where another
+        process was faster. Checks ``room`` for a value that is new. Raises ``Unavailable`` after ``_TRIES``."""
         current = record.load()
         for _ in range(_TRIES):
             value = decide(None if current is None else current.value)

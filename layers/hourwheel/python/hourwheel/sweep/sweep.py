@@ -235,6 +235,8 @@ class Sweeper:
         return forgotten
 
     def _look(self, subject: Subject, groups: list[Group], report: SweepReport, behind: list[GroupLag]) -> None:
+        """Reads the logs of a subject and ends leases, then does what follows from that: fills ends of logs, maintains,
+        wakes and pushes. Adds the lags of its groups to ``behind``."""
         # Taken out: a subject whose look fails does not rest, and the next sweep looks again.
         last = self._looks.pop(subject.name, None)
         at_ms = self.context.clock.now_ms()

@@ -176,6 +176,7 @@ class GroupReader:
         return "retrying" if due_ms <= self.history.now_ms() else "backing_off"
 
     def _pulled(self, copy: _Copy, row: PullRow) -> None:
+        """Records what a pull row that covers the copy did with it, and the state that follows from that."""
         pick = (copy.position.row_no, copy.position.index)
         index = next((i for i, position in enumerate(row.positions()) if position == copy.position), None)
         if index is None:
@@ -212,6 +213,7 @@ class GroupReader:
         self._states.add("acknowledged")
 
     def _handed_over(self, copy: _Copy, pick: tuple[int, int], row: PullRow, each: HandOver) -> None:
+        """Records why the copy was handed over, and follows it to its target."""
         index = each.picks.index(pick)
         if each.kind in (ATTEMPTS, REJECTED):
             self._died(copy, each, index)
@@ -271,6 +273,7 @@ class GroupReader:
         self._served_again(transfer, following, attempt, self.history.row(transfer.log, transfer.row_no))
 
     def _died(self, copy: _Copy, each: HandOver, index: int) -> None:
+        """Records that the copy became a dead letter, and follows each redrive of it."""
         row = self.history.row(each.log, each.row_no)
         copy_index = None if row is None or row.filler else self._index_in(each, row, index)
         dead_id = None if copy_index is None else dead_id_of(Position(each.row_no, copy_index))
