@@ -109,7 +109,7 @@ def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front:
     if token is None:
         raise Unauthenticated(
             "grant-missing",
-            "the request has no token, and its caller is not an operator of this deployment: send a token in the header"
+            "the request has no token, and its caller is no operator of this deployment: send a token in the header"
             f" {GRANT_HEADER}",
         )
     grant = open_grant(cell, token.strip(), front.keys)

@@ -199,7 +199,7 @@ _ASYNC = {"AsyncApi": "api", "AsyncConsumer": "consumer", "AsyncProducer": "prod
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the classes for asyncio when they are first asked for: a program of threads does not pay for asyncio."""
+    """Imports a class for asyncio when a program first asks for it: programs with threads alone do not load asyncio."""
     if name not in _ASYNC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

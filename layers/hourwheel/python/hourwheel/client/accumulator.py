@@ -17,7 +17,7 @@ from hourwheel.client.records.messages import Message, SendResult
 
 
 class Pending:
-    """A message of ``send``: the batch of one caller in an ``OutgoingRequest``."""
+    """A message of ``send``, with its future. An ``OutgoingRequest`` treats it as the batch of one caller."""
 
     __slots__ = ("future", "give_up_at", "message", "sent_at", "size_bytes")
 
@@ -44,10 +44,10 @@ class Pending:
         return self.future.done()
 
     def accept(self, results: Sequence[SendResult]) -> None:
-        try:  # noqa: SIM105 - ``suppress`` would cost more than the result
+        try:  # noqa: SIM105 - ``suppress`` would cost more than setting the result
             self.future.set_result(results[0])
         except InvalidStateError:
-            pass  # a closed producer has failed the future before, and its outcome stays
+            pass  # the producer was closed and has failed the future before, which stays so
 
     def fail(self, error: Exception) -> None:
         with suppress(InvalidStateError):
@@ -62,7 +62,8 @@ class _State(Enum):
 
 
 class SubjectBuffer:
-    """Holds the messages of one subject in the order of ``send``. ``accepted`` and ``completed`` only grow."""
+    """Holds the messages of one subject in the order of ``send``. ``accepted`` counts the messages that were added,
+    ``completed`` those that the server accepted or that failed; both only grow."""
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
@@ -73,7 +74,7 @@ class SubjectBuffer:
         self.completed = 0
         self.flush_until = 0  # the messages up to this count of ``accepted`` do not linger
         self.state = _State.IDLE
-        self.ticket = -1  # of the linger that counts
+        self.ticket = -1  # of the current linger; a linger that ended early stays in the heap, with another ticket
 
 
 class InFlightBatch(NamedTuple):
@@ -96,7 +97,7 @@ class Accumulator:
         self.size_bytes = 0
 
     def add(self, subject: str, pending: Pending) -> bool:
-        """Adds a message to the buffer of its subject. Returns True where a sender must check again what is due."""
+        """Adds a message to the buffer of its subject. Returns True if a sender has to look again what is due."""
         buffer = self._buffers.get(subject)
         if buffer is None:
             buffer = self._buffers[subject] = SubjectBuffer(subject)
@@ -111,7 +112,7 @@ class Accumulator:
         return False
 
     def take(self, now: float) -> InFlightBatch | None:
-        """Returns the next batch that is due, or None. The next batch of this subject waits for ``completed``."""
+        """Returns the next batch that is due, or None. No other batch of its subject is due before ``completed``."""
         while (due_at := self.next_due()) is not None and due_at <= now:
             self._make_ready(heapq.heappop(self._lingering)[2])
         if not self._ready:
@@ -132,7 +133,7 @@ class Accumulator:
             self._schedule(buffer)
         else:
             buffer.state = _State.IDLE
-            self._buffers.pop(buffer.subject, None)
+            self._buffers.pop(buffer.subject, None)  # a program may send to any number of subjects, one after the other
 
     def flush(self) -> dict[SubjectBuffer, int]:
         """Makes all messages due at once.
@@ -144,7 +145,7 @@ class Accumulator:
         return {buffer: buffer.accepted for buffer in self._buffers.values()}
 
     def hurry(self, subject: str) -> bool:
-        """Makes the messages of a subject due at once. Returns True where a sender must check again what is due."""
+        """Makes the messages of a subject due at once. Returns True if a sender has to look again what is due."""
         buffer = self._buffers.get(subject)
         return buffer is not None and self._end_linger(buffer)
 
@@ -157,7 +158,7 @@ class Accumulator:
 
     @property
     def ready(self) -> bool:
-        """Whether ``take`` returns a batch at any time."""
+        """Whether ``take`` would return a batch now, whatever the time."""
         return bool(self._ready)
 
     def next_due(self) -> float | None:
@@ -202,7 +203,7 @@ class Accumulator:
         size = 0
         while buffer.pending and len(batch) < self._batch_messages:
             size += buffer.pending[0].size_bytes
-            if batch and size > self._batch_bytes:
+            if batch and size > self._batch_bytes:  # a message above the limit is sent alone: the server decides
                 break
             batch.append(buffer.pending.popleft())
         buffer.pending_bytes -= sum(pending.size_bytes for pending in batch)

@@ -1,18 +1,19 @@
-"""Parses the answers of HTTP/1.1, as their bytes come."""
+"""Parses answers in HTTP/1.1 while their bytes come."""
 
 import http.client
 from collections.abc import Mapping
 
 from hourwheel.client.endpoint import GRANT_HEADER, Reply
 
-_HEAD_BYTES = 64 << 10  # the limit of http.client for one line; proxies allow less for all of them
+_HEAD_BYTES = 64 << 10  # the limit of http.client for one line of a head; proxies allow less for the whole head
 _LENGTH_DIGITS = 18  # ``int`` refuses thousands of digits with an error of its own
-_NO_BODY = frozenset({204, 304})
+_NO_BODY = frozenset({204, 304})  # these answers end with their head (RFC 9112), whatever length it names
 
 
 class AnswerParser:
-    """Parses one answer. ``reply`` is there once ``feed`` or ``end`` returns True; then ``reusable`` says whether the
-    connection may carry another request. Raises ``http.client.HTTPException`` for what is no answer."""
+    """Parses one answer. ``reply`` holds the answer once ``feed`` or ``end`` has returned True; then ``reusable`` says
+    whether the connection may carry another request. Both raise ``http.client.HTTPException`` for bytes that are no
+    answer."""
 
     def __init__(self) -> None:
         self.reply: Reply | None = None
@@ -25,7 +26,8 @@ class AnswerParser:
 
     @property
     def missing_bytes(self) -> int:
-        """The bytes of the body that have not come, as far as the head has told its length."""
+        """The number of bytes of the body that have not come; 0 where the head did not name its length, or has not
+        come itself."""
         return 0 if self._length is None else self._length - len(self._data)
 
     def feed(self, data: bytes) -> bool:
@@ -39,13 +41,14 @@ class AnswerParser:
             return body is not None and self._complete(body)
         if self._length is None or len(self._data) < self._length:
             return False
-        with memoryview(self._data) as held:  # a slice of the array would be one copy more
-            body = bytes(held[: self._length])
+        with memoryview(self._data) as view:  # a slice of the array would be one copy more
+            body = bytes(view[: self._length])
         del self._data[: self._length]
         return self._complete(body)
 
     def end(self) -> bool:
-        """Takes the end of the connection. Returns True where it completes the answer."""
+        """Takes the end of the connection, which completes an answer without a length, and returns True. Raises
+        ``http.client.HTTPException`` if the answer is not complete."""
         if self._fields is None:
             if self._data:
                 raise http.client.BadStatusLine(self._data[:100].decode("latin-1"))
@@ -57,6 +60,7 @@ class AnswerParser:
     def _parse_head(self) -> bool:
         """Parses a head if all of it has come. Returns whether it had."""
         end = self._data.find(b"\r\n\r\n")
+        # Checked from the first bytes on: a server of another protocol may send no line end.
         if not self._data.startswith(b"HTTP/1."[: len(self._data)]):
             raise http.client.BadStatusLine(self._data[:100].decode("latin-1"))
         if end < 0:
@@ -69,7 +73,7 @@ class AnswerParser:
         code = rest[:3]
         if not code.isdecimal() or len(code) < 3:
             raise http.client.BadStatusLine(first[:100])
-        if code[0] != "1":  # else an interim answer, before the one that counts
+        if code[0] != "1":  # 1xx is an interim answer, which another one follows
             self._begin_body(version, int(code), _fields(lines))
         return True
 
@@ -86,7 +90,7 @@ class AnswerParser:
         elif "content-length" in fields:
             length = fields["content-length"]
             if not (length.isascii() and length.isdecimal() and len(length) <= _LENGTH_DIGITS):
-                raise http.client.HTTPException(f"the answer has the length {length[:100]!r}")
+                raise http.client.HTTPException(f"the answer has the length {length[:100]!r}, which is no number")
             self._length = int(length)
         else:
             self.reusable = False
@@ -96,13 +100,13 @@ class AnswerParser:
         value = self._fields.get
         encoding, kind = value("content-encoding"), value("content-type")
         self.reply = Reply(self._status, value("retry-after"), value("date"), encoding, kind, body, value(GRANT_HEADER))
-        # Bytes behind the answer would be read as the next one.
+        # Bytes behind the answer would be read as the next answer.
         self.reusable = self.reusable and not self._data
         return True
 
 
 def _fields(lines: list[str]) -> dict[str, str]:
-    """Returns the first value of each field."""
+    """Returns the first value of each header field, by its name in lower case."""
     fields: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
@@ -111,13 +115,14 @@ def _fields(lines: list[str]) -> dict[str, str]:
 
 
 class _Chunks:
-    """Takes the chunks of a body apart."""
+    """Collects the chunks of a body."""
 
     def __init__(self) -> None:
         self._body = bytearray()
 
     def take(self, data: bytearray) -> bytes | None:
-        """Removes the chunks that are complete. Returns the body after the last one, and its trailers."""
+        """Removes the complete chunks from ``data``. Returns the body once the last chunk and the trailers have come;
+        None before."""
         while (end := data.find(b"\r\n")) >= 0:
             text = data[:end].partition(b";")[0].strip()
             try:
@@ -138,7 +143,7 @@ class _Chunks:
         return None
 
     def _after_trailers(self, data: bytearray, end: int) -> bytes | None:
-        """Removes the trailers, which end with an empty line, if all of them have come."""
+        """Removes the trailers and the empty line behind them, and returns the body; None if they have not come."""
         last = data.find(b"\r\n\r\n", end)
         if last < 0:
             return None

@@ -45,9 +45,10 @@ class Api(
 ):
     """Makes every call of the HTTP API, one method each. Thread-safe; keeps its connections alive.
 
-    Repeats a call for ``retry_seconds`` while the server is unavailable, where repeating is safe. It is safe for every
-    call but the deletions, ``redrive``, ``drop``, and ``produce`` without an idempotency key. Waits ``timeout_seconds``
-    for one answer, in addition to the time that a pull waits for messages.
+    While the server is unavailable, repeats a call for ``retry_seconds`` if the call certainly had no effect, or if
+    repeating it does no harm: every call but deletions, ``redrive``, ``drop``, ``move_queue``, ``spread_queues``,
+    ``rotate_grants``, and ``produce`` without an idempotency key. Waits ``timeout_seconds`` for one answer, in addition
+    to the time that a pull waits for messages.
 
     Sends ``token`` to a server that was started with tokens. For an ``https`` URL, trusts the certificates of
     ``ca_file`` (PEM) in place of the certificates of the system and of ``SSL_CERT_FILE``.
@@ -59,9 +60,9 @@ class Api(
     Raises:
         ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
         ClientError: requests are to be signed, and botocore is not installed.
-        AnswerError: each method raises a subclass where the server refuses the call: ``BadRequest`` for a wrong
-            argument, ``Unauthorized`` for a wrong token or signature, ``ServerUnavailable`` where no server answers in
-            time. Each method names its other errors.
+        AnswerError: each method raises a subclass if the server refuses the call: ``BadRequest`` for a wrong argument,
+            ``Unauthorized`` for a wrong token or signature, ``ServerUnavailable`` if no server answers in time. The
+            methods name their other errors.
         Closed: each method, after ``close``.
 
     Example:

@@ -33,8 +33,8 @@ _ANSWER_BYTES = 64 << 20
 """The limit of a decompressed answer, against zip bombs: Lambda's answers have at most 6 MB."""
 
 _EVENT_BYTES = 6_200_000
-"""The limit of a body within the 6,291,456 bytes of an event of Lambda. The rest is for the headers, of which the
-gateway takes 10 KB, and for the gateway's description of the request."""
+"""The limit of a body, as an event of Lambda has at most 6,291,456 bytes. The rest is for the headers, 10 KB of which
+the gateway accepts, and for the gateway's description of the request."""
 
 _MSGPACK = "application/msgpack"
 
@@ -43,7 +43,8 @@ _msgpack_encoder = msgspec.msgpack.Encoder()
 
 
 class MsgpackAnswer(NamedTuple, Generic[T]):
-    """How a call reads an answer in msgpack: as what, and the record that this stands for."""
+    """Says how a call reads an answer in msgpack: ``decoder`` decodes it, and ``record`` makes of that the record that
+    an answer in JSON is decoded as."""
 
     decoder: msgspec.msgpack.Decoder[Any]
     record: Callable[[Any], T]
@@ -52,8 +53,8 @@ class MsgpackAnswer(NamedTuple, Generic[T]):
 class Call(NamedTuple, Generic[T]):
     """A call of the HTTP API, and how to read its answer.
 
-    With ``msgpack`` the call is made in msgpack. ``then`` turns the decoded answer into what the caller gets;
-    ``refused`` turns a refusal into that, or raises it.
+    With ``msgpack`` the call is made in msgpack. ``then`` receives the decoded answer and returns the result of the
+    call; ``refused`` receives the error of a refused call, and returns the result or raises the error.
     """
 
     method: str
@@ -86,10 +87,10 @@ def path(*parts: str) -> str:
 def _check_event(data: bytes, *, msgpack: bool) -> None:
     """Raises ``TooLarge`` for a request that is too large for an event of Lambda.
 
-    The gateway would answer such a request with a 5xx, which a client must take for a failure after the messages were
-    stored.
+    The gateway would answer such a request with a 5xx. A client has to assume after a 5xx that the messages may be
+    stored, and would repeat the request in vain.
     """
-    # Msgpack is base64 in an event.
+    # An event holds msgpack as base64.
     if 2 * len(data) > _EVENT_BYTES and (size := len(data) * 4 // 3 if msgpack else nested_bytes(data)) > _EVENT_BYTES:
         detail = (
             f"the request takes {size} bytes as an event of Lambda, where quotes count more than once, and"
@@ -99,13 +100,13 @@ def _check_event(data: bytes, *, msgpack: bool) -> None:
 
 
 class CallCodec:
-    """Encodes the calls to one server. Knows from its answers whether the server reads msgpack."""
+    """Encodes the calls to one server, and decodes its answers. Remembers whether the server reads msgpack."""
 
     def __init__(
         self, *, prefix: str, token: str | None, signer: Signer | None, urls: "FrontUrls | None" = None
     ) -> None:
         if token is not None and not token.strip():
-            raise ValueError("the token is blank: give a token, or leave it out")
+            raise ValueError("the token is blank: give the token of the server, or leave it out")
         self._prefix = prefix
         self.signer = signer
         self._headers = {
@@ -116,9 +117,8 @@ class CallCodec:
         if token is not None and urls is None:
             self._headers["authorization"] = f"Bearer {token}"
         elif token is not None:
-            self._headers[GRANT_HEADER] = token
-        self._speaks_msgpack = True
-        """Whether the server reads msgpack, as far as is known."""
+            self._headers[GRANT_HEADER] = token  # ``authorization`` holds the signature of a request to a function URL
+        self._speaks_msgpack = True  # until an answer shows that the server does not
 
     def request(self, call: Call[Any]) -> HttpRequest:
         """Returns the request of a call, without its signature. Raises ``TooLarge``."""
@@ -127,14 +127,14 @@ class CallCodec:
             return HttpRequest(call.method, target, None, self._headers)
         msgpack = call.msgpack is not None and self._speaks_msgpack
         data = (_msgpack_encoder if msgpack else _encoder).encode(call.body)
-        if self.signer is not None:
+        if self.signer is not None:  # signed requests go to Lambda
             _check_event(data, msgpack=msgpack)
         kinds = {"accept": _MSGPACK, "content-type": _MSGPACK} if msgpack else {"content-type": "application/json"}
         return HttpRequest(call.method, target, data, {**self._headers, **kinds})
 
     def instead(self, call: Call[Any], request: HttpRequest, error: BadRequest) -> HttpRequest:
-        """Returns the request in JSON, for a server that cannot read msgpack; later calls are made in JSON too. Raises
-        the error where it has another reason."""
+        """Returns the request in JSON, if the error says that the server cannot read msgpack; later calls are made in
+        JSON too. Raises an error that has another reason."""
         msgpack = request.headers.get("content-type") == _MSGPACK
         # A server that knows no msgpack takes the body for JSON, or refuses its type.
         if not msgpack or (error.slug != "json-invalid" and error.status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE):
@@ -143,15 +143,19 @@ class CallCodec:
         return self.request(call)
 
     def signature(self, request: HttpRequest) -> dict[str, str]:
-        """Returns the headers that sign a request now. May wait for the source of the credentials."""
+        """Returns the headers that sign a request now; none without a signer. May wait for the source of the
+        credentials."""
         if self.signer is None:
             return {}
         return self.signer.headers(request.method, request.target, request.data, request.headers.get("content-type"))
 
     def answer(self, call: Call[Any], request: HttpRequest, signed: dict[str, str], reply: Reply) -> Any:
-        """Returns what the caller of a call gets. Raises ``AnswerError``."""
+        """Returns the result of a call, from the answer of the server. Raises ``AnswerError``."""
         if reply.grant is not None and GRANT_HEADER in self._headers:
-            self._headers = {**self._headers, GRANT_HEADER: reply.grant}
+            self._headers = {
+                **self._headers,
+                GRANT_HEADER: reply.grant,
+            }  # the renewed token, in place of the former one
         body = _decompressed(reply)
         if not 200 <= reply.status < 300:
             error = from_answer(reply.status, body, retry_after=reply.retry_after)
@@ -164,7 +168,7 @@ class CallCodec:
             if call.msgpack is not None and reply.kind == _MSGPACK:
                 answer = call.msgpack.record(call.msgpack.decoder.decode(body))
             else:
-                answer = call.answer.decode(body or b"null")
+                answer = call.answer.decode(body or b"null")  # a 204 has no body
         except (msgspec.MsgspecError, UnicodeDecodeError, LookupError) as error:
             raise _not_understood(reply, error) from error
         return answer if call.then is None else call.then(answer)
@@ -180,8 +184,8 @@ class Tries:
         self._attempt = 0
 
     def pause_seconds(self, error: ServerUnavailable, now: float) -> float | None:
-        """Returns the pause before the next try; None where there is none: the time is over, or a repeated call might
-        have its effect twice."""
+        """Returns the pause before the next try. Returns None if there is no next try, because the time would be over
+        or because the call might take effect twice."""
         pause = pause_seconds(self._attempt, self._ids, at_least_seconds=error.retry_after_seconds)
         self._attempt += 1
         return None if (error.sent and not self._safe) or now + pause >= self._give_up_at else pause
@@ -192,7 +196,7 @@ def _decompressed(reply: Reply) -> bytes:
         return reply.body
     try:
         if reply.encoding.lower() != "gzip":
-            raise ValueError(f"its encoding is {reply.encoding[:100]!r}")
+            raise ValueError(f"its encoding is {reply.encoding[:100]!r}, which the client did not ask for")
         return gzipped.unpack(reply.body, _ANSWER_BYTES)
     except ValueError as error:
         raise _not_understood(reply, error) from error

@@ -1,4 +1,4 @@
-"""Receives messages, for a handler that is called with each message or for a loop over them."""
+"""Receives messages: a handler is called with each message, or a loop iterates over them."""
 
 import contextlib
 import functools
@@ -28,34 +28,35 @@ _WAKE_SECONDS = 0.5  # the main thread handles signals at least this often while
 
 
 class Consumer:
-    """Receives messages of a group, with a handler or as a loop. The consumers of a group share its messages.
+    """Receives messages of a group, with a handler or as a loop. The consumers of a group share its messages. A
+    consumer can be used for one run.
 
-    A consumer is good for one run.
-
-    Calls the handler on ``concurrency`` threads. A handler that returns acknowledges the message. An exception retries
-    the message by the group's policy, ``Retry`` retries it after the delay that it names, ``Reject`` makes it a dead
-    letter. With ``concurrency`` above 1 the order of a queue is not kept.
+    Calls the handler on ``concurrency`` threads. When the handler returns, its message is acknowledged. When it raises
+    ``Retry``, the message is retried after the delay of ``Retry``; ``Reject`` makes the message a dead letter; after
+    any other exception the message is retried by the group's policy. With ``concurrency`` above 1 the order of a queue
+    is not kept.
 
     A loop acknowledges a message when it asks for the next one, or when it leaves the ``with`` block without an
-    exception, by ``break`` too. An exception that leaves the block retries the message.
+    exception, also by ``break``. When an exception leaves the block, the message is retried.
 
-    Delivery is at least once. The consumer pulls up to ``max_messages`` (1 to 1,000), and where its handlers take more
-    than that in 50 ms, up to eight times as many. It waits ``wait_seconds`` (0 to 20) for them, and settles results
-    with the next pull, or ``settle_linger_seconds`` after the first result. It extends
-    leases (of ``lease_seconds``) until their messages are settled. Where a lease is lost nevertheless, ``message.lost``
-    is true, the result is dropped, and ``lost_messages`` counts the message.
+    Delivery is at least once. A pull asks for up to ``max_messages`` (1 to 1,000); if the handlers need less than 50 ms
+    for that many, for up to eight times as many. It waits ``wait_seconds`` (0 to 20) for the first message. Results are
+    settled with the next pull, or ``settle_linger_seconds`` after the first of them. The consumer extends leases (of
+    ``lease_seconds``) until their messages are settled. If a lease is lost nevertheless, ``message.lost`` is true, the
+    result is dropped, and ``lost_messages`` counts the message.
 
-    After ``stop`` the consumer hands out the messages that it has pulled for ``drain_seconds``, then releases the rest;
-    at the end of the ``with`` block it releases them at once. Other consumers get released messages at once, with the
-    same attempt. A pull that was cut off may leave a message leased; it is delivered again when its lease ends.
+    After ``stop`` the consumer goes on handing out the messages that it has pulled, for ``drain_seconds``, and then
+    releases the rest; at the end of the ``with`` block it releases them at once. Other consumers get released messages
+    at once, with the same attempt. A pull that was cut off may leave messages leased; they are delivered again when
+    their lease ends.
 
-    A retried message and a dead letter have the error of the handler in their ``detail``: the text of ``Retry`` and
-    ``Reject``, of any other exception its type and the first line of its text, cut at 1,000 characters. With
+    A retried message and a dead letter have the error of the handler in their ``detail``, up to 1,000 characters: of
+    ``Retry`` and ``Reject`` the text, of any other exception the type and the first line of its text. With
     ``error_details=False`` these texts stay in the log of the consumer.
 
     A refusal that no retry can change (wrong token, unknown name) stops the consumer, and ``run`` or the loop raises
-    the error. While the server is unavailable the consumer waits. ``token``, ``ca_file``, ``sign`` and
-    ``region`` are those of ``Api``.
+    the error. While the server is unavailable, the consumer waits. ``token``, ``ca_file``, ``sign`` and ``region`` are
+    those of ``Api``.
 
     Raises:
         ValueError: the URL is no HTTP URL, ``token``, ``sign`` and ``region`` contradict each other, or a number is out
@@ -122,7 +123,7 @@ class Consumer:
                 wait_seconds=wait_seconds,
                 lease_seconds=lease_seconds,
                 settle_linger_seconds=settle_linger_seconds,
-                low_water=max_messages - 1,  # with the last of a pull in hand, the next one is there
+                low_water=max_messages - 1,  # pulls ahead: a thread that ends a pull finds the next one there
                 ids=ids,
             )
         )
@@ -152,7 +153,7 @@ class Consumer:
         function with a parameter ``session`` gets the session of the store's transaction.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says, the store is none, or the function is
+            TypeError: no body can be decoded as the annotation says, ``idempotent`` is not a store, or the function is
                 asynchronous or a generator function.
 
         Example:
@@ -184,18 +185,19 @@ class Consumer:
     def batch_handler(self, function: Handler | None = None, *, idempotent: object = None) -> Any:
         """Sets the function that ``run`` calls with a list of messages, as a decorator, in place of a handler.
 
-        The list holds the messages that are there, 1 to ``max_messages``, and waits for no more. A handler that returns
-        acknowledges those for which it did not call ``retry`` or ``dead``. An exception retries the messages for which
-        nothing was called, ``Retry`` and ``Reject`` too do what they do for a handler of one message. In an ordered
-        group each message of a list has another key.
+        The list has the messages that were pulled and not handed out yet, from 1 to ``max_messages``: it does not wait
+        for more. The function decides about single messages by calling their ``retry`` or ``dead``. When it returns,
+        the other messages are acknowledged. When it raises an exception, ``Retry`` or ``Reject``, the others are
+        retried or become dead letters, as with a handler of one message. In an ordered group the messages of a list
+        have different keys.
 
         An annotation such as ``list[Order]`` asks for the decoded bodies; a second parameter then gets the messages.
         Messages whose bodies do not fit become dead letters, and the function gets the others.
 
         Raises:
             TypeError: no body can be decoded as the annotation says, the function is asynchronous or a generator
-                function, or there is an idempotency store: what is written for one message of a list cannot be rolled
-                back alone, so only a handler of one message takes a store.
+                function, or there is an idempotency store: a transaction cannot undo the work for one message of a list
+                alone, so only a handler of one message takes a store.
 
         Example:
             >>> consumer = Consumer("http://127.0.0.1:7420", "orders", "billing")
@@ -218,8 +220,8 @@ class Consumer:
         return function
 
     def run(self) -> None:
-        """Handles messages until ``stop``. On the main thread SIGINT and SIGTERM stop the consumer too; a second
-        signal of the same kind has the effect that it had before ``run``.
+        """Handles messages until ``stop``. On the main thread SIGINT and SIGTERM stop the consumer too; a second signal
+        of one kind has the effect that it had before ``run``.
 
         Raises:
             AnswerError: the server refuses the consumer, and no retry can change that.
@@ -243,7 +245,7 @@ class Consumer:
         with self._stopped_by_signals():
             self._begin()
             try:
-                if self._inline:
+                if self._inline:  # so that tests see the same order in each run
                     workers = []
                     self._work()
                 for worker in workers:
@@ -258,8 +260,8 @@ class Consumer:
             raise self._prefetcher.failure
 
     def stop(self) -> None:
-        """Stops the consumer, from any thread, also from a handler. Returns at once; ``run`` or the loop ends when all
-        results are settled.
+        """Stops the consumer, from any thread, also within a handler. Returns at once; ``run`` or the loop ends once
+        all results are settled.
 
         Raises nothing.
 
@@ -320,7 +322,7 @@ class Consumer:
 
     def _failed(self, messages: list[Delivery], error: BaseException) -> None:
         if decide_failed(messages, error, self._handling):
-            self._prefetcher.fail(error)  # such as SystemExit: it ends the consumer, and is raised by ``run``
+            self._prefetcher.fail(error)  # such as SystemExit: ends the consumer, and ``run`` raises it
 
     @contextlib.contextmanager
     def _stopped_by_signals(self) -> Iterator[None]:
@@ -331,7 +333,7 @@ class Consumer:
         before: dict[signal.Signals, Any] = {}
 
         def on_signal(number: int, frame: FrameType | None) -> None:
-            # The second signal of the kind has its former effect: a user can end a program that does not stop.
+            # A second signal has its former effect, so that a user can end a program that does not stop.
             signal.signal(number, before[signal.Signals(number)])
             self.stop()
 
@@ -362,7 +364,7 @@ class _Loop(Iterator[Delivery]):
         raise StopIteration
 
     def leave(self, error: BaseException | None) -> None:
-        """Decides about the message in hand, by the error that ends the loop."""
+        """Acknowledges the message in hand, or retries it if an ``error`` ends the loop."""
         if self._current is not None:
             if error is None:
                 self._current.ack()

@@ -1,7 +1,7 @@
 """Decodes bodies as the annotation of a handler says.
 
-Knows no consumer and no thread: consumers of either kind ask ``arguments_of`` when a handler is set, and then pass what
-``HandlerArguments`` makes of each message.
+Both kinds of consumers use this module, which has no threads and does no input or output. They call ``arguments_of``
+when a handler is set, and get the arguments for each message from ``HandlerArguments``.
 """
 
 import inspect
@@ -23,8 +23,8 @@ Decode: TypeAlias = Callable[[str | bytes], Any]
 SESSION = "session"
 """The parameter by which a handler takes the session of its idempotency store."""
 
-_MOST_FAULTS = 3  # a reason that names every field of a large body says less
-_REASON_CHARACTERS = 300  # the ``detail`` of a dead letter: one settlement keeps 32 KB of details
+_MOST_FAULTS = 3  # three faults say what is wrong; a list of every field of a large body hides it
+_REASON_CHARACTERS = 300  # the ``detail`` of a dead letter: a settlement has 32 KB for the details of all its messages
 _UNTYPED = (inspect.Parameter.empty, Any, object)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -34,7 +34,8 @@ class Misfit(Reject):
 
 
 class HandlerArguments(NamedTuple):
-    """What a handler is called with. ``decode``: how it takes the body; None: it takes the message in its place."""
+    """Says with which arguments a handler is called. ``decode`` makes the body that it takes; without it the handler
+    takes the message in place of the body."""
 
     decode: Decode | None
     with_message: bool
@@ -48,7 +49,7 @@ class HandlerArguments(NamedTuple):
         return (body, message) if self.with_message else (body,)
 
     def of_batch(self, messages: Sequence[Delivery]) -> "BatchArguments":
-        """Returns the arguments for those of the messages whose bodies fit, and the other messages."""
+        """Returns the arguments for the messages whose bodies fit, and apart from them the other messages."""
         if self.decode is None:
             return BatchArguments((list(messages),), list(messages), [])
         bodies: list[Any] = []
@@ -70,19 +71,22 @@ class BatchArguments(NamedTuple):
 
 
 def check_runs(function: Callable[..., object]) -> None:
-    """Raises ``TypeError`` for a handler whose call runs nothing: its messages would be acknowledged unhandled."""
+    """Raises ``TypeError`` for a coroutine or generator function. A call of it runs nothing, and its messages would be
+    acknowledged unhandled."""
     if _is_coroutine_function(function):
         raise TypeError(f"{_named(function)} is asynchronous: use AsyncConsumer, or a handler without async")
     for called in (function, type(function).__call__):
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-            raise TypeError(f"{_named(function)} is a generator function, which does not run when it is called")
+            raise TypeError(
+                f"{_named(function)} is a generator function, which does not run when it is called: leave out yield"
+            )
 
 
 def check_awaitable(function: Callable[..., object]) -> None:
-    """Raises ``TypeError`` for a handler that is no coroutine function: its messages would be handled, and retried
-    because the result cannot be awaited. A wrapper counts as what it wraps."""
+    """Raises ``TypeError`` for a handler that is not a coroutine function. It would handle each message, which would be
+    retried nevertheless, because the result cannot be awaited. For a wrapper, the wrapped function counts."""
     if not (_is_coroutine_function(function) or _is_coroutine_function(inspect.unwrap(function))):
-        raise TypeError(f"{_named(function)} is no coroutine function: write async def, or take Consumer")
+        raise TypeError(f"{_named(function)} is no coroutine function: write async def, or use Consumer")
 
 
 def _is_coroutine_function(function: Callable[..., object]) -> bool:
@@ -90,7 +94,7 @@ def _is_coroutine_function(function: Callable[..., object]) -> bool:
 
 
 def arguments_of(function: Callable[..., object], *, batch: bool = False) -> HandlerArguments | None:
-    """Returns how to call a handler; None where it takes the message, or the list of messages, and nothing else.
+    """Returns how to call a handler; None if it takes the message, or the list of messages, and nothing else.
 
     A handler takes the body in place of the message if its first parameter has an annotation other than ``Delivery``,
     or if it has a second parameter, which then takes the message. Raises ``TypeError`` for an annotation into which no
@@ -105,7 +109,9 @@ def arguments_of(function: Callable[..., object], *, batch: bool = False) -> Han
     required = [each for each in taken[1:] if each.default is inspect.Parameter.empty]
     if len(required) > 1:
         more = ", ".join(each.name for each in required[1:])
-        raise TypeError(f"{_named(function)} takes the body and the message: give {more} a default, or leave it out")
+        raise TypeError(
+            f"{_named(function)} gets two arguments, the body and the message: give {more} a default, or leave it out"
+        )
     annotation = _resolved(taken[0].annotation, function) if taken else inspect.Parameter.empty
     if batch:
         annotation = _member(annotation, function)
@@ -117,7 +123,7 @@ def arguments_of(function: Callable[..., object], *, batch: bool = False) -> Han
 
 
 def handler_of(function: Callable[..., object]) -> Callable[[Delivery], object]:
-    """Returns what calls the handler with a message: the handler itself where it takes the message alone."""
+    """Returns a function that calls the handler for a message; the handler itself if it takes the message alone."""
     arguments = arguments_of(function)
     if arguments is None:
         return function
@@ -132,7 +138,8 @@ def handler_of(function: Callable[..., object]) -> Callable[[Delivery], object]:
 def batch_handler_of(
     function: Callable[..., object], reject: Callable[[Delivery, Misfit], object]
 ) -> Callable[[list[Delivery]], object]:
-    """Returns what calls the batch handler with messages. Passes those whose bodies do not fit to ``reject``."""
+    """Returns a function that calls the batch handler for a list of messages, and passes the messages whose bodies do
+    not fit to ``reject``."""
     arguments = arguments_of(function, batch=True)
     if arguments is None:
         return function
@@ -148,8 +155,8 @@ def batch_handler_of(
 
 
 def decoder_of(annotation: Any, handler: str = "the handler") -> Decode:
-    """Returns the decoder for bodies of this type: ``bytes`` and ``str`` as they are, others from JSON. Raises
-    ``TypeError`` for a type into which JSON cannot be decoded."""
+    """Returns the decoder of bodies for an annotation. Handlers get ``bytes`` and ``str`` as they were sent, and other
+    types decoded from JSON. Raises ``TypeError`` for a type into which JSON cannot be decoded."""
     if annotation is bytes:
         return _as_bytes
     if annotation is str:
@@ -212,7 +219,7 @@ def _pydantic_decoder(annotation: Any, handler: str) -> Decode:
         try:
             return validate(body)
         except ValidationError as error:
-            # Without the input: a reason is read by more people than the message.
+            # Without the input: more people may read the reason of a dead letter than its body.
             faults = error.errors(include_url=False, include_input=False)
             raise _misfit(title, [_pydantic_fault(fault, body) for fault in faults]) from None
 
@@ -244,10 +251,11 @@ def _unsupported(annotation: Any, handler: str, reason: str) -> TypeError:
 
 
 def _resolved(annotation: Any, function: Callable[..., object]) -> Any:
-    """Returns the annotation of a parameter, also one that is written as text."""
+    """Returns the annotation of a parameter, evaluated if it is written as text."""
     if annotation in _UNTYPED:
         return annotation
 
+    # ``get_type_hints`` of the handler would fail for a text of another parameter that cannot be evaluated.
     def probe() -> None: ...
 
     probe.__annotations__ = {"body": annotation}
@@ -277,7 +285,7 @@ def _enclosed(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _member(annotation: Any, function: Callable[..., object]) -> Any:
-    """Returns the type of a message of a batch, for the annotation of the list."""
+    """Returns the type of one body, for the annotation of a list of bodies."""
     if annotation in (*_UNTYPED, list, Sequence, Delivery):
         return inspect.Parameter.empty
     origin = get_origin(annotation)
@@ -291,7 +299,7 @@ def _is_delivery(annotation: Any) -> bool:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """Yields the annotation and what it is made of: ``list[Order]`` contains ``Order``."""
+    """Yields the annotation and all its arguments: of ``list[Order]`` also ``Order``."""
     yield annotation
     for part in get_args(annotation):
         yield from _parts(part)
@@ -299,7 +307,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 def _classes(annotation: Any) -> Iterator[type]:
     """Yields the classes in a type, at any depth, that msgspec does not define itself."""
-    from msgspec import inspect as types  # only those who annotate pay for it
+    from msgspec import inspect as types  # imported only for handlers with an annotation
 
     waiting: list[Any] = [types.type_info(annotation)]
     seen: set[int] = set()

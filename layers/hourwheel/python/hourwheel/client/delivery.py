@@ -1,4 +1,4 @@
-"""Settles the futures of messages of ``send`` before they are sent, and when a producer gives them up."""
+"""Marks the futures of messages as running before they are sent, and fails them when a producer gives them up."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,8 @@ from hourwheel.client.records.messages import AddressedMessage
 
 
 def begin(batch: Sequence[Pending]) -> list[Pending]:
-    """Returns the messages to send: those that their callers did not cancel."""
+    """Returns the messages to send, without those whose futures were cancelled. The others cannot be cancelled any
+    more."""
     return [pending for pending in batch if pending.future.set_running_or_notify_cancel()]
 
 
@@ -22,8 +23,8 @@ def give_up(waiting: Sequence[Pending], error: Exception) -> None:
 def give_up_rest(
     outstanding: Sequence[tuple[str, Pending]], error: Exception
 ) -> list[tuple[AddressedMessage, BaseException]]:
-    """Fails the futures that are not done. Returns the messages that were not accepted, each with its error."""
-    refused: list[tuple[AddressedMessage, BaseException]] = []
+    """Fails the futures that are not done. Returns all messages that were not accepted, each with its error."""
+    unsent: list[tuple[AddressedMessage, BaseException]] = []
     for subject, pending in outstanding:
         if not pending.future.done():
             pending.fail(error)
@@ -31,5 +32,5 @@ def give_up_rest(
             continue
         reason = pending.future.exception(0)
         if reason is not None:
-            refused.append((AddressedMessage(**msgspec.structs.asdict(pending.message), subject=subject), reason))
-    return refused
+            unsent.append((AddressedMessage(**msgspec.structs.asdict(pending.message), subject=subject), reason))
+    return unsent

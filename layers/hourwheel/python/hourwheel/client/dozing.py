@@ -1,8 +1,8 @@
-"""Lets a consumer wait for messages outside of Hourwheel, at a queue of SQS: no function runs meanwhile.
+"""Lets a consumer wait for messages at a queue of SQS, so that no Lambda function runs while it waits.
 
-A server on AWS names the queue in the answer to a pull without messages. The consumer receives from the queue itself,
-20 s at a time, with the credentials that sign its pulls, and pulls when a wake-up comes. It also pulls every few
-minutes, as a wake-up may be lost.
+A server on AWS names the queue in its answer to a pull without messages. The consumer receives from the queue itself,
+20 s at a time, with the credentials that sign its pulls, and pulls when a wake-up comes. It also pulls every six
+minutes, because a wake-up may be lost.
 """
 
 import logging
@@ -25,29 +25,27 @@ from hourwheel.model.pulls import WakeupQueue
 _log = logging.getLogger("hourwheel.consumer")
 
 FIELDS = ("idle_seconds", "wakeup")
-"""The fields of a pull that a server of an earlier version does not know."""
+"""The fields of a pull that servers of earlier versions refuse as unknown."""
 
 _POLL_SECONDS = 20  # the longest wait of SQS
 _LONGEST_IDLE_SECONDS = 31_536_000.0  # a year, the most that a server accepts
 TIMEOUT_SECONDS = 10.0
-"""SQS answers within milliseconds after the wait: a request without an answer for this much longer has failed."""
+"""SQS answers within milliseconds after the wait. A request that has no answer this long after the wait has failed."""
 
 _FAILED_SECONDS = 5.0
-"""The pause before the pull that follows a failed request to SQS. The answer to that pull names the queue again."""
+"""The pause between a failed request to SQS and the next pull, whose answer names the queue anew."""
 
 _REFUSED_SECONDS = 600.0
-"""A consumer without the right to receive waits in its pulls for this long, then tries the queue again: an operator may
-have granted the right meanwhile."""
+"""A consumer without the right to receive waits in its pulls for this long and then tries the queue again, as an
+operator may have granted the right."""
 
-_KEPT_SECONDS = 60.0
-"""SQS removes wake-ups after this long."""
+_KEPT_SECONDS = 60.0  # the retention of a wake-up queue: SQS removes an older wake-up
 
 GIVING_BACK = "ChangeMessageVisibility"
-GIVING_BACK_SECONDS = 2.0
-"""A consumer that stops waits no longer than this for SQS."""
+GIVING_BACK_SECONDS = 2.0  # the longest wait for SQS of a consumer that stops: the sweeper would wake the group too
 
 _SQS = re.compile(r"([a-z0-9-]+\.)?sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
-_MISSING = ("QueueDoesNotExist", "NonExistentQueue")
+_MISSING = ("QueueDoesNotExist", "NonExistentQueue")  # the JSON protocol of SQS and its older one name the error so
 _DENIED = ("AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "UnrecognizedClientException")
 
 
@@ -56,9 +54,9 @@ class WaitResult(Enum):
 
     WAKEUP = auto()
     NOTHING = auto()
-    MISSING = auto()
-    REFUSED = auto()
-    FAILED = auto()
+    MISSING = auto()  # the queue does not exist: the next pull says so, and the server creates it
+    REFUSED = auto()  # the identity has no right to receive
+    FAILED = auto()  # SQS did not answer, or answered with another error
 
 
 class _Fault(msgspec.Struct):
@@ -81,9 +79,9 @@ class WaitAnswer(NamedTuple):
 
 
 class QueueRequest:
-    """The signed request that receives from one queue. Raises ``ValueError`` for a URL that is not one of SQS over
-    HTTPS, or a URL of ``host``: the server must not be able to direct signed requests elsewhere. Only a loopback host
-    may have plain HTTP: anybody on the network could read the session token."""
+    """Makes the signed requests to one wake-up queue. Raises ``ValueError`` unless the URL of the queue is one of SQS,
+    or has the ``host`` of the server: a server must not be able to direct signed requests to other hosts. Also raises
+    ``ValueError`` for plain HTTP, except on a loopback host, because the network could read the session token."""
 
     def __init__(self, queue: WakeupQueue, signer: Signer, host: str) -> None:
         parts = urlsplit(queue.url)
@@ -97,12 +95,12 @@ class QueueRequest:
         self._signer = signer
 
     def headers(self, data: bytes, action: str = "ReceiveMessage") -> dict[str, str]:
-        """Signs the request now. May wait for the source of the credentials."""
+        """Returns the headers of a request that is signed now. May wait for the source of the credentials."""
         fields = {"content-type": "application/x-amz-json-1.0", "x-amz-target": f"AmazonSQS.{action}"}
         return self._signer.signed("POST", f"{self.origin}/", data, fields, service="sqs", region=self._queue.region)
 
     def body(self, seconds: float) -> bytes:
-        # Takes every wake-up in the queue: one is enough, and each of the others would cause a pull without messages.
+        # Receives all wake-ups at once: one is enough, and each one left would cause a pull without messages.
         request = {"QueueUrl": self._queue.url, "WaitTimeSeconds": int(seconds), "MaxNumberOfMessages": 10}
         return msgspec.json.encode(request)
 
@@ -113,12 +111,12 @@ class QueueRequest:
 
 @lru_cache(maxsize=4)
 def _endpoint(origin: str) -> Endpoint:
-    """Returns one endpoint for all waits at an origin: reading the certificates takes 10 ms or more."""
+    """Returns the endpoint of an origin, made once: reading the certificates takes 10 ms or more."""
     return Endpoint(origin)
 
 
 def received(reply: Reply) -> WaitAnswer:
-    """Returns the result that the answer of SQS stands for."""
+    """Returns the result of a call, from the answer of SQS."""
     try:
         if reply.status == 200:
             messages = msgspec.json.decode(reply.body or b"{}", type=_Messages).messages
@@ -141,14 +139,15 @@ class HeldWakeup(NamedTuple):
 
 
 def check_given_back(reply: Reply) -> None:
-    """Logs that SQS refused to take a wake-up back: an identity with a policy from before has no right to do that."""
+    """Logs that SQS refused to make a wake-up visible again. A policy that an earlier version wrote lacks this
+    right."""
     if reply.status != 200:
         _log.debug("a wake-up was not given back: SQS answered %d", reply.status)
 
 
 class Doze:
-    """Keeps the state of one consumer that may wait at a queue: the time since which it has been idle, and the fields
-    of its next pull. Not thread-safe."""
+    """Keeps the state of one consumer that may wait at a queue: since when it has been idle, and what its next pull
+    says about that. Not thread-safe."""
 
     def __init__(self, signer: Signer | None, host: str, now: Callable[[], float] = time.monotonic) -> None:
         self._signer = signer
@@ -161,31 +160,31 @@ class Doze:
         self._held: HeldWakeup | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields of the next pull that concern waiting; none for a server that cannot let consumers wait at
-        a queue."""
+        """Returns the fields by which the next pull asks for a wake-up queue; none if the server or the identity cannot
+        use one."""
         if not self._supported or self._now() < self._refused_until:
             return {}
         idle_seconds = min(self._now() - self._idle_since, _LONGEST_IDLE_SECONDS)
         return {"idle_seconds": round(idle_seconds, 3), "wakeup": self._wakeup}
 
     def answered(self, brought: bool) -> None:
-        """Records the answer to a pull. ``brought``: it contained messages."""
+        """Records the answer to a pull, and whether it ``brought`` messages."""
         self._wakeup = "able"
         if brought:
             self._idle_since = self._now()
 
     def refused(self, error: BadRequest) -> bool:
-        """Returns whether the server refused the pull because it does not know the fields of ``fields``: it is of an
-        earlier version. ``fields`` then returns none any more."""
+        """Returns whether a server of an earlier version refused the pull because of ``fields``. From then on
+        ``fields`` returns none."""
         unknown = self._supported and any(name in str(error) for name in FIELDS)
         if unknown:
             self._supported = False
         return unknown
 
     def begin(self, queue: WakeupQueue) -> "Waiting | None":
-        """Returns the wait at the queue; None if the queue cannot be used, and pulls wait at the server for a while."""
+        """Returns the wait at the queue; None if its URL is refused: then pulls wait at the server for ten minutes."""
         assert self._signer is not None
-        self._held = None  # the server has looked again: the wake-up was for nothing that still waits
+        self._held = None  # the server has found no message, so no other consumer needs the wake-up
         try:
             return Waiting(QueueRequest(queue, self._signer, self._host), self._now() + queue.wait_seconds, self._now)
         except ValueError as error:
@@ -193,7 +192,7 @@ class Doze:
             return None
 
     def ended(self, waiting: "Waiting") -> None:
-        """Records how a wait ended."""
+        """Records the last result of a wait. Without the right to receive, pulls wait at the server for ten minutes."""
         last = waiting.last
         if waiting.handle:
             self._held = HeldWakeup(waiting.request, waiting.handle, self._now() + _KEPT_SECONDS)
@@ -205,17 +204,17 @@ class Doze:
         self._wakeup = {WaitResult.WAKEUP: "woken", WaitResult.MISSING: "missing"}.get(last, "able")
 
     def given_back(self) -> HeldWakeup | None:
-        """Returns the wake-up that a consumer which stops has to give back; None where there is none any more."""
+        """Returns the wake-up that a stopping consumer has to give back; None if it has none, or SQS has removed it."""
         held, self._held = self._held, None
         return held if held is not None and self._now() < held.until else None
 
     def _give_up(self, reason: str) -> None:
         self._refused_until = self._now() + _REFUSED_SECONDS
-        _log.warning("pulls wait for messages, which costs more than waiting at a queue: %s", reason)
+        _log.warning("pulls wait at the server for messages, which costs more than waiting at a queue: %s", reason)
 
 
 class Waiting:
-    """One wait at a queue, made of several requests. ``next_seconds`` returns how long the next request waits."""
+    """One wait at a queue, made of several requests, of at most 20 s each."""
 
     def __init__(self, request: QueueRequest, until: float, now: Callable[[], float]) -> None:
         self.request = request
@@ -227,7 +226,7 @@ class Waiting:
     def next_seconds(self) -> int | None:
         """Returns the seconds for which the next request waits; None when it is time to pull."""
         left_seconds = self._until - self._now()
-        if self.last is not WaitResult.NOTHING or left_seconds < 1:
+        if self.last is not WaitResult.NOTHING or left_seconds < 1:  # SQS waits for whole seconds
             return None
         return int(min(_POLL_SECONDS, left_seconds))
 
@@ -240,7 +239,8 @@ class Waiting:
 
     @property
     def pause_seconds(self) -> float:
-        """The pause before the next pull. SQS waits for whole seconds only, so a fraction of a second may be left."""
+        """The seconds before the next pull: after a wait to its end, the fraction of a second for which SQS cannot
+        wait."""
         if self.last is WaitResult.NOTHING:
             return max(0.0, self._until - self._now())
         return _FAILED_SECONDS if self.last is WaitResult.FAILED else 0.0
@@ -267,8 +267,8 @@ class QueueListener:
                 waiting.failed(error)
 
     def give_back(self, held: HeldWakeup | None) -> None:
-        """Gives a wake-up back, so that another consumer receives it. Never fails: the sweeper wakes the group of
-        messages that wait for long."""
+        """Makes a wake-up visible to the next consumer. Never fails: if SQS refuses, the sweeper wakes the group within
+        about a minute."""
         if held is None:
             return
         data = held.request.giving_back(held.handle)

@@ -1,7 +1,7 @@
 """Checks delays and times of delivery, and converts them to the form of the HTTP API.
 
-The rules are the server's. The client checks them too, where the caller passes the value, because one wrong delay would
-fail a whole batch.
+The server has the same rules. The client checks a value when the caller passes it, because one wrong delay would make
+the server refuse a whole batch.
 """
 
 import math
@@ -21,7 +21,8 @@ Moment: TypeAlias = datetime | str
 
 
 def checked_delay(delay: Delay) -> WireDelay:
-    """Returns the delay as the API takes it. Raises ``ValueError`` for no delay; only the server knows the longest."""
+    """Returns the delay as the API takes it. Raises ``ValueError`` for a value that is no delay. Only the server knows
+    whether the delay is too long: a subject may shorten long delays."""
     wire = _plain(delay)
     try:
         delay_ms(wire, "delay")
@@ -31,16 +32,20 @@ def checked_delay(delay: Delay) -> WireDelay:
 
 
 def checked_retry_delay(delay: Delay) -> WireDelay:
-    """Returns the delay of a retry as the API takes it. Raises ``ValueError`` for no delay, and beyond 732 days."""
+    """Returns the delay of a retry as the API takes it. Raises ``ValueError`` for a value that is no delay, or is more
+    than 732 days."""
     wire = _plain(delay)
     _limited_ms(wire)
     return wire
 
 
 def checked_moment(moment: Moment) -> str:
-    """Returns the time in UTC, rounded up to milliseconds. Raises ``ValueError`` for no time, or one without a zone."""
+    """Returns the time in UTC, rounded up to milliseconds. Raises ``ValueError`` for a value that is no time, or has no
+    zone."""
     if not isinstance(moment, datetime | str):
-        raise ValueError(f"deliver_at must be a datetime with a zone, or text such as 2027-01-01T09:00:00Z: {moment!r}")
+        raise ValueError(
+            f"deliver_at must be a datetime with a zone, or text such as 2027-01-01T09:00:00Z, got {moment!r}"
+        )
     if isinstance(moment, datetime) and moment.utcoffset() is None:
         raise ValueError(
             f"deliver_at has no zone, so its moment is unknown: {moment.isoformat()}; "
@@ -59,15 +64,16 @@ def at_most_one(delay: Delay | None, deliver_at: Moment | None) -> None:
 
 
 def check_precision(precision: str, delay: Delay | None, deliver_at: Moment | None) -> None:
-    """Raises ``ValueError`` for a precision that is unknown, or of a message without a time."""
+    """Raises ``ValueError`` for an unknown precision, or one for a message that is not delayed."""
     if precision != "minute":
-        raise ValueError(f'precision is "minute" or left out: {precision!r}')
+        raise ValueError(f'precision must be "minute" or left out, got {precision!r}')
     if delay is None is deliver_at:
         raise ValueError("only a message with delay or deliver_at has a precision")
 
 
 def due_at(delay: Delay | None, deliver_at: Moment | None, now_ms: int) -> str:
-    """Returns the time of delivery that one of the two gives. Raises ``ValueError`` for both or none."""
+    """Returns the time of delivery: ``deliver_at``, or ``delay`` from ``now_ms`` on. Raises ``ValueError`` unless
+    exactly one of the two is given."""
     at_most_one(delay, deliver_at)
     if deliver_at is not None:
         return checked_moment(deliver_at)
@@ -81,10 +87,9 @@ def _plain(delay: Delay) -> WireDelay:
         return delay.total_seconds()
     if isinstance(delay, bool) or not isinstance(delay, float | int | str):
         raise ValueError(f"delay must be a number of seconds, text such as '10m', or a timedelta, got {delay!r}")
+    # JSON has no such number, and the encoder would write null.
     if isinstance(delay, float) and not math.isfinite(delay):
-        raise ValueError(
-            f"delay must be a number of seconds, got {delay}"
-        )  # JSON has no such number and would send null
+        raise ValueError(f"delay must be a finite number of seconds, got {delay}")
     return delay
 
 
@@ -96,7 +101,7 @@ def _limited_ms(delay: WireDelay) -> int:
 
 
 def span_text(since: datetime | None, until: datetime | None) -> dict[str, str | None]:
-    """Returns the ends of a span as query parameters. Raises ``ValueError`` as ``utc_text`` does."""
+    """Returns the beginning and the end of a span as query parameters. Raises ``ValueError`` as ``utc_text`` does."""
     return {
         "from": None if since is None else utc_text(since, "since"),
         "to": None if until is None else utc_text(until, "until"),
@@ -104,8 +109,8 @@ def span_text(since: datetime | None, until: datetime | None) -> dict[str, str |
 
 
 def utc_text(moment: datetime, name: str = "a time") -> str:
-    """Returns the time as the API writes it, in UTC with milliseconds. Raises ``ValueError``, which names the
-    parameter, for another type and without a zone."""
+    """Returns the time as the API writes it, in UTC with milliseconds. Raises ``ValueError``, which calls the parameter
+    ``name``, for a value that is no datetime or has no zone."""
     if not isinstance(moment, datetime):
         raise ValueError(f"{name} must be a datetime with a zone, such as datetime(..., tzinfo=UTC), got {moment!r}")
     if moment.utcoffset() is None:

@@ -1,4 +1,4 @@
-"""Encodes objects as the bodies of messages: JSON, which consumers in every language read."""
+"""Encodes objects as the bodies of messages, in JSON, which consumers in every language can read."""
 
 from typing import Any, get_args
 
@@ -10,8 +10,8 @@ _SETS = (set, frozenset)
 
 
 def encoded_body(body: Any) -> str | bytes:
-    """Returns the JSON of a pydantic model, a msgspec struct, a dataclass, a dictionary or a list; text and bytes as
-    they are. Raises ``TypeError`` for anything else: ``bytes(5)`` would be five zeros."""
+    """Returns the JSON of a pydantic model, a msgspec struct, a dataclass, a dictionary or a list, and text or bytes
+    unchanged. Raises ``TypeError`` for any other value, also for a number, as ``bytes(5)`` would be five zeros."""
     if isinstance(body, dict | list):
         encoded = _encode(body).decode()
         _check_no_sets(body)
@@ -29,10 +29,11 @@ def encoded_body(body: Any) -> str | bytes:
 
 
 def _check_no_sets(body: Any) -> None:
-    """Raises ``TypeError`` for a set in dictionaries, lists and tuples: msgspec would write a list. A set in a field of
-    an object is a list in its JSON, and becomes a set again in a handler that takes the object."""
+    """Raises ``TypeError`` for a set within dictionaries, lists and tuples: msgspec would write it as a list, and the
+    handler would get a list. Allows sets in the fields of objects, which a handler that takes the object gets back as
+    sets."""
     parents = [body]
-    for parent in parents:  # which grows meanwhile
+    for parent in parents:  # the list grows while the loop goes over it
         for value in parent.values() if isinstance(parent, dict) else parent:
             kind = value.__class__
             if kind in _LEAVES:
@@ -51,7 +52,7 @@ def _encode(body: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value within a body that msgspec does not know as values that it knows."""
+    """Returns a value that msgspec cannot encode as values that it can. Raises ``TypeError``."""
     if is_pydantic(type(value)):
         return type(value).__pydantic_serializer__.to_python(value, mode="json", by_alias=True)
     raise _no_form(type(value))
@@ -62,7 +63,7 @@ def _no_form(kind: type) -> TypeError:
 
 
 def is_pydantic(kind: Any) -> bool:
-    """Returns whether this is a model or a dataclass of pydantic, without importing pydantic."""
+    """Returns whether a type is a model or a dataclass of pydantic, without importing pydantic."""
     return isinstance(kind, type) and "__pydantic_validator__" in vars(kind)
 
 
@@ -71,7 +72,7 @@ def is_dataclass(kind: type) -> bool:
 
 
 def title_of(annotation: Any) -> str:
-    """Returns how sentences name a type."""
+    """Returns the name of a type for a sentence."""
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")

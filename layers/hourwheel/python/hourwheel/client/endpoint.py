@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
 
 GRANT_HEADER = "x-hourwheel-token"
-"""Holds the token of a request to a function URL, whose ``authorization`` is its signature. In an answer, the token
-that takes its place."""
+"""Holds the token of a request to a function URL, whose ``authorization`` header holds its signature. In an answer it
+holds the next token, which replaces that of the request."""
 
 
 class Reply(NamedTuple):
@@ -28,7 +28,8 @@ class Reply(NamedTuple):
 
 
 class Endpoint:
-    """The server that a URL names. Raises ``ValueError`` for a URL that names none, and for a wrong ``ca_file``."""
+    """The server at a URL. Raises ``ValueError`` for a URL that is not http or https or names no host, and for a
+    ``ca_file`` without certificates."""
 
     def __init__(self, url: str, *, ca_file: str | os.PathLike[str] | None = None) -> None:
         parts = urlsplit(url)
@@ -42,7 +43,7 @@ class Endpoint:
         self.connect_port = self.port or usual
         self._host = _host_field(self.host, None if self.port == usual else self.port)
         self.answered = False
-        """Whether the server has answered as a server of this scheme does."""
+        """Whether the server has answered before, so that the scheme of the URL is right."""
 
     def warn_of_clear_text(self) -> None:
         """Logs a warning, once for each host, where requests travel unencrypted to another machine."""
@@ -50,35 +51,36 @@ class Endpoint:
             _warn_of_clear_text(self.host)
 
     def encoded_request(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
-        """Returns a request in one piece, which one call into the kernel sends: the server would wake twice for a head
-        and a body that come one after the other. Raises ``ValueError`` for a header that holds a line end."""
+        """Returns a request in one piece, so that one call into the kernel sends it: for a head and a body that come
+        one after the other the server would wake twice. Raises ``ValueError`` for a header that holds a line end."""
         lines = [f"{method} {target} HTTP/1.1", f"host: {self._host}"]
         lines += [f"{name}: {text}" for name, text in headers.items()]
-        if body is not None or method != "GET":
+        if body is not None or method != "GET":  # a request that could have a body says that it has none (RFC 9110)
             lines.append(f"content-length: {len(body or b'')}")
         head = "\r\n".join(lines)
         # A line end within a value would begin another header, or another request.
         if head.count("\n") + head.count("\r") != 2 * len(lines) - 2:
-            raise ValueError("a header holds a line end: is there one in the token?")
+            raise ValueError("a header holds a line end: check that the token has none")
         return head.encode("latin-1") + b"\r\n\r\n" + (body or b"")
 
     def untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
         detail = (
             f"the certificate of {self.host} is not trusted ({error.verify_message}): "
-            "give the authority's as ca_file, --ca-file or SSL_CERT_FILE"
+            "give the certificate of its authority as ca_file, --ca-file or SSL_CERT_FILE"
         )
         return ServerFault(problem_of("certificate-untrusted", detail, title="certificate not trusted"))
 
     def lost(self, error: Exception, *, sent: bool) -> ServerUnavailable:
-        """Returns the error of an exchange without a whole answer."""
+        """Returns the error of an exchange that brought no whole answer. ``sent``: the request may have reached the
+        server."""
         port = f":{self.port}" if self.port else ""
         verb = "did not answer" if sent else "cannot be reached"
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return no_answer(f"the server at {self.host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
 
     def _hint(self, error: Exception, sent: bool) -> str:
-        """Returns advice where nothing listens at the URL, or where its scheme may be wrong, which only the first bytes
-        of an answer reveal."""
+        """Returns advice if nothing listens at the URL, or if the first bytes of the answer suggest that its scheme is
+        wrong; "" otherwise."""
         if isinstance(error, ConnectionRefusedError) and not sent:
             return " (is the server running, and is this its address?)"
         if isinstance(error, ssl.SSLError):
@@ -90,7 +92,7 @@ class Endpoint:
 
 
 def _host_field(host: str, port: int | None) -> str:
-    """Returns the host as a request names it. ``port`` is None where it is that of the scheme."""
+    """Returns the ``host`` header of a request. ``port`` is None if it is the usual one of the scheme."""
     name = f"[{host}]" if ":" in host else host
     return name if port is None else f"{name}:{port}"
 
@@ -100,9 +102,9 @@ def closed() -> Closed:
 
 
 def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Returns one TLS context for all connections: reading the certificates takes 10 ms or more.
+    """Returns the TLS context of all connections to a server: reading the certificates takes 10 ms or more.
 
-    Raises ``ValueError`` where ``ca_file`` holds no certificates.
+    Raises ``ValueError`` if ``ca_file`` holds no certificates.
     """
     try:
         return ssl.create_default_context(cafile=ca_file)
@@ -111,7 +113,7 @@ def _security(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether the host is this machine, by its name or address alone."""
+    """Returns whether a host is this machine, as its name or address tells without a look-up."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Creates subjects and groups that a program needs, and leaves those that are there as they are."""
+"""Creates subjects and groups that a program needs, and does not change existing ones."""
 
 from contextlib import suppress
 
@@ -7,9 +7,9 @@ from hourwheel.client.errors import NotFound, Unauthorized
 
 
 def ensure_subject(api: Api, subject: str, *, retention_seconds: int) -> None:
-    """Creates a subject that is missing. The settings of an existing one stay as an operator chose them.
+    """Creates a subject if it is missing. An existing one keeps the settings that an operator chose.
 
-    A client that may only send does nothing: the first message creates the subject.
+    Does nothing if the client may only send: then the first message creates the subject.
     """
     with suppress(Unauthorized):
         try:
@@ -27,9 +27,10 @@ def ensure_group(
     latest: bool = False,
     consumer_expires_seconds: int | None = None,
 ) -> None:
-    """Creates a group that is missing, at the first message that is kept or, with ``latest``, behind the last one.
+    """Creates a group if it is missing. It begins at the first message that is kept or, with ``latest``, behind the
+    last one; with ``consumer_expires_seconds`` it is a broadcast group.
 
-    With ``consumer_expires_seconds`` the group broadcasts. A client that may only send does nothing.
+    Does nothing if the client may only send.
     """
     with suppress(Unauthorized):
         try:

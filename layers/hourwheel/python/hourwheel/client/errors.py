@@ -9,7 +9,7 @@
     │   ├── TooLarge         the request is over a limit: split it                       413
     │   ├── ServerUnavailable  the request is right: send it again                        408, 429, 500, 502, 503, 504,
     │   │                                                                                no answer
-    │   └── ServerFault      only the server's operator can help                         507, answers that are not ours
+    │   └── ServerFault      only the server's operator can help                         507, answers of other servers
     ├── DeliveryTimeout      the message was not accepted in time; it may be stored or not
     ├── NotSent              the producer was closed before the server accepted all of its messages
     └── Closed               the producer or the connection was closed meanwhile
@@ -33,8 +33,8 @@ _PREFIX = "urn:hourwheel:"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds an RFC 9457 problem document. ``field`` is the JSON path of the culprit, ``instance`` the correlation id in
-    the server's log.
+    """Holds an RFC 9457 problem document. ``field`` is the JSON path of the wrong field, ``instance`` the correlation
+    id under which the server's log has the request.
 
     Example:
         >>> try:
@@ -58,7 +58,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientError(HourwheelError):
-    """The root of the client's errors.
+    """The base class of all errors that the client raises, except ``ValueError`` and ``TypeError`` for wrong arguments.
 
     Example:
         >>> try:
@@ -96,7 +96,7 @@ class AnswerError(ClientError):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the answer is Hourwheel's own, and not that of a gateway, a proxy, or another server."""
+        """Whether Hourwheel made the answer, and not a gateway, a proxy, or another server."""
         return self.problem.type.startswith(_PREFIX) and self.slug != "gateway-error"
 
 
@@ -161,8 +161,8 @@ class TooLarge(AnswerError):
 class ServerUnavailable(AnswerError):
     """Says that the server did not answer, or is too busy: send the call again.
 
-    ``sent`` is False where the call certainly had no effect: it did not reach the server, or the server refused it as
-    one too many. ``retry_after_seconds`` is the pause that the server asks for, 0 without one.
+    ``sent`` is False if the call certainly had no effect: it did not reach the server, or the server refused it because
+    of too many requests. ``retry_after_seconds`` is the pause for which the server asks; 0 if it asks for none.
 
     Example:
         >>> try:
@@ -189,8 +189,8 @@ class ServerFault(AnswerError):
 
 
 class DeliveryTimeout(ClientError):
-    """Says that a message was not accepted in the time given. The last failure is the ``__cause__``. A message that was
-    sent at least once may be stored.
+    """Says that a message was not accepted in time. It may be stored nevertheless if it was sent at least once. The
+    last failure, if there was one, is the ``__cause__``.
 
     Example:
         >>> producer = Producer("http://127.0.0.1:1", subject="orders", delivery_timeout_seconds=0.01)
@@ -236,8 +236,8 @@ class NotSent(ClientError):
 
 
 class Reject(Exception):
-    """Raised by a handler whose message can never be handled: the message becomes a dead letter, with the text of the
-    error as its ``detail``.
+    """A handler raises this error for a message that can never be handled. The message becomes a dead letter, with the
+    text of the error as its ``detail``.
 
     Example:
         >>> def bill(message):
@@ -247,8 +247,8 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler whose message is to be retried after ``delay``, whatever the group's policy says: seconds,
-    text such as "10m", or a ``timedelta``, up to 732 days.
+    """A handler raises this error to have its message retried after ``delay``, in place of the delay of the group's
+    policy: seconds, text such as "10m", or a ``timedelta``, up to 732 days.
 
     Raises:
         ValueError: ``delay`` is no valid delay.
@@ -273,16 +273,19 @@ _BY_STATUS: dict[int, type[AnswerError]] = {
 }
 _UNAVAILABLE = {408, 429, 500, 502, 503, 504}
 
-# The slug for a refusal of API Gateway, and the advice; its other answers say no more than their status.
+# By the status of a refusal of API Gateway, its slug and what to do. Its other answers have the slug ``gateway-error``.
 _OF_GATEWAY = {
     403: ("forbidden", "; an API on AWS wants signed requests: sign='aws', or --sign aws"),
-    404: ("route-unknown", "; this URL has no such route: does it end with the stage of the API, if that has a name?"),
+    404: (
+        "route-unknown",
+        "; this URL has no such route: if the stage of the API has a name, the URL must end with it",
+    ),
     413: ("request-too-large", ""),
 }
 
 
 class _OfGateway(msgspec.Struct):
-    """Holds an error of API Gateway, which spells the name of its field with either letter."""
+    """Holds an error of API Gateway, whose text is in the field ``message`` or ``Message``."""
 
     message: str = ""
     refusal: str = msgspec.field(name="Message", default="")
@@ -293,37 +296,38 @@ _gateway_decoder = msgspec.json.Decoder(_OfGateway)
 
 
 def from_answer(status: int, body: bytes, *, retry_after: str | None) -> AnswerError:
-    """Returns the error for an answer. An error of a gateway is no problem document: its text becomes the detail."""
+    """Returns the error for an answer that is not 2xx. A gateway answers no problem document: its text becomes the
+    detail."""
     try:
         problem = msgspec.structs.replace(_problem_decoder.decode(body), status=status)
         of_gateway = _gateway_decoder.decode(body)
-        if not problem.detail and (said := of_gateway.message or of_gateway.refusal):
-            problem = _said_by_gateway(status, said)
+        if not problem.detail and (text := of_gateway.message or of_gateway.refusal):
+            problem = _problem_of_gateway(status, text)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         problem = Problem(status=status, detail=f"the server answered {status}: {body[:200].decode(errors='replace')}")
     if status in _UNAVAILABLE:
-        # The server refuses one request too many before it carries out any of it.
+        # With 429 the server refuses a request before it carries out any of it.
         return ServerUnavailable(problem, sent=status != 429, retry_after_seconds=_seconds(retry_after))
     if status >= 500:
         return ServerFault(problem)
     return _BY_STATUS.get(status, BadRequest)(problem)
 
 
-def _said_by_gateway(status: int, said: str) -> Problem:
+def _problem_of_gateway(status: int, text: str) -> Problem:
     slug, advice = _OF_GATEWAY.get(status, ("gateway-error", ""))
-    return problem_of(slug, f"the gateway answered {status}: {said}{advice}", status=status, title=said)
+    return problem_of(slug, f"the gateway answered {status}: {text}{advice}", status=status, title=text)
 
 
 def problem_of(slug: str, detail: str, *, status: int = 0, title: str = "") -> Problem:
-    """Returns the problem document of an error that the client itself finds."""
+    """Returns a problem document that the client makes itself."""
     return Problem(type=_PREFIX + slug, title=title, status=status, detail=detail)
 
 
 def no_answer(detail: str, *, sent: bool) -> ServerUnavailable:
-    """Returns the error of a request without a whole answer. ``sent``: the request may have reached the server."""
+    """Returns the error of a request that got no whole answer. ``sent``: the request may have reached the server."""
     return ServerUnavailable(problem_of("no-answer", detail, title="no answer"), sent=sent)
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Returns ``Retry-After`` in seconds, or 0: the server does not use its other form, a date."""
+    """Returns ``Retry-After`` in seconds; 0 without one, and for a date, which the server never sends."""
     return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0

@@ -1,7 +1,7 @@
 """Defines the future of a sent message, which has a lock of its own only once somebody waits for it.
 
-A ``concurrent.futures.Future`` makes a condition with two locks when it is made, and takes it for each change of its
-state: more than half of what ``send`` would cost. Most futures are done before anybody asks.
+A ``concurrent.futures.Future`` creates a condition with two locks, and enters it for each change of its state. That
+would be more than half of the CPU of ``send``, though most futures are done before anybody asks for their result.
 """
 
 import threading
@@ -13,14 +13,15 @@ from typing import Any
 from hourwheel.client.records.messages import SendResult
 
 _changing = threading.Lock()
-"""Guards the state of futures that have no condition yet. Its holder waits for nothing and calls nothing of others."""
+"""Guards the state of futures that have no condition yet. A thread that holds it waits for nothing, and calls no code
+of the application."""
 
 
 class SendFuture(Future[SendResult]):
-    """The future of the result of a message. ``on_wait`` is called before a thread waits for the result.
+    """The future of the result of a message. Calls ``on_wait`` before a thread waits for the result.
 
-    Works with ``concurrent.futures.wait``, ``as_completed`` and ``asyncio.wrap_future``: these find a condition as soon
-    as they ask for one.
+    ``concurrent.futures.wait``, ``as_completed`` and ``asyncio.wrap_future`` take it as any other future: they find a
+    condition as soon as they ask for one.
     """
 
     _state = PENDING
@@ -30,12 +31,12 @@ class SendFuture(Future[SendResult]):
     def __init__(
         self, on_wait: Callable[[], None], on_done: Callable[["Future[SendResult]"], object] | None = None
     ) -> None:
-        # The base class would make the condition.
+        # Does not call the constructor of the base class, which would create the condition.
         self._on_wait = on_wait
         self._done_callbacks: list[Callable[[Future[SendResult]], object]] = [] if on_done is None else [on_done]
 
     def __getattr__(self, name: str) -> Any:
-        """Makes the condition when it is first asked for."""
+        """Creates the condition when it is first asked for."""
         if name != "_condition":
             raise AttributeError(name)
         with _changing:
@@ -61,13 +62,13 @@ class SendFuture(Future[SendResult]):
     def done(self) -> bool:
         if self._state is FINISHED:
             return True
-        # A future without a condition was not cancelled: that takes one.
+        # A future without a condition was not cancelled, because ``cancel`` asks for the condition.
         return not self._plain and super().done()
 
     def set_running_or_notify_cancel(self) -> bool:
         with _changing:
             if self._state is FINISHED:
-                return False  # given up meanwhile: it is not to be sent
+                return False  # the producer gave the message up, so it must not be sent
             if self._plain:
                 self._state = RUNNING
                 return True
@@ -86,7 +87,7 @@ class SendFuture(Future[SendResult]):
             super().set_exception(exception)
 
     def _finish(self, result: SendResult | None, exception: BaseException | None) -> bool:
-        """Finishes a future that has no condition. Returns whether it has none."""
+        """Finishes a future that has no condition and is not finished. Returns whether it did."""
         with _changing:
             if not self._plain or self._state is FINISHED:
                 return False

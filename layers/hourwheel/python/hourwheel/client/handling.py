@@ -1,4 +1,4 @@
-"""Decides what becomes of messages whose handler failed. Knows no thread."""
+"""Decides what becomes of messages whose handler failed. Both kinds of consumers use this module."""
 
 import logging
 import os
@@ -23,8 +23,8 @@ class Handling(NamedTuple):
     error_details: bool
 
     def detail(self, error: BaseException) -> str | None:
-        """Returns what the server is told of an error: the text of ``Reject`` and ``Retry``, of any other error its
-        type and the first line of its text."""
+        """Returns the text that the server gets as the ``detail`` of an error: the text of ``Reject`` and ``Retry``, of
+        any other error its type and the first line of its text. Returns None if details stay here."""
         if not self.error_details:
             return None
         return str(error) if isinstance(error, Reject | Retry) else error_text(error)
@@ -34,14 +34,15 @@ def error_text(error: BaseException) -> str:
     """Returns the type of an error and the first line of its text."""
     try:
         lines = str(error).strip().splitlines()
-    except Exception:  # the class of the error is the application's, and its message must be given back nevertheless
+    except Exception:  # ``__str__`` of the application's error may fail, and the message must be settled nevertheless
         lines = []
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def decide_failed(messages: Sequence[Delivery], error: BaseException, handling: Handling) -> bool:
-    """Decides about messages whose handler raised an error. What the handler decided before stays. Returns whether the
-    error ends the consumer, such as ``SystemExit``."""
+    """Retries messages whose handler raised an error, or with ``Reject`` makes them dead letters. Messages about which
+    the handler decided before keep that decision. Returns whether the error, such as ``SystemExit``, ends the
+    consumer."""
     named = _named(messages, handling)
     if isinstance(error, Reject):
         _log.info("%s rejected: %s", named, error)
@@ -56,7 +57,7 @@ def decide_failed(messages: Sequence[Delivery], error: BaseException, handling: 
         _log.exception(
             "handler failed on %s: given back, to be retried unless this was the last attempt", named, exc_info=error
         )
-    # Also where the error ends the consumer, such as SystemExit: others get the messages before their lease ends.
+    # Also if the error ends the consumer: other consumers get the messages before their lease ends.
     for message in messages:
         message.retry(delay=delay, detail=handling.detail(error))
     return not isinstance(error, Exception)
@@ -68,7 +69,8 @@ def give_up(message: Delivery, error: Reject, *, handling: Handling) -> None:
 
 
 def _named(messages: Sequence[Delivery], handling: Handling) -> str:
-    """Names the messages in a line of the log, with their attempts, also those that cannot be decoded."""
+    """Returns the name of messages for a line of the log, with their attempts. Never fails: a message that cannot be
+    decoded is named without its id."""
     where = f"of subject {handling.subject}, group {handling.group}"
     try:
         attempts = [message.attempt for message in messages]
@@ -84,6 +86,7 @@ def _named(messages: Sequence[Delivery], handling: Handling) -> str:
 
 
 def default_consumer_id(ids: Ids) -> str:
-    """Returns ``host-process-random``, cut to the alphabet and length of names."""
+    """Returns a name that no other consumer has: the host, the process and a random part."""
+    # Names have other characters than hosts, and 100 of them at most.
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:60]
     return f"{host}-{os.getpid()}-{ids.token().hex()[:8]}"

@@ -26,12 +26,12 @@ T = TypeVar("T")
 def begin(
     url: str, *, token: str | None, ca_file: str | os.PathLike[str] | None, sign: Sign | None, region: str | None
 ) -> "tuple[Endpoint, CallCodec, FrontUrls | None]":
-    """Returns the server of a URL, the codec of calls to this server, and the URLs of its functions where the URL is
-    that of a function. Raises ``ValueError`` or ``ClientError``."""
+    """Returns the server at a URL, the codec of calls to it, and for the URL of a function also the URLs of all
+    functions. Raises ``ValueError`` or ``ClientError``."""
     endpoint = Endpoint(url, ca_file=ca_file)
     urls = None
     if signing.LAMBDA_URL.fullmatch(endpoint.host):
-        from hourwheel.client.urls import FrontUrls  # few programs talk to function URLs
+        from hourwheel.client.urls import FrontUrls  # few programs use function URLs, so others do not load this
 
         urls = FrontUrls(url, ca_file=ca_file)
     signer = signing.signer_of(url, token=token, sign=sign, region=region, urls=urls)
@@ -79,10 +79,10 @@ class Http:
         then: Callable[[T], Any] | None = None,
         refused: Callable[[AnswerError], Any] | None = None,
     ) -> Any:
-        """Makes a ``Call`` and returns the typed answer. Raises ``AnswerError``, and ``Closed`` after ``close``.
+        """Makes a ``Call`` and returns its result. Raises ``AnswerError``, and ``Closed`` after ``close``.
 
-        While the server is unavailable, retries the call with back-off for ``retry_seconds`` (default: the client's
-        value; 0: not at all), where repeating it is ``safe`` or the call certainly had no effect.
+        While the server is unavailable, retries the call with back-off for ``retry_seconds`` (None: those of the
+        client; 0: not at all), if repeating it is ``safe`` or the call certainly had no effect.
         """
         if self._urls is not None and not self._urls.complete:
             self._find_endpoints(self._urls)

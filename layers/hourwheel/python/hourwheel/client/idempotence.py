@@ -1,7 +1,9 @@
-"""Calls a handler once for each message, by what a store remembers. ``aio/idempotence.py`` awaits handler and store.
+"""Calls a handler once for each message: a store remembers the messages that were handled. ``aio/idempotence.py`` does
+so for handlers and stores that are awaited.
 
-A message is known by ``subject/group/id``. The id is the sender's or the server's; retries, releases, redriven dead
-letters and a replay have the id of the message, and so does a message that was sent twice under one id.
+The store knows a message as ``subject/group/id``. The sender gave the id, or the server did. Every delivery of a
+message has its id: retries, released messages, redriven dead letters, replays. So has a message that was sent twice
+under one id.
 """
 
 import inspect
@@ -18,7 +20,8 @@ _log = logging.getLogger("hourwheel.consumer")
 
 
 class InProgress(Retry):
-    """Says that another consumer handles the message, or died while it did. The message is retried after ``delay``.
+    """A store raises this error if another consumer is handling the message, or died while it was. The message is
+    retried after ``delay``.
 
     Raises:
         ValueError: ``delay`` is no valid delay.
@@ -105,11 +108,12 @@ BATCHES = (
 
 
 class GivenBack(Exception):
-    """Ends the transaction of a handler that called ``message.retry`` or ``message.dead``, and returned."""
+    """Rolls back the transaction of a handler that has returned after it called ``message.retry`` or
+    ``message.dead``."""
 
 
 class NamedHandler(NamedTuple):
-    """A handler, how it is called, and the group by whose name its store knows a message."""
+    """A handler with its arguments, and the subject and group that name its messages in a store."""
 
     function: Callable[..., Any]
     arguments: HandlerArguments
@@ -121,17 +125,20 @@ class NamedHandler(NamedTuple):
         return f"{self.subject}/{self.group}/{message.id}"
 
     def of(self, session: Any) -> dict[str, Any]:
-        """Returns the arguments by name in a transaction."""
+        """Returns the keyword arguments of the handler: the ``session`` of the transaction, if it takes one."""
         return {SESSION: session} if self.arguments.with_session else {}
 
 
 def prepared_handler(function: Callable[..., object], store: object, subject: str, group: str) -> NamedHandler:
-    """Returns how to call the handler. Raises ``TypeError`` for a store without the methods of one, and for a handler
-    that takes a session where the store has none."""
+    """Returns the handler with its arguments. Raises ``TypeError`` for a ``store`` that lacks the methods of a store,
+    and for a handler that takes a session if the store has none."""
     arguments = arguments_of(function) or HandlerArguments(None, False, False)
     if not hasattr(store, "transaction"):
         if not (hasattr(store, "begin") and hasattr(store, "end")):
-            raise TypeError("an idempotency store has the method transaction, or the methods begin and end")
+            raise TypeError(
+                "an idempotency store has the method transaction, or the methods begin and end:"
+                f" {type(store).__name__} has neither"
+            )
         if arguments.with_session:
             raise TypeError(f"the handler takes a {SESSION}, and {type(store).__name__} has none: only a database does")
     return NamedHandler(function, arguments, subject, group)
@@ -148,16 +155,16 @@ def handled_before(message: Delivery) -> None:
 
 
 def mark_stays(name: str) -> None:
-    """Logs that a mark could not be removed after a failure: the error of the handler is to be seen, not the store's,
-    and the mark ends by itself."""
-    _log.exception("the mark of message %s could not be removed: it is retried once the mark has ended", name)
+    """Logs that the mark of a message could not be removed after its handler failed. The error of the store is not
+    raised: it would hide that of the handler, and the mark ends by itself."""
+    _log.exception("the mark of message %s could not be removed: the message is retried once the mark has ended", name)
 
 
 def idempotent_handler(
     function: Callable[..., object], store: AnyStore, subject: str, group: str
 ) -> Callable[[Delivery], object]:
-    """Returns what calls the handler for messages that it has not handled yet. Raises ``TypeError`` as
-    ``prepared_handler`` does, and for a store that is to be awaited."""
+    """Returns a function that calls the handler unless the store remembers its message. Raises ``TypeError`` as
+    ``prepared_handler`` does, and for a store that has to be awaited."""
     handler = prepared_handler(function, store, subject, group)
     if is_awaited(store):
         raise TypeError(f"{type(store).__name__} is to be awaited: give it to an AsyncConsumer")
@@ -168,7 +175,7 @@ def idempotent_handler(
 
 def _in_transaction(handler: NamedHandler, store: TransactionStore) -> Callable[[Delivery], object]:
     def handle(message: Delivery) -> None:
-        positional = handler.arguments.of(message)  # before the transaction: a body that does not fit costs none
+        positional = handler.arguments.of(message)  # a body that does not fit costs no transaction
         try:
             with store.transaction(handler.identity(message)) as session:
                 if session is None:

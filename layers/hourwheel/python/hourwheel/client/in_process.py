@@ -1,7 +1,7 @@
-"""Finds servers of tests that run within this process, by their URL: ``hourwheel.testing`` registers them.
+"""Finds the servers of tests by their URL. ``hourwheel.testing`` registers them; they run within this process.
 
-Producers, consumers and ``Api``, and those of asyncio, then take the same steps as with any other server, but for
-sockets and threads.
+With such a server, the classes of the client do all that they do with any other server, except that they use no sockets
+and no threads.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hourwheel.client.prefetcher import PrefetchOptions
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None] | None]
-"""Handles the messages of a consumer until none is left. What it returns is to be awaited."""
+"""Handles the messages of a consumer until none is left. If it returns a coroutine, the caller has to await it."""
 
 
 class Exchange(Protocol):
@@ -39,7 +39,7 @@ class AsyncExchange(Protocol):
 
 
 class AwaitedExchange:
-    """Exchanges at once what is awaited: there is no socket to wait for."""
+    """Makes an ``Exchange`` awaitable. An exchange within the process ends at once: there is no socket to wait for."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -98,7 +98,8 @@ class InProcessServer(Protocol):
         ...
 
     def joined(self, work: Callable[[], Work | None]) -> None:
-        """Says that a consumer was made. ``work`` returns what handles its messages; None: it has no handler yet."""
+        """Records that a consumer was made. ``work`` returns the function that handles its messages; None if it has no
+        handler yet."""
         ...
 
 
@@ -110,7 +111,7 @@ def server_at(url: str) -> InProcessServer | None:
 
 
 def register(url: str, server: InProcessServer) -> None:
-    """Makes a server known. Raises ``ValueError`` where another one has the URL."""
+    """Registers a server under its URL, so that clients find it. Raises ``ValueError`` if another one has the URL."""
     if _SERVERS.setdefault(url.rstrip("/"), server) is not server:
         raise ValueError(f"another queue in memory has the URL {url}: close it first")
 

@@ -22,7 +22,7 @@ from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 MOST_RECEIPTS = 1_000  # the limit of one request
 MOST_DETAIL_CHARACTERS = 1_000  # the server refuses longer ones
 
-_RETRY_LINGER_SECONDS = 0.05  # short: the delay of a retry begins when the server learns of it
+_RETRY_LINGER_SECONDS = 0.05  # short, because the delay of a retry begins when the server learns of it
 
 
 class DeliveryOutcome(Enum):
@@ -36,8 +36,8 @@ Decide: TypeAlias = Callable[["Delivery", DeliveryOutcome, WireDelay | None], No
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
-    """A message that a ``Consumer`` hands out. The first of ``ack``, ``retry`` and ``dead`` decides; later calls have
-    no effect. Without a call, the end of the handler or the loop decides.
+    """A message that a ``Consumer`` hands out. The first call of ``ack``, ``retry`` or ``dead`` decides about it, and
+    later calls have no effect. Without a call, the end of the handler or of the loop decides.
 
     Example:
         >>> with Consumer("http://127.0.0.1:7420", "orders", "billing") as messages:
@@ -56,9 +56,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def ordered_key(self) -> str | None:
-        """The key whose messages are handled one after the other, or None. Messages that cannot be decoded have their
-        receipt for a key: nobody knows which of them belong together, and their handler is told that they cannot be
-        decoded."""
+        """The key whose messages are handled one after the other; None in a group that is not ordered. All messages of
+        a pull that cannot be decoded share one key, its receipt, because their keys are not known."""
         if not self._lease.ordered:
             return None
         try:
@@ -68,7 +67,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def id(self) -> str:
-        """The producer's id, or the server's."""
+        """The id that the sender gave, or else the server."""
         return self._record.id
 
     @property
@@ -78,32 +77,32 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def key(self) -> str | None:
-        """The key, whose messages stay in order."""
+        """The key of the message; None if it has none. Messages with one key are in one queue, in order."""
         return self._record.key
 
     @property
     def tags(self) -> list[str]:
-        """The tags, none or up to 10."""
+        """The tags, up to 10."""
         return self._record.tags
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers, none or up to 32."""
+        """The headers, up to 32."""
         return self._record.headers
 
     @property
     def queue(self) -> int:
-        """The queue that first took the message."""
+        """The queue in which the message was first stored."""
         return self._record.queue
 
     @property
     def offset(self) -> int:
-        """The message's sequence in that queue."""
+        """The offset of the message in that queue."""
         return self._record.offset
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1; a message that was released keeps its attempt."""
+        """The number of this attempt, from 1. A message that was released has the same attempt when it comes again."""
         return self._record.attempt
 
     @property
@@ -118,8 +117,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def lost(self) -> bool:
-        """Whether the lease has ended. Another consumer then gets the message, and the result here no longer counts. A
-        handler that takes long may check this, and stop."""
+        """Whether the lease has ended. Then another consumer gets the message, and the result of this one does not
+        count. A handler that takes long may check this, and stop."""
         return self._lease.lost
 
     @property
@@ -140,13 +139,15 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def detail(self) -> str | None:
-        """The text that a consumer gave when the last attempt failed; None before, and where it gave none."""
+        """The text that a consumer gave when the last attempt failed; None if it gave none, and at the first
+        attempt."""
         return self._record.detail
 
     def retry(self, *, delay: Delay | None = None, detail: str | None = None) -> None:
-        """Retries the message with a higher attempt: after ``delay`` (seconds, text such as "10m", or a ``timedelta``;
-        0 is at once), else by the group's policy. The delay begins when the server learns of the retry. ``detail`` says
-        why, in up to 1,000 characters, and stands in the dead letter if this was the last attempt.
+        """Gives the message back, so that the group gets it again with the next attempt: after ``delay`` (seconds, text
+        such as "10m", or a ``timedelta``; 0: at once), or without one after the delay of the group's policy. The delay
+        begins when the server learns of the retry. ``detail`` says why, in up to 1,000 characters, and is part of the
+        dead letter if this was the last attempt.
 
         Raises:
             ValueError: ``delay`` is no valid delay; nothing is decided.
@@ -160,7 +161,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     def dead(self, *, detail: str | None = None) -> None:
         """Gives the message up: it becomes a dead letter of the group. ``detail`` says why, in up to 1,000 characters,
-        and stands in the dead letter.
+        and is part of the dead letter.
 
         Raises nothing.
 
@@ -182,7 +183,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 class Lease:
     """Tracks the lease of one pull.
 
-    ``unsent`` holds outcomes that were not sent yet, ``asked`` the settlement that was sent and is not answered yet.
+    ``unsent`` holds the outcomes that were not sent yet, ``asked`` the settlement that was sent and not answered yet.
     """
 
     def __init__(self, pull: Pull | CompactPull, renew_at: float, decide: Decide) -> None:
@@ -200,15 +201,15 @@ class Lease:
         self.detail_bytes = 0  # of the outcomes that were not sent yet
         self.given_back: set[int] = set()  # the messages that a handler retried or gave up itself
         self.unsent_since: float | None = None
-        self.urgent = False
+        self.urgent = False  # whether a retry is among ``unsent``
         self.asked: Settlement | None = None
-        self.answering = False
+        self.answering = False  # whether a request with ``asked`` is under way
         self.partly_settled = False
         self.renew_at = renew_at
         self.lost = False
 
     def records(self) -> list[Received]:
-        """Returns the messages. Decodes them when a handler looks at the first one."""
+        """Returns the messages, which the first call decodes."""
         if self._records is None:
             assert self._encoded is not None
             self._records, self._encoded = self._encoded.received(), None
@@ -219,9 +220,10 @@ class Lease:
         return not self.answering and (self.asked is not None or self.unsent_since is not None)
 
     def settlement(self) -> Settlement:
-        """Returns the settlement to send now: without an answer to the last one, that one, unchanged."""
+        """Returns the settlement to send now: the last one, unchanged, if it was not answered; else one with all unsent
+        outcomes."""
         if self.asked is None:
-            # Without ``ack``, the server acknowledges every message that the settlement does not name.
+            # A settlement without ``ack`` acknowledges every message of the pull that it does not name.
             named = self.undecided or self.partly_settled
             self.asked = Settlement(
                 receipt=self.receipt,
@@ -247,8 +249,9 @@ class Lease:
 
 
 def explain(delivery: Delivery, detail: str | None) -> None:
-    """Records why a message is about to be retried or given up, unless that was decided before. Leaves out what the
-    server would leave out: a batch of a thousand messages that fails as a whole would be a request of megabytes."""
+    """Records why a message is about to be retried or given up, unless that was decided before. Drops a detail beyond
+    the 32 KB that the server keeps of a settlement: for a failed batch of a thousand messages the details would make a
+    request of megabytes."""
     if not detail or delivery.given_back:
         return
     lease, text = delivery._lease, detail[:MOST_DETAIL_CHARACTERS].encode(errors="replace")
@@ -261,9 +264,9 @@ _lease_of = operator.attrgetter("_lease")
 _index_of = operator.attrgetter("_index")
 
 
-def same_key(delivery: Delivery, other: Delivery) -> bool:
-    """Returns whether both messages have one key and belong to the same pull of an ordered group."""
-    return delivery._lease is other._lease and delivery.ordered_key == other.ordered_key
+def same_key(first: Delivery, second: Delivery) -> bool:
+    """Returns whether two messages have one key and belong to one pull of an ordered group."""
+    return first._lease is second._lease and first.ordered_key == second.ordered_key
 
 
 class LeaseTracker:
@@ -276,15 +279,16 @@ class LeaseTracker:
         self.lost_messages = 0
 
     def open(self, pull: Pull | CompactPull, now: float, decide: Decide) -> list[Delivery]:
+        # Extended at half of its time: the other half is for further tries.
         lease = Lease(pull, now + self._lease_seconds / 2, decide)
         self._leases[pull.receipt] = lease
         return [Delivery(lease, index) for index in range(lease.messages)]
 
     def decide(self, delivery: Delivery, outcome: DeliveryOutcome, now: float, delay: WireDelay | None = None) -> bool:
-        """Records the outcome of a message, with the ``delay`` of a retry.
+        """Records the outcome of a message, with the ``delay`` of a retry. A message that was decided before, or whose
+        lease is lost, keeps its outcome.
 
-        Returns True where the settler must check anew what is due. A message that was decided before, or whose lease
-        is lost, keeps its outcome.
+        Returns True if the settler has to look again what is due.
         """
         lease, index = delivery._lease, delivery._index
         if lease.lost or index not in lease.undecided:
@@ -299,29 +303,29 @@ class LeaseTracker:
         return sooner
 
     def acknowledged(self, deliveries: Sequence[Delivery], since: float) -> None:
-        """Records the acknowledgements of many messages, the first of which was made at ``since`` or later."""
+        """Records the acknowledgements of many messages, the first of which came at ``since`` or later."""
         for lease, group in itertools.groupby(deliveries, _lease_of):
             if lease.lost:
                 continue
-            fresh = lease.undecided.intersection(map(_index_of, group))
-            if fresh:
-                lease.undecided -= fresh
-                lease.unsent[DeliveryOutcome.ACK].extend(fresh)  # a settlement sorts them
+            acked = lease.undecided.intersection(map(_index_of, group))
+            if acked:
+                lease.undecided -= acked
+                lease.unsent[DeliveryOutcome.ACK].extend(acked)  # ``settlement`` sorts them
                 if lease.unsent_since is None:
                     lease.unsent_since = since
 
     def complete(self) -> list[Settlement]:
-        """Returns the settlements of pulls whose messages are all decided, to send them with the next pull."""
+        """Returns the settlements of pulls whose messages are all decided, for the next pull to take along."""
         decided = (lease for lease in self._leases.values() if not lease.undecided and lease.sendable)
         return [lease.settlement() for lease in itertools.islice(decided, MOST_RECEIPTS)]
 
     def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
-        """Returns the settlements to send now: outcomes whose linger is over, all with ``ending``; if there are none,
-        extensions."""
+        """Returns the settlements to send now: outcomes whose linger is over, with ``ending`` all outcomes; if there
+        are none, extensions of leases whose messages are not all decided."""
         leases = self._leases.values()
-        late = [lease for lease in leases if lease.sendable and (ending or self._send_at(lease) <= now)]
-        if late:
-            return [lease.settlement() for lease in late[:MOST_RECEIPTS]]
+        sendable = [lease for lease in leases if lease.sendable and (ending or self._send_at(lease) <= now)]
+        if sendable:
+            return [lease.settlement() for lease in sendable[:MOST_RECEIPTS]]
         ageing = [lease for lease in leases if lease.undecided and not lease.answering and lease.renew_at <= now]
         return [
             Settlement(receipt=lease.receipt, extend_seconds=self._lease_seconds) for lease in ageing[:MOST_RECEIPTS]
@@ -335,6 +339,7 @@ class LeaseTracker:
         return min(times, default=None)
 
     def answered(self, settlements: Sequence[Settlement], results: Sequence[Settled], now: float) -> None:
+        """Records the results of settlements, in order."""
         for settlement, result in zip(settlements, results, strict=True):
             lease = self._leases.get(settlement.receipt)
             if lease is None:
@@ -345,7 +350,7 @@ class LeaseTracker:
             if result.status == "stale":
                 lease.lost = True
                 self.lost_messages += lease.unsettled
-            if result.status == "open":
+            if result.status == "open":  # settled in part: the receipt is valid for the rest
                 lists = (settlement.ack, settlement.retry, settlement.release, settlement.dead)
                 lease.unsettled -= sum(len(indexes or ()) for indexes in lists)
                 lease.asked, lease.answering, lease.partly_settled = None, False, True
@@ -353,7 +358,7 @@ class LeaseTracker:
                 del self._leases[settlement.receipt]
 
     def unanswered(self, settlements: Sequence[Settlement]) -> None:
-        """Marks settlements that were sent without an answer: they are sent again, unchanged."""
+        """Records that settlements got no answer: they are sent again, unchanged."""
         for settlement in settlements:
             lease = self._leases.get(settlement.receipt)
             if lease is not None:
@@ -377,6 +382,5 @@ class LeaseTracker:
     def _send_at(self, lease: Lease) -> float:
         if lease.asked is not None or lease.unsent_since is None:
             return 0.0  # a settlement without an answer is sent again at once
-        # The delay of a retry begins when the server learns of it.
         linger_seconds = min(self._linger_seconds, _RETRY_LINGER_SECONDS) if lease.urgent else self._linger_seconds
         return lease.unsent_since + linger_seconds

@@ -9,14 +9,16 @@ from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, same_key
 
 
 class LocalQueue:
-    """``deliveries`` wait in order. Of the messages of one key of an ordered group, one is in hand at a time."""
+    """Hands out ``deliveries`` in order. In an ordered group it hands out a message only if no other one of its key is
+    in hand."""
 
     def __init__(self) -> None:
         self.deliveries: deque[Delivery] = deque()
         self._in_hand: dict[str, Delivery] = {}  # by the keys of ordered groups
 
     def take(self) -> Delivery | None:
-        """Removes the first message whose lease is not lost, and whose key nobody handles if its group is ordered."""
+        """Removes and returns the first message that may be handled now, or None: its lease is not lost, and in an
+        ordered group no other message of its key is in hand. Drops messages whose lease is lost."""
         passed: list[Delivery] = []
         taken: Delivery | None = None
         while taken is None and self.deliveries:
@@ -34,13 +36,13 @@ class LocalQueue:
         return taken
 
     def free(self, delivery: Delivery, outcome: DeliveryOutcome) -> list[Delivery]:
-        """Lets the next message of the key come. After a failure that is not one of the same pull, as the server serves
-        the failed message first: removes those, and returns them to be released."""
+        """Lets the next message of the key be handed out. If the message failed, removes the later messages of its key
+        and pull and returns them, to be released: the server serves the failed message before them."""
         if self._in_hand.get(delivery.ordered_key or "") is delivery:
             del self._in_hand[delivery.ordered_key or ""]
         if outcome is DeliveryOutcome.ACK:
             return []
-        behind = [other for other in self.deliveries if same_key(other, delivery)]
-        for other in behind:
-            self.deliveries.remove(other)
+        behind = [waiting for waiting in self.deliveries if same_key(waiting, delivery)]
+        for waiting in behind:
+            self.deliveries.remove(waiting)
         return behind

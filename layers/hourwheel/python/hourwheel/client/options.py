@@ -1,4 +1,4 @@
-"""Checks the options of producers and consumers when one is made: with ``concurrency=0`` it would do nothing."""
+"""Checks the options of a producer or consumer when it is made. One with ``concurrency=0`` would wait for ever."""
 
 from typing import Any, NamedTuple
 

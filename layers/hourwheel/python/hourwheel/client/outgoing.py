@@ -1,4 +1,4 @@
-"""Sends batches of several callers in one request, until the server accepts or refuses each of them."""
+"""Sends the batches of several callers in one request, and splits the request where the server refuses a part of it."""
 
 import logging
 import re
@@ -34,8 +34,8 @@ _OF_ONE_MESSAGE = {"field-invalid", "json-invalid", "delay-too-long"}
 
 
 class SharedBatch(Protocol):
-    """Messages of one caller, which are stored together or not at all. ``done`` is true once the caller has its answer,
-    or no longer waits for it."""
+    """Holds the messages of one caller, which are stored together or not at all. ``done`` is true once the caller has
+    its answer, or no longer waits for it."""
 
     @property
     def messages(self) -> Sequence[Message]: ...
@@ -49,13 +49,17 @@ class SharedBatch(Protocol):
 
 B = TypeVar("B", bound=SharedBatch)
 
-NOT_SENT = "the messages were not sent in time: the server is too slow, or was unavailable"
+NO_ROOM = (
+    "no room for the message in time: the server is too slow or unavailable, so the producer holds as many messages as"
+    " max_pending_messages and max_pending_bytes allow"
+)
+NOT_SENT = "the messages were not sent in time, and none of them is stored: the server is too slow or unavailable"
 NOT_ACCEPTED = "the messages were not accepted in time; they may be stored or not"
 NOT_STORED = "the messages were not accepted in time, and none of them is stored"
 
 
 class RequestContext(NamedTuple):
-    """What the requests of a producer share. ``closing`` ends the pauses between tries."""
+    """Holds what all requests of a producer use. Setting ``closing`` ends the pauses between tries."""
 
     api: Api
     ids: Ids
@@ -64,7 +68,7 @@ class RequestContext(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What a request sends: the messages, and the key under which it repeats them."""
+    """The messages of one try, and the idempotency key under which every try of the request sends them."""
 
     messages: Sequence[Message]
     idempotency_key: str
@@ -91,15 +95,16 @@ class RequestParts(Generic[B]):
 
     @property
     def left(self) -> bool:
-        """Whether there is anything to send."""
+        """Whether a part of the request is not done."""
         return bool(self._parts)
 
     def unfinished(self) -> Iterator[B]:
-        """Yields the batches whose callers wait."""
+        """Yields the batches that are not done: their callers wait."""
         return (batch for part in self._parts for batch in part if not batch.done)
 
     def attempt(self, now: float) -> Attempt | None:
-        """Returns what to send after the pause, or None where the next part comes first."""
+        """Returns what to send after the pause. Returns None if the part at hand needs no request any more; then the
+        caller asks again, while parts are ``left``."""
         part = self._parts[0]
         if self._key is None:
             part = self._parts[0] = self._still_wanted(part, now)
@@ -111,6 +116,7 @@ class RequestParts(Generic[B]):
         return Attempt(messages, self._key)
 
     def accepted(self, attempt: Attempt, results: list[SendResult], now: float) -> None:
+        """Records the answer to an attempt: each batch of the part gets its results."""
         if len(results) != len(attempt.messages):
             counts = f"{counted(len(results), 'result')} for {counted(len(attempt.messages), 'message')}"
             self.failed(ClientError(f"the server answered {counts}"), now)
@@ -119,15 +125,16 @@ class RequestParts(Generic[B]):
         self._next_part()
 
     def failed(self, error: Exception, now: float) -> None:
-        """Records the error of an attempt, of any kind: otherwise the callers would wait for ever."""
+        """Records the error of an attempt: pauses, splits the part or fails its batches. Takes errors of any kind,
+        because a caller whose error was not recorded would wait for ever."""
         part = self._parts[0]
         if isinstance(error, ServerUnavailable):
-            # Once a request was sent without an answer, its batches may be stored under its key.
+            # A request that was sent and not answered may be stored under its key.
             self._may_be_stored |= error.sent
             self._pause(part, error, now)
             return
         if len(part) > 1 and self._may_be_stored:
-            # Parts of the request have other keys: they would be stored a second time.
+            # Split parts would have other keys, under which the server would store the messages a second time.
             error = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
         if len(part) > 1 and _may_concern_one(error):
             problem = error.problem if isinstance(error, BadRequest | TooLarge) else Problem()
@@ -138,7 +145,7 @@ class RequestParts(Generic[B]):
         self._next_part()
 
     def _still_wanted(self, part: Sequence[B], now: float) -> list[B]:
-        """Returns the batches to send; those whose time is over fail."""
+        """Returns the batches whose callers still wait, after failing those whose time is over."""
         for batch in part:
             if now >= batch.give_up_at:
                 batch.fail(DeliveryTimeout(NOT_SENT))
@@ -155,7 +162,7 @@ class RequestParts(Generic[B]):
             start = end
 
     def _pause(self, part: Sequence[B], error: ServerUnavailable, now: float) -> None:
-        """Fails the batches whose time is over before the next try."""
+        """Sets the pause before the next try, and fails the batches whose time is over by then."""
         self.pause_seconds = pause_seconds(self._attempt, self._ids, at_least_seconds=error.retry_after_seconds)
         self._attempt += 1
         for batch in part:
@@ -173,9 +180,9 @@ class RequestParts(Generic[B]):
 
 
 class OutgoingRequest(Generic[B]):
-    """Sends the batches of several callers to one subject, as one request where the server takes them together.
+    """Sends the batches of several callers to one subject: as one request, unless the server refuses it.
 
-    One thread at a time calls ``run``. Another thread may go on with the request after that.
+    One thread at a time calls ``run``. After its call another thread may call it and continue the request.
     """
 
     def __init__(self, context: RequestContext, subject: str, batches: Sequence[B]) -> None:
@@ -196,26 +203,29 @@ class OutgoingRequest(Generic[B]):
             try:
                 results = context.api.produce(self._subject, messages, idempotency_key=key, retry_seconds=0)
             except Exception as error:
-                late = isinstance(error, Closed)
-                parts.failed(out_of_time(context.outage) if late else error, time.monotonic())
+                # Only ``Producer.close`` closes the connections, once its time is over.
+                reason = out_of_time(context.outage) if isinstance(error, Closed) else error
+                parts.failed(reason, time.monotonic())
                 log_failure(context.outage, error, parts.unfinished(), time.monotonic())
             else:
                 parts.accepted(attempt, results, time.monotonic())
                 log_answer(context.outage, time.monotonic())
 
     def unfinished(self) -> Iterator[B]:
-        """Yields the batches whose callers wait."""
+        """Yields the batches that are not done: their callers wait."""
         return self._parts.unfinished()
 
 
 def out_of_time(outage: Outage) -> Closed:
-    """Returns the error of messages that were not accepted before the producer ended. It names the last failure."""
+    """Returns the error of messages that were not accepted before ``close`` ran out of time. Its text ends with the
+    last failure of the server."""
     text = "the time to close the producer ran out before the message was accepted"
     return Closed(text if outage.error is None else f"{text}: {outage.error}")
 
 
 def log_failure(outage: Outage, error: Exception, unfinished: Iterator[SharedBatch], now: float) -> None:
-    """Logs that requests fail and are repeated, for the callers that wait."""
+    """Logs that a request failed and is repeated, unless no caller waits for it or the outage was logged just before.
+    A refusal ends the outage: the server answers."""
     if isinstance(error, ServerUnavailable):
         give_up_at = max((batch.give_up_at for batch in unfinished), default=now)
         if give_up_at > now and outage.failed(error, now):
@@ -232,16 +242,17 @@ def log_answer(outage: Outage, now: float) -> None:
 
 
 def _may_concern_one(error: Exception) -> bool:
-    """Returns whether the request may pass without one of its messages. A 413 may come from a proxy, without a slug of
-    Hourwheel, and an error of another kind from a message that cannot be encoded."""
+    """Returns whether one message may be the cause, so that the request would pass without it. A ``TooLarge`` may come
+    from a proxy, without a slug of Hourwheel; ``TypeError`` and ``ValueError`` come from a message that cannot be
+    encoded."""
     if isinstance(error, BadRequest):
         return error.slug in _OF_ONE_MESSAGE
     return isinstance(error, TooLarge | TypeError | ValueError)
 
 
 def split(part: Sequence[B], problem: Problem) -> list[Sequence[B]]:
-    """Returns smaller parts to send instead, in order: the culprit apart where the problem names it, otherwise
-    halves."""
+    """Returns smaller parts to send in place of a refused part, in order. If the problem names a message, its batch is
+    a part alone; otherwise the part is halved."""
     culprit = _CULPRIT.match(problem.field or "")
     message = int(culprit[1]) if culprit else -1
     index = -1 if message < 0 else _batch_of(part, message)
@@ -251,7 +262,8 @@ def split(part: Sequence[B], problem: Problem) -> list[Sequence[B]]:
 
 
 def _batch_of(part: Sequence[SharedBatch], message: int) -> int:
-    """Returns the index of the batch that holds this message of the request, or their number."""
+    """Returns the index of the batch that holds the message with this index in the request; the number of batches if
+    none does."""
     for index, batch in enumerate(part):
         message -= len(batch.messages)
         if message < 0:

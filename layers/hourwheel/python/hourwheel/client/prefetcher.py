@@ -32,9 +32,9 @@ _log = logging.getLogger("hourwheel.consumer")
 UNKNOWN_RECEIPT = "receipt-invalid"
 LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that does not answer
 
-# A pull waits at the server for long only while the consumer has no message. Else a stop would release messages while
-# the pull still waits, and the pull would lease them again for nobody. With messages in hand the pull is therefore
-# short, and the stop lets it end first. The stop cuts a pull that began without a message at once.
+# A pull waits for long only if it began without a message in hand: such a pull may be cut at once by a stop. A pull
+# that began with messages in hand could lease the messages that a stop releases, for a consumer that has ended. So it
+# is short, and a stop waits for its end before it releases messages.
 BUSY_WAIT_SECONDS = 1.0
 BUSY_END_SECONDS = 3.0  # the wait of a busy pull, and two seconds for its answer
 
@@ -53,13 +53,13 @@ class PrefetchOptions(NamedTuple):
 
 
 def settle_timeout(lease_seconds: int) -> float:
-    """Returns the time-out of a settlement in seconds. One as long as the lease could fail too late for another try to
-    extend the leases."""
+    """Returns the time-out of a settlement in seconds: half of the lease, so that after a failure another try can
+    extend the lease in time."""
     return min(DEFAULT_TIMEOUT_SECONDS, max(1.0, lease_seconds / 2))
 
 
 def pull_seconds(wait_seconds: float, *, busy: bool) -> float:
-    """Returns how long a pull waits. ``busy``: it begins with messages in hand."""
+    """Returns for how long a pull waits. ``busy``: the consumer has messages in hand when the pull begins."""
     return min(wait_seconds, BUSY_WAIT_SECONDS) if busy else wait_seconds
 
 
@@ -83,8 +83,8 @@ class Prefetcher:
         self._unordered = False  # whether the last pull said that the group keeps no order of keys
         self._acked: deque[Delivery] = deque()  # acknowledged, and not recorded in ``_leases`` yet
         self._recorded_at = 0.0
-        self._settler_until = 0.0  # when the settler looks again by itself
-        self._idle_settler = False  # whether nothing lingers, as far as the settler knows
+        self._settler_until = 0.0  # the time at which the settler wakes by itself
+        self._idle_settler = False  # whether the settler has seen no lingering outcome, so that a new one must wake it
         self._hungry_puller = False  # whether the puller waits for room
         # Reentrant: a signal handler may call ``stop`` while its thread is in here. A block enters the lock itself, not
         # a condition: ``Condition.__enter__`` is written in Python, and a KeyboardInterrupt between its acquisition and
@@ -155,7 +155,8 @@ class Prefetcher:
             self._wake_settler()
 
     def _next_at_once(self) -> Delivery | None:
-        """Removes a message without the lock, which would cost more than the rest: a deque is safe by itself."""
+        """Removes and returns a message, without the lock, which would cost more than the rest. A deque is
+        thread-safe by itself."""
         queue = self._queue
         while queue:
             try:
@@ -170,14 +171,15 @@ class Prefetcher:
         return None
 
     def _take(self) -> Delivery | None:
-        """Removes the first message that may be handled now."""
+        """Removes and returns the first message that may be handled now, or None."""
         taken = self._local.take()
         if len(self._queue) <= self._low_water:
             self._hungry.notify()
         return taken
 
     def stop(self, *, drain_seconds: float) -> None:
-        """Ends pulling, also from a signal handler. ``next`` returns pulled messages for ``drain_seconds`` more."""
+        """Ends pulling, also when a signal handler calls it. ``next`` returns pulled messages for ``drain_seconds``
+        more."""
         with self._lock:
             until = time.monotonic() + drain_seconds
             self._drain_until = min(self._drain_until, until) if self._stopping else until
@@ -236,8 +238,8 @@ class Prefetcher:
                 self._due.notify()
 
     def _record_acks(self, now: float) -> None:
-        """Records the acknowledgements. They linger from the last time on that any were recorded: a clock for each
-        would cost more."""
+        """Records the acknowledgements since the last call, as if all had come right after it: reading the clock for
+        each would cost more."""
         if self._acked:
             acked = [self._acked.popleft() for _ in range(len(self._acked))]
             self._handled += len(acked)
@@ -245,8 +247,8 @@ class Prefetcher:
         self._recorded_at = now
 
     def _free(self, delivery: Delivery, outcome: DeliveryOutcome) -> None:
-        for other in self._local.free(delivery, outcome):
-            self._leases.decide(other, DeliveryOutcome.RELEASE, time.monotonic())
+        for behind in self._local.free(delivery, outcome):
+            self._leases.decide(behind, DeliveryOutcome.RELEASE, time.monotonic())
         self._ready.notify_all()
 
     # The puller
@@ -281,14 +283,14 @@ class Prefetcher:
                 self._hungry.wait_for(lambda: self._stopping, backoff.seconds())
 
     def _rest(self, pulled: Pulled | CompactPulls, backoff: PullBackoff) -> None:
-        """Records the answer to a pull for those that follow."""
+        """Records what the answer to a pull says about the next pulls."""
         self._doze.answered(bool(pulled.pulls))
         if pulled.next_pull_seconds or pulled.wakeup is not None:
             backoff.rests(pulled.next_pull_seconds)
 
     def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
         """Waits at the wake-up queue until it is time for the next pull, or ``finish`` is called. An unexpected error
-        ends the run: a puller that ended alone would leave a consumer that waits for ever."""
+        ends the run of the consumer, which would otherwise wait for ever for a puller that has ended."""
         try:
             waiting = self._doze.begin(queue)
             if waiting is not None:
@@ -405,14 +407,15 @@ class Prefetcher:
                 due_at = self._leases.next_due()
                 self._settler_until = math.inf if due_at is None else due_at
                 self._idle_settler = not self._leases.lingering
-                if not (self._idle_settler and self._acked):  # else a message was acknowledged just before
+                # A message that was acknowledged just before did not wake the settler: look again.
+                if not (self._idle_settler and self._acked):
                     self._due.wait(None if due_at is None else max(0.0, due_at - now))
 
     def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Sends settlements and returns their results.
 
-        One receipt that the server does not know fails the whole request. Then each settlement is sent alone, and the
-        one with that receipt is stale.
+        A receipt that the server does not know fails the whole request. In this case each settlement is sent alone, and
+        the result of the unknown one is ``stale``.
         """
         options = self._options
         try:
@@ -431,6 +434,6 @@ class Prefetcher:
             )
 
     def _pause(self, failures: int) -> None:
-        """Pauses before settlements are retried, for 1 s at most: meanwhile leases run out."""
+        """Pauses before settlements are retried, at most 1 s, because leases run out meanwhile."""
         with self._lock:
             self._due.wait_for(lambda: False, min(pause_seconds(failures, self._options.ids), 1.0))

@@ -1,4 +1,4 @@
-"""Sends messages: one by one, collected into batches in the background, or a batch at a time."""
+"""Sends messages: one by one, which the producer collects into batches in the background, or a batch at a time."""
 
 import atexit
 import functools
@@ -21,7 +21,7 @@ from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.in_process import server_at
 from hourwheel.client.options import check_options
-from hourwheel.client.outgoing import OutgoingRequest, RequestContext, out_of_time
+from hourwheel.client.outgoing import NO_ROOM, OutgoingRequest, RequestContext, out_of_time
 from hourwheel.client.records.messages import Message, SendResult, as_messages
 from hourwheel.client.shared_sends import SharedSends
 from hourwheel.client.signing import Sign
@@ -30,26 +30,27 @@ from hourwheel.model.fields import Precision
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
 
-_MOST_SENDERS = 8  # subjects whose batches are under way at one time
-_AT_EXIT_SECONDS = 10.0  # for all producers together: a program must end
-_CUT_SECONDS = 0.5  # a thread that resolves a name or connects cannot be stopped, so it is left behind
+_MOST_SENDERS = 8  # a sender is a thread with one batch under way, so this many subjects are sent to at a time
+_AT_EXIT_SECONDS = 10.0  # for all producers together: a program that ends must not hang for a server
+_CUT_SECONDS = 0.5  # a thread that resolves a name or connects cannot be stopped, so ``close`` leaves it behind
 
 
 class Producer:
     """Sends messages, batched in the background or a batch at a time. Thread-safe.
 
-    Keeps the order of the messages of ``send`` in each subject: one request of them is under way at a time. It has at
-    most ``batch_messages`` (up to 1,000) and ``batch_bytes``, and waits ``linger_seconds`` for more messages, or until
-    a thread waits for one of their results.
+    Keeps the order of the messages of ``send`` in each subject: one request of them is under way at a time. A request
+    has at most ``batch_messages`` (up to 1,000) and ``batch_bytes``. Messages wait ``linger_seconds`` for others to
+    share their request, but no longer once a thread waits for the result of one of them.
 
-    Threads that call ``send_batch`` at one time share requests of at most this size, without a linger. The messages of
-    a thread keep their order; the batch of a thread is stored whole or not at all, and fails without the others.
+    Threads that call ``send_batch`` at the same time share requests of at most this size, without a linger. The
+    messages of a thread keep their order; the batch of a thread is stored whole or not at all, and if it fails, the
+    other batches of its request do not.
 
     A request is retried unchanged, under one idempotency key, until the server accepts or refuses it. A message that is
-    not accepted within ``delivery_timeout_seconds`` fails with ``DeliveryTimeout``; the others of its request, and
-    later messages, are sent nevertheless. The producer keeps at most
-    ``max_pending_messages`` and ``max_pending_bytes``; at the bound ``send`` waits. After a fork the child has an empty
-    producer, and the parent keeps its messages.
+    not accepted within ``delivery_timeout_seconds`` fails with ``DeliveryTimeout``; the other messages of its request,
+    and later ones, are sent nevertheless. The producer holds at most ``max_pending_messages`` messages and
+    ``max_pending_bytes`` bytes; while it is full, ``send`` waits. After a fork the child has an empty producer, and the
+    parent keeps its messages.
 
     The end of the ``with`` block sends the remaining messages, for at most ``close_timeout_seconds``, and raises
     ``NotSent`` with the messages that were not accepted. If the block raised another error, that error passes, with the
@@ -117,7 +118,7 @@ class Producer:
             ca_file=ca_file,
             sign=sign,
             region=region,
-            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),
+            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),  # no try outlasts its messages
             ids=self._ids,
         )
         self._begin()
@@ -137,7 +138,7 @@ class Producer:
         # KeyboardInterrupt between its acquisition and the block would leave the lock held for ever.
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)  # senders wait here
-        self._completion = threading.Condition(self._lock)  # ``send`` at the bound, and ``flush``
+        self._completion = threading.Condition(self._lock)  # ``flush`` waits here, and ``send`` while there is no room
         self._senders: list[threading.Thread] = []
         self._idle_senders = 0
         self._closed = False
@@ -171,13 +172,13 @@ class Producer:
         precision: Precision | None = None,
         on_done: Callable[[Future[SendResult]], None] | None = None,
     ) -> Future[SendResult]:
-        """Sends a message in the background. Returns a future of its result at once. ``Message`` says what a body may
-        be, and names the limits.
+        """Sends a message in the background, and returns a future of its result at once. ``Message`` describes the
+        arguments and their limits.
 
         A ``delay`` begins when the server accepts the message: about ``linger_seconds`` after ``send``, or after an
-        outage when the server is back. ``deliver_at`` is a fixed time; a time in the past delivers at once. With the
-        ``precision`` "minute" the message may come a minute later, and costs less on AWS. The place of a delayed
-        message has the ``scheduled_id``.
+        outage when the server is back. ``deliver_at`` is a fixed time; a message whose time is past is delivered at
+        once. With the ``precision`` "minute" the message may come up to a minute late, and costs less on AWS. The
+        result of a delayed message has its ``scheduled_id``.
 
         Calls ``on_done`` with the future on a thread of the producer, so ``on_done`` must not block. The future fails
         with ``DeliveryTimeout``, ``Closed``, or the ``AnswerError`` with which the server refused this message.
@@ -185,7 +186,7 @@ class Producer:
         Raises:
             ValueError: no subject is named, or ``delay``, ``deliver_at`` or ``precision`` is not valid.
             TypeError: the body is of another type, or contains a value that JSON has no form for.
-            DeliveryTimeout: the producer was at its bound for ``delivery_timeout_seconds``.
+            DeliveryTimeout: the producer had no room for the message for ``delivery_timeout_seconds``.
             Closed: the producer was closed.
 
         Example:
@@ -201,14 +202,14 @@ class Producer:
         try:
             size_bytes = message_bytes(message)
         except (TypeError, AttributeError):
-            size_bytes = self._batch_bytes  # a field has a wrong type: the server names it
+            size_bytes = self._batch_bytes  # a field has a wrong type: sent, as the server's refusal names the field
         pending = Pending(message, size_bytes, future, now, now + self._timeout_seconds)
         with self._lock:
             if self._closed or not self._room_for(pending):
                 self._wait_for_room(pending)
             if self._accumulator.add(chosen, pending):
                 self._wake_sender()
-        if self._inline and threading.current_thread() not in self._senders:
+        if self._inline and threading.current_thread() not in self._senders:  # a sender would wait for itself
             self.flush()
         return future
 
@@ -221,15 +222,15 @@ class Producer:
         overtake messages of ``send`` that are not accepted yet.
 
         Returns:
-            The place of each message, in order.
+            The result of each message, in order.
 
         Raises:
             AnswerError: the server refused the batch; nothing was stored.
             DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
             Closed: the producer was closed.
             ValueError: no subject is named.
-            TypeError: a body is of another type, or contains a value that JSON has no form for; or the batch is no
-                list.
+            TypeError: ``messages`` is a single body, or a body is of another type or contains a value that JSON has no
+                form for.
 
         Example:
             >>> with Producer("http://127.0.0.1:7420", subject="orders") as producer:
@@ -240,13 +241,14 @@ class Producer:
         batch = as_messages(messages)
         if self._closed:
             raise Closed("the producer was closed")
-        size_bytes = self._batch_bytes  # alone
+        size_bytes = self._batch_bytes  # a full batch shares its request with no other: its size does not matter
         if len(batch) < self._batch_messages:
             size_bytes = batch_bytes(batch, else_bytes=size_bytes)
         return self._shared_sends.send(self._subject_of(subject), batch, size_bytes, self._timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Sends the pending messages, and waits until each is accepted or has failed. Returns False after the time-out.
+        """Sends the pending messages, waits until each is accepted or has failed, and returns True; returns False if
+        that takes longer than ``timeout_seconds``.
 
         Raises:
             RuntimeError: ``on_done`` made the call, which would wait for its own thread.
@@ -267,8 +269,9 @@ class Producer:
             )
 
     def close(self, timeout_seconds: float | None = None) -> None:
-        """Refuses new messages, and sends the others for ``timeout_seconds`` (default: ``close_timeout_seconds``).
-        Messages that are not accepted by then fail with ``Closed``. A second call has no effect.
+        """Refuses new messages, and goes on sending the earlier ones for at most ``timeout_seconds`` (default:
+        ``close_timeout_seconds``). Messages that are not accepted by then fail with ``Closed``. A second call has no
+        effect.
 
         Raises:
             NotSent: messages were not accepted; the error holds them.
@@ -313,22 +316,25 @@ class Producer:
 
     def _refuse_sender(self) -> None:
         if threading.current_thread() in self._senders:
-            raise RuntimeError("flush and close cannot be called from on_done: they would wait for themselves")
+            raise RuntimeError(
+                "flush and close cannot be called from on_done, as they would wait for its thread: use another thread"
+            )
 
     def _wait_for_room(self, pending: Pending) -> None:
-        """Waits until the message fits. Raises ``DeliveryTimeout``, or ``Closed``.
+        """Waits until there is room for the message. Raises ``DeliveryTimeout``, or ``Closed``.
 
-        A sender thread, which calls ``on_done``, does not wait: no other thread might make room.
+        A message that ``on_done`` sends does not wait: ``on_done`` runs on a sender thread, which makes the room.
         """
         if not self._room_for(pending) and threading.current_thread() not in self._senders:
             left_seconds = pending.give_up_at - time.monotonic()
             if not self._completion.wait_for(lambda: self._room_for(pending), left_seconds):
-                raise DeliveryTimeout("no room for the message: the server is too slow, or was unavailable")
+                raise DeliveryTimeout(NO_ROOM)
         if self._closed:
             raise Closed("the producer was closed")
 
     def _room_for(self, pending: Pending) -> bool:
-        """Returns whether the message fits, or the producer is closed. A single message always fits."""
+        """Returns whether there is room for the message, or the producer is closed. Without other messages there is
+        always room."""
         accumulator = self._accumulator
         fits = accumulator.size_bytes + pending.size_bytes <= self._max_pending_bytes or not accumulator.messages
         return self._closed or (fits and accumulator.messages < self._max_pending_messages)
@@ -340,7 +346,8 @@ class Producer:
                 self._wake_sender()
 
     def _wake_sender(self) -> None:
-        """Wakes a sender. Starts another one if all are busy, except while closing: a program that ends cannot."""
+        """Wakes a sender. Starts another one if all are busy, unless the producer is closed: a program that ends cannot
+        start threads."""
         if self._idle_senders == 0 and len(self._senders) < _MOST_SENDERS and not self._closed:
             sender = threading.Thread(target=self._run_sender, name="hourwheel-sender", daemon=True)
             self._senders.append(sender)
@@ -388,6 +395,7 @@ def _close_all() -> None:
 
 
 def _begin_anew() -> None:
+    """Empties the producers of a forked child, whose threads, locks and connections are those of the parent."""
     for producer in list(_producers):
         producer._begin()
 

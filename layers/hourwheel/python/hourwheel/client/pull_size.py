@@ -1,21 +1,21 @@
 """Decides how many messages a consumer pulls at a time.
 
-A request costs both sides the same whether it brings 100 messages or 800. A handler that takes microseconds for a
-message would wait for requests most of its time. So a consumer whose handlers are fast pulls more at a time, and a
-consumer whose handlers are slow leases no more than it was told to: the others of its group get the rest.
+A request costs client and server the same whether it brings 100 messages or 800, and a handler that takes microseconds
+for a message would spend most of its time waiting for requests. So a consumer with fast handlers pulls more messages at
+a time. A consumer with slow handlers leases no more than ``max_messages``, so that the other consumers get the rest.
 """
 
 from hourwheel.model.fields import BATCH_MESSAGES
 
 _MOST_TIMES = 8
-"""The largest pull, in pulls of ``max_messages``: what then remains of the cost of a request is small."""
+"""The largest pull has this many times ``max_messages``: then little of the cost of a message is that of requests."""
 
 _WORK_SECONDS = 0.05
-"""A larger pull holds the work of this time: less than the wait for another consumer would save."""
+"""A pull beyond ``max_messages`` holds at most the work of this time: another consumer would not end it sooner."""
 
 
 class PullSize:
-    """Watches how fast messages are handled, and says how many to pull. The caller passes the time in."""
+    """Measures how fast messages are handled, and decides how many to pull. The caller passes the time in."""
 
     def __init__(self, max_messages: int) -> None:
         self._at_least = max_messages
@@ -24,8 +24,8 @@ class PullSize:
         self._at: float | None = None
 
     def next(self, handled: int, now: float) -> int:
-        """Returns the size of the pull that begins now. ``handled``: the messages that
-        handlers have decided about so far."""
+        """Returns the size of the pull that begins now. ``handled`` is the number of messages about which the handlers
+        have decided so far."""
         since, before = self._at, self._handled
         self._at, self._handled = now, handled
         if since is None or now <= since:

@@ -1,8 +1,8 @@
-"""Lets callers that wait at one time share requests, as the commits of a database share a sync.
+"""Lets callers that wait at the same time share requests, as the commits of a database share a sync.
 
 A caller that finds room among the requests of its subject sends at once, on its own thread. The callers that come
-meanwhile wait; the caller whose request ends wakes one of them, which sends the batches of all that wait by then. So
-nobody lingers for company, and no thread stands between a caller and its request.
+during a request wait. When the request ends, its caller wakes one of them, the leader, whose thread sends the batches
+of all that wait by then. So no batch lingers for others, and no other thread stands between a caller and its request.
 """
 
 import threading
@@ -15,19 +15,20 @@ from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, OutgoingRequest, R
 from hourwheel.client.records.messages import Message, SendResult
 
 _MOST_UNDER_WAY = 2  # for each subject: while the server stores one request, the client makes the next
-_WORTH_MESSAGES = 100  # a second request under way holds at least this many: below, one larger request costs less
+_WORTH_MESSAGES = 100  # a second request under way has at least this many: smaller ones cost less as one
 
-# How long a leader gathers at most: what threads need to take up their answers and to send again. It rarely takes this
-# long, because the last one to come ends it.
+# A leader gathers at most this long: the time in which threads take up their answers and send again. It rarely takes so
+# long, because the last caller to come ends it.
 _GATHER_SECONDS = 0.0005
 _GATHER_SECONDS_EACH = 0.0001
-_PAUSES_AFTER_VAIN = 16  # callers that do not come back then cost a gathering in 17 requests
+_PAUSES_AFTER_VAIN = 16  # if callers never come back, only one request in 17 waits for them in vain
 
 
 class CallerBatch:
     """The batch of a caller that waits for its outcome.
 
-    ``turn`` is released when the caller has to act: the batch is done, or the caller becomes the leader of a request.
+    The caller waits at the lock ``turn``. It is released when the caller has to act, because the batch is done or the
+    caller becomes the leader of a request.
     """
 
     __slots__ = (
@@ -71,7 +72,7 @@ class CallerBatch:
             self.turn.release()
 
     def lead(self, request: "OutgoingRequest[CallerBatch] | None") -> None:
-        """Makes the waiting caller the leader of a request that another began, or of a new one."""
+        """Makes the waiting caller the leader of a ``request`` that another caller began; of a new one with None."""
         assert self.turn is not None
         self.leads, self.request = True, request
         self.turn.release()
@@ -80,8 +81,8 @@ class CallerBatch:
 class _SubjectCallers:
     """The callers of one subject. ``waiting`` holds the batches that no request has taken.
 
-    A leader *gathers*: those who just got their answers often send again at once, and would come a moment too late for
-    the next request. The leader gives them that moment, unless it waited in vain lately.
+    A leader *gathers*: callers that just got their answers often send again at once, and would come a moment too late
+    for the next request. The leader waits for them for that moment, unless leaders did so in vain lately.
     """
 
     __slots__ = (
@@ -100,13 +101,13 @@ class _SubjectCallers:
         self.waiting: deque[CallerBatch] = deque()
         self.waiting_messages = 0
         self.arrived = 0
-        self.expects = 0  # the count of ``arrived`` once those are back who got the last answer
+        self.expects = 0  # the value of ``arrived`` once the callers that got the last answer are back
         self.gather_until = 0.0
         self.gathering_leaders: list[_CallerWaiter] = []
-        self.pauses = 0  # the number of leaders that do not gather
+        self.pauses = 0  # this many of the next leaders do not gather
 
     def room_for(self, messages: int) -> bool:
-        """Returns whether another request may go, with this many messages and those that wait."""
+        """Returns whether another request may be sent, with this many messages and those that wait."""
         worth_it = self.waiting_messages + messages >= _WORTH_MESSAGES
         return self.under_way < (_MOST_UNDER_WAY if worth_it else 1)
 
@@ -138,7 +139,7 @@ class _SubjectCallers:
         self.gather_until = time.monotonic() + _GATHER_SECONDS + callers * _GATHER_SECONDS_EACH
 
     def gathering(self) -> "_CallerWaiter | None":
-        """Returns what a leader waits for before it sends, or None for nothing."""
+        """Returns the lock at which a leader waits for callers before it sends; None if it sends at once."""
         if self.arrived >= self.expects or time.monotonic() >= self.gather_until:
             return None
         if self.pauses:
@@ -155,7 +156,7 @@ class _SubjectCallers:
 
 
 class _CallerWaiter:
-    """Lets a leader wait for the caller with this count."""
+    """The lock at which a leader waits until ``count`` callers have arrived."""
 
     __slots__ = ("count", "lock")
 
@@ -171,8 +172,8 @@ class _CallerWaiter:
 class SharedSends:
     """Sends the batches of callers that wait. Thread-safe.
 
-    A request takes up to ``most_messages`` and ``most_bytes`` of several callers; a batch that is as large as that
-    shares with nobody and does not wait.
+    A request takes up to ``most_messages`` and ``most_bytes`` of several callers. A batch of that size is sent alone,
+    and at once.
     """
 
     def __init__(self, context: RequestContext, *, most_messages: int, most_bytes: int) -> None:
@@ -197,7 +198,7 @@ class SharedSends:
         return list(batch.results)
 
     def _join(self, subject: str, batch: CallerBatch) -> bool:
-        """Returns whether the batch is sent at once. Else it waits."""
+        """Returns True if the caller has to send its batch at once. Otherwise adds the batch to those that wait."""
         with self._lock:
             callers = self._subjects.get(subject)
             if callers is None:
@@ -213,12 +214,13 @@ class SharedSends:
             return False
 
     def _alone(self, batch: CallerBatch) -> bool:
-        """Returns whether no other batch fits beside this one. An empty batch is refused by the server."""
+        """Returns whether the batch is sent alone: no other fits beside it, or it is empty, which the server
+        refuses."""
         count = len(batch.messages)
         return not count or count >= self._most_messages or batch.size_bytes >= self._most_bytes
 
     def _wait(self, subject: str, batch: CallerBatch) -> bool:
-        """Waits until the batch is done, its time is over, or the caller is to lead. Returns whether it leads."""
+        """Waits until the batch is done, its time is over, or the caller becomes a leader. Returns whether it leads."""
         assert batch.turn is not None
         left_seconds = batch.give_up_at - time.monotonic()
         if not batch.turn.acquire(timeout=max(0.0, min(left_seconds, threading.TIMEOUT_MAX))):
@@ -228,7 +230,8 @@ class SharedSends:
         return batch.leads
 
     def _given_up(self, subject: str, batch: CallerBatch) -> DeliveryTimeout:
-        """Takes the caller out of those that wait. A request that holds its batch goes on for the others."""
+        """Removes the batch from those that wait, and returns the error for its caller. A request that has taken the
+        batch goes on for the other callers."""
         batch.done = True
         if self._subjects[subject].leave(batch):
             return DeliveryTimeout(NOT_SENT)
@@ -244,7 +247,7 @@ class SharedSends:
         batch.request.run(batch)
 
     def _gather(self, subject: str, batches: list[CallerBatch]) -> None:
-        """Adds the batches of callers that wait and fit in the same request, to ``batches`` with the leader's."""
+        """Adds to ``batches``, which has that of the leader, the waiting batches that fit into the same request."""
         with self._lock:
             callers = self._subjects[subject]
             waiter = callers.gathering()
@@ -267,7 +270,8 @@ class SharedSends:
             batches.append(callers.take())
 
     def _leave(self, subject: str, batch: CallerBatch) -> None:
-        """Passes on what the caller leads, also where an interrupt (such as Ctrl-C) ended its waiting."""
+        """Ends the part of a caller, also after an interrupt such as Ctrl-C: hands the request that it leads to another
+        caller, or removes its batch from those that wait."""
         if batch.done and not batch.leads:
             return
         with self._lock:
@@ -281,8 +285,8 @@ class SharedSends:
                 callers.leave(batch)
 
     def _pass_on(self, subject: str, callers: _SubjectCallers, leader: CallerBatch) -> None:
-        """Makes a caller the leader that waits for the same request; without one, a caller that waits for the next
-        request."""
+        """Makes another caller the leader: one whose batch is in the same request; if none is left, one that waits for
+        the next request."""
         request = leader.request
         heir = next(request.unfinished(), None) if request is not None else None
         if heir is not None:

@@ -1,7 +1,7 @@
 """Signs requests for AWS (Signature Version 4), as an API with IAM authorisation requires.
 
 botocore finds the credentials (environment, profiles, SSO, roles, the machine's own), renews those that expire, and
-signs. This module imports botocore only where requests are to be signed.
+signs. This module imports botocore only if requests have to be signed.
 """
 
 import os
@@ -30,7 +30,7 @@ EXECUTE_API = re.compile(r"(?P<api>[a-z0-9]+)\.execute-api\.(?P<region>[a-z0-9-]
 
 _DATE = "X-Amz-Date"
 _DATE_FORM = "%Y%m%dT%H%M%SZ"
-_SKEW_SECONDS = 240  # AWS allows 300; the rest is for the answer's time on the way
+_SKEW_SECONDS = 240  # AWS allows 300 s; the rest is for the time that the answer takes
 
 _INVOKE_URL = "lambda:InvokeFunctionUrl and lambda:InvokeFunction for"
 
@@ -44,7 +44,7 @@ class Signer:
     def __init__(self, url: str, region: str | None, urls: "FrontUrls | None" = None) -> None:
         try:
             import botocore.auth
-            import botocore.session  # noqa: F401 - here, so that a missing package is reported at once
+            import botocore.session  # noqa: F401 - here, so that a missing package fails the constructor
         except ImportError as error:
             raise ClientError(_EXTRA) from error
         parts = urlsplit(url)
@@ -63,7 +63,7 @@ class Signer:
     def headers(self, method: str, target: str, body: bytes | None, content_type: str | None) -> dict[str, str]:
         """Returns the headers that sign a request now, with the target exactly as it is sent.
 
-        Raises ``Unauthorized`` without credentials, and ``ServerUnavailable`` when their source does not answer.
+        Raises ``Unauthorized`` if there are no credentials, and ``ServerUnavailable`` if their source does not answer.
         """
         # The signature covers only fields that proxies leave unchanged: host, type, date, path, and the body's hash.
         fields = {} if content_type is None else {"content-type": content_type}
@@ -86,18 +86,18 @@ class Signer:
     def explained(
         self, error: AnswerError, method: str, target: str, signed: dict[str, str], date: str | None
     ) -> AnswerError:
-        """Returns the error, with advice where the gateway refused the signature. ``date`` is that of the answer."""
+        """Returns the error; for a refused signature, an error that says what to do. ``date`` is that of the answer."""
         if not isinstance(error, Unauthorized) or error.slug != "forbidden":
             return error
-        said = error.problem.title
+        reason = error.problem.title
         skew_seconds = _skew_seconds(signed, date)
         if skew_seconds:
             ahead = "ahead" if skew_seconds > 0 else "behind"
             slug, advice = "clock-wrong", f"the clock of this machine is {abs(skew_seconds)} s {ahead}: set it"
-        elif said.startswith(("Signature expired", "Signature not yet current")):
+        elif reason.startswith(("Signature expired", "Signature not yet current")):
             slug, advice = "clock-wrong", "the clock of this machine is wrong: set it"
-        elif "security token" in said:
-            # Those that a person has written anew, into a file say, are taken by the next request.
+        elif "security token" in reason:
+            # The next request looks the credentials up again: a person may have written new ones into a file.
             self._credentials = None
             slug, advice = "credentials-expired", "log in again, or renew the credentials that this process was given"
         else:
@@ -107,11 +107,11 @@ class Signer:
                 f"{target.partition('?')[0]}, that it belongs to the account of the API, and that the API is in "
                 f"{self._region}"
             )
-        detail = f"AWS refused the signed request ({error.status}: {said}): {advice}"
-        return Unauthorized(problem_of(slug, detail, status=error.status, title=said))
+        detail = f"AWS refused the signed request ({error.status}: {reason}): {advice}"
+        return Unauthorized(problem_of(slug, detail, status=error.status, title=reason))
 
     def _frozen(self) -> "ReadOnlyCredentials":
-        """Returns the current credentials as an unchanging copy. Raises ``Unauthorized`` where none are found."""
+        """Returns an unchanging copy of the current credentials. Raises ``Unauthorized`` if none are found."""
         import botocore.session
 
         if self._process != os.getpid():
@@ -131,10 +131,10 @@ class Signer:
 def signer_of(
     url: str, *, token: str | None, sign: Sign | None, region: str | None, urls: "FrontUrls | None" = None
 ) -> Signer | None:
-    """Returns the signer of requests to this URL, or None where they are not signed.
+    """Returns the signer of requests to this URL; None if they are not signed.
 
-    Requests to an address of API Gateway are always signed, and those to function URLs, which ``urls`` knows; others if
-    ``sign`` says so. Raises ``ValueError`` for arguments that contradict each other.
+    Requests to API Gateway and to function URLs (``urls``) are always signed, others with ``sign="aws"``. Raises
+    ``ValueError`` for arguments that contradict each other.
     """
     if sign not in {None, "aws"}:
         raise ValueError(f"sign is 'aws' or left out, got {sign!r}")
@@ -162,9 +162,9 @@ def _configured_region() -> str:
 def _skew_seconds(signed: dict[str, str], date: str | None) -> int:
     """Returns the seconds by which this machine's clock is ahead of the server's; 0 where AWS tolerates the skew."""
     try:
-        there = parsedate_to_datetime(date or "")
-        here = datetime.strptime(signed[_DATE], _DATE_FORM).replace(tzinfo=UTC)
-        skew_seconds = round((here - there).total_seconds())
+        answered_at = parsedate_to_datetime(date or "")
+        signed_at = datetime.strptime(signed[_DATE], _DATE_FORM).replace(tzinfo=UTC)
+        skew_seconds = round((signed_at - answered_at).total_seconds())
     except (ValueError, TypeError):  # no date, or one without a zone
         return 0
     return skew_seconds if abs(skew_seconds) > _SKEW_SECONDS else 0
@@ -176,14 +176,14 @@ def _refused(slug: str, detail: str) -> Unauthorized:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Translates the errors of botocore while it fetches credentials.
+    """Translates the errors that botocore raises while it fetches credentials.
 
-    Raises ``ServerUnavailable`` where the source of the credentials does not answer, which a retry may help. Raises
-    ``Unauthorized`` for all other errors, which need a person.
+    Raises ``ServerUnavailable`` if the source of the credentials does not answer, because a retry may help. Raises
+    ``Unauthorized`` for all other errors, about which a person has to do something.
     """
     from botocore import exceptions
 
-    away = (
+    unreachable = (
         exceptions.HTTPClientError,
         exceptions.ConnectionError,
         exceptions.MetadataRetrievalError,
@@ -191,7 +191,7 @@ def _translated() -> Iterator[None]:
     )
     try:
         yield
-    except away as error:
+    except unreachable as error:
         problem = problem_of("credentials-unavailable", f"the AWS credentials cannot be fetched: {error}")
         raise ServerUnavailable(problem, sent=False) from error
     except (exceptions.BotoCoreError, exceptions.ClientError, RuntimeError) as error:

@@ -6,8 +6,8 @@ from hourwheel.client.records.messages import Message
 
 
 def batch_bytes(batch: Sequence[Message], *, else_bytes: int) -> int:
-    """Returns the size of the batch, or ``else_bytes`` where a field has a wrong type: the server names that field.
-    Raises ``UnicodeEncodeError``."""
+    """Returns the size of the batch. Returns ``else_bytes`` if a field has a wrong type: the batch is sent, because the
+    server's refusal names the field. Raises ``UnicodeEncodeError``."""
     try:
         return sum(map(message_bytes, batch))
     except (TypeError, AttributeError):
@@ -15,13 +15,14 @@ def batch_bytes(batch: Sequence[Message], *, else_bytes: int) -> int:
 
 
 def message_bytes(message: Message) -> int:
-    """Returns the size that the limits count. Raises ``UnicodeEncodeError`` here, where the culprit is known."""
+    """Returns the size of a message as the limits count it. Raises ``UnicodeEncodeError`` for a text that UTF-8 cannot
+    encode."""
     body = message.body
     size = _utf8(body) if isinstance(body, str) else len(body)
     if message.key is None and message.tags is None and message.headers is None and message.id is None:
         return size
     if message.id is not None:
-        _utf8(message.id)
+        _utf8(message.id)  # checked, not counted: in a shared request an id that fails would fail the other messages
     if message.key is not None:
         size += _utf8(message.key)
     if message.tags is not None:

@@ -1,7 +1,7 @@
-"""Pulls for a framework of tasks, which says how many messages it has room for, and settles what the framework decides.
+"""Pulls messages for a framework of tasks, and settles them as the framework decides.
 
-A ``Consumer`` hands messages to handlers. A framework brings handlers of its own, limits what each worker may hold, and
-asks for a message when it can take one.
+A ``Consumer`` hands messages to handlers. A framework has handlers of its own: it limits how many messages each worker
+may hold, and asks for a message when it can take one.
 """
 
 import os
@@ -15,11 +15,11 @@ from hourwheel.client.records.messages import Pulled
 from hourwheel.model.fields import BATCH_MESSAGES, Delay
 from hourwheel.model.pulls import Settlement
 
-PACE_SECONDS = 0.1  # longer than a pull takes: the messages last until the next pull has brought others
+PACE_SECONDS = 0.1  # longer than a pull takes, so that the messages last until the next pull has brought others
 
 
 class Pace:
-    """Counts what a worker finished lately: in the current tenth of a second or in the one before."""
+    """Counts the messages that a worker settled lately: in the current tenth of a second, or in the one before."""
 
     def __init__(self) -> None:
         self._slot = 0
@@ -43,12 +43,13 @@ class Pace:
 
 
 class Subscription(Prefetcher):
-    """Pulls ahead for one worker. ``take`` returns a message that is there, ``settle`` decides about one.
+    """Pulls ahead for one worker. ``take`` returns a message that was pulled, ``settle`` decides about a message.
 
     ``room`` returns how many messages the framework could take now, ``limit`` how many it may hold at once. A pull asks
-    for the room, and for as many more as the worker settled within a tenth of a second beyond its limit: a worker with
-    short tasks pulls in large batches, and one with long tasks holds nothing that another worker could begin.
-    ``on_ready`` is called, on a thread of the subscription, when messages or a failure are there.
+    for as many messages as there is room for. If the worker settled more than its limit within a tenth of a second, the
+    pull asks for the difference too. So a worker with short tasks pulls in large batches, and one with long tasks holds
+    no message that another worker could begin. A thread of the subscription calls ``on_ready`` when messages have come,
+    or when the pulls have failed.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Subscription(Prefetcher):
 
     @property
     def own(self) -> bool:
-        """Whether this process started the subscription; a forked child has no threads for it, and leaves it alone."""
+        """Whether this process made the subscription. A forked child has no threads for it and must not settle."""
         return self._process == os.getpid()
 
     @property
@@ -77,23 +78,24 @@ class Subscription(Prefetcher):
         return self._leases.in_hand
 
     def start_settling(self) -> None:
-        """Starts without pulling, for ``fetch``."""
+        """Starts the thread that settles, but no pulls: for callers of ``fetch`` and ``pull_ahead``."""
         self._settler.start()
 
     def take(self) -> Delivery | None:
-        """Returns a message that was pulled, or None. Raises the error with which the server refused the pulls."""
+        """Returns a message that was pulled, or None. Raises the error that ended the pulls."""
         delivery = self._next_at_once()
         if delivery is None and self.failure is not None:
             raise self.failure
         return delivery
 
     def fetch(self) -> Delivery | None:
-        """Pulls one message, at once, on the caller's thread. Raises ``AnswerError``."""
+        """Pulls on the caller's thread, without waiting, and returns a message or None. Raises ``AnswerError``."""
         self._pull_now(1)
         return self.take()
 
     def pull_ahead(self) -> None:
-        """Pulls what is there and what there is room for, at once, on the caller's thread. Raises ``AnswerError``."""
+        """Pulls on the caller's thread, without waiting, as many messages as there is room for, at least one. Raises
+        ``AnswerError``."""
         self._pull_now(max(1, self._room()))
 
     def _pull_now(self, most: int) -> None:
@@ -108,7 +110,7 @@ class Subscription(Prefetcher):
             self._end_pull(settlements, pulled)
 
     def settle(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
-        """Decides about a message. A decision that comes after another one has no effect."""
+        """Decides about a message. A second decision about it has no effect."""
         if not self.own:
             return
         self._pace.add(time.monotonic())
@@ -116,13 +118,13 @@ class Subscription(Prefetcher):
         self.nudge()
 
     def nudge(self) -> None:
-        """Lets the puller look whether there is room."""
+        """Makes the puller look again whether there is room."""
         if self._hungry_puller:
             with self._lock:
                 self._hungry.notify()
 
     def halt(self) -> None:
-        """Ends the pulls, and gives back the messages that nobody has taken. What was taken may still be settled."""
+        """Ends the pulls, and releases the messages that were not taken. Those that were taken can still be settled."""
         if not self.own:
             return
         self.stop(drain_seconds=0)
@@ -132,7 +134,8 @@ class Subscription(Prefetcher):
             self._release_queue()
 
     def close(self, *, release: Sequence[Delivery] = ()) -> None:
-        """Gives back these messages and those that nobody has taken, and settles what was decided. Ends the threads."""
+        """Releases the messages ``release`` and those that were not taken, sends all settlements, and ends the
+        threads."""
         if not self.own:
             return
         self.halt()
@@ -153,11 +156,11 @@ class Subscription(Prefetcher):
         return max(1, self._room())
 
     def _room(self) -> int:
-        """Returns how many messages a pull may bring, 0 while there are enough."""
+        """Returns how many messages the next pull may bring; 0 while enough messages wait."""
         ahead = max(0, self._pace.recent(time.monotonic()) - self._limit())
         most = min(self._open_room() + ahead, BATCH_MESSAGES)
         waiting = len(self._queue)
-        return most - waiting if 2 * waiting <= most else 0
+        return most - waiting if 2 * waiting <= most else 0  # not for each message that is taken, but for half of them
 
     def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
         super()._end_pull(settlements, pulled)

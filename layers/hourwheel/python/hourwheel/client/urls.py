@@ -1,6 +1,6 @@
-"""Finds the URL of each function of a deployment that has function URLs in place of one API.
+"""Finds the URL of each function, for a deployment that has function URLs in place of an API.
 
-The URL of ``meta`` is the one that a client is given; its answer to ``GET /v1/endpoints`` names those of the others.
+A client is given the URL of the function ``meta``, whose answer to ``GET /v1/endpoints`` names the other URLs.
 """
 
 import os
@@ -20,11 +20,11 @@ ENDPOINTS_ANSWER = msgspec.json.Decoder(dict[str, str])
 
 _META = "meta"
 _FUNCTIONS = {"messages": "produce", "pull": "pull", "ack": "ack"}
-"""The function by the last part of the path of a POST; every other request goes to ``meta``."""
+"""The function that serves a POST, by the last part of its path. ``meta`` serves all other requests."""
 
 
 class FrontUrls:
-    """The URLs by function, as far as they are known: at first that of ``meta``."""
+    """Knows the URLs of the functions: at first that of ``meta`` alone, all once it is ``complete``."""
 
     def __init__(self, url: str, *, ca_file: str | os.PathLike[str] | None) -> None:
         self._urls = {_META: url}
@@ -32,12 +32,12 @@ class FrontUrls:
         self.complete = False
 
     def learn(self, urls: dict[str, str]) -> None:
-        """Takes the answer of ``GET /v1/endpoints``."""
+        """Records the URLs that ``GET /v1/endpoints`` has answered. Then the URLs are ``complete``."""
         self._urls |= {function: url for function, url in urls.items() if function != _META}
         self.complete = True
 
     def function(self, method: str, target: str) -> str:
-        """Returns the function that serves a request; ``meta`` where no URL of another function is known."""
+        """Returns the function that serves a request; ``meta`` while the URL of the other function is not known."""
         last = target.partition("?")[0].rpartition("/")[2]
         function = _FUNCTIONS.get(last, _META) if method == "POST" else _META
         return function if function in self._urls else _META

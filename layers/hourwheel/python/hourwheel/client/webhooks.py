@@ -1,4 +1,4 @@
-"""Checks that a request comes from Hourwheel, for the receivers of groups that push over HTTPS.
+"""Checks that a request comes from Hourwheel: for applications to which groups push over HTTPS.
 
 The signatures are those of Standard Webhooks 1.0.0, so that other libraries check them too
 (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md).
@@ -21,7 +21,7 @@ _SECONDS = re.compile(r"\d{1,15}", re.ASCII)
 
 
 class Unverified(HourwheelError):
-    """Says that a request is not to be trusted, and why. Answer 401 and do nothing else.
+    """Says that a request must not be trusted, and why. Answer it with 401 and do nothing else.
 
     Example:
         >>> str(webhooks.Unverified("the header webhook-id is missing"))
@@ -37,14 +37,14 @@ def verify(
     tolerance_seconds: int = 300,
     clock: Clock | None = None,
 ) -> None:
-    """Checks the signature of a request, and that it was made within ``tolerance_seconds`` of now.
+    """Checks that a request was signed with ``secret``, and was made within ``tolerance_seconds`` of now.
 
-    ``secret`` is ``Api.push(subject, group).signing_secret``. ``body`` is the body before anything parses it; text is
-    taken as UTF-8. A request that arrives twice passes twice: compare ``webhook-id`` to detect it.
+    ``secret`` is ``Api.push(subject, group).signing_secret``. ``body`` is the body as it arrived, before anything
+    parses it; a text is encoded as UTF-8. A request that arrives twice passes twice: its ``webhook-id`` is the same.
 
     Raises:
-        Unverified: a header is missing, no signature is right, or the request is too old or too new.
-        ValueError: ``secret`` is no signing secret.
+        Unverified: a header is missing, no signature is right, or the request is too old, or too far in the future.
+        ValueError: ``secret`` is not a signing secret.
 
     Example:
         >>> def receive(request, secret):
@@ -62,7 +62,7 @@ def verify(
     lowered = {name.lower(): value for name, value in headers.items()}
     message_id, seconds, signatures = (_header(lowered, f"webhook-{name}") for name in ("id", "timestamp", "signature"))
     if not _SECONDS.fullmatch(seconds):
-        raise Unverified("webhook-timestamp must be Unix seconds")
+        raise Unverified("the header webhook-timestamp is not a time in Unix seconds")
     age_seconds = (clock or SystemClock()).now_ms() / 1_000 - int(seconds)
     if abs(age_seconds) > tolerance_seconds:
         side = "old" if age_seconds > 0 else "new"
@@ -71,7 +71,9 @@ def verify(
     # A header may hold surrogates, which UTF-8 cannot encode; then no signature matches.
     expected = hmac.digest(key, f"{message_id}.{seconds}.".encode(errors="replace") + content, hashlib.sha256)
     if not any(hmac.compare_digest(expected, each) for each in _signatures(signatures)):
-        raise Unverified("no v1 signature of webhook-signature is right: another secret, or another body")
+        raise Unverified(
+            "no v1 signature of webhook-signature is right: it was made with another secret, or another body"
+        )
 
 
 def _key(secret: str) -> bytes:
@@ -80,7 +82,7 @@ def _key(secret: str) -> bytes:
     except ValueError:
         key = b""
     if not key or not secret.startswith(_PREFIX):
-        raise ValueError(f"a signing secret is {_PREFIX} and base64")
+        raise ValueError(f"a signing secret is {_PREFIX} and base64: use signing_secret of Api.push")
     return key
 
 
@@ -91,7 +93,7 @@ def _header(headers: dict[str, str], name: str) -> str:
 
 
 def _signatures(header: str) -> list[bytes]:
-    """Returns the v1 signatures of the header. Skips other versions, and text that is no base64."""
+    """Returns the v1 signatures in the header. Skips other versions, and texts that are not base64."""
     signatures = []
     for entry in header.split(" "):
         version, _, text = entry.partition(",")

@@ -1,5 +1,6 @@
-"""The client for asyncio: ``AsyncApi``, ``AsyncProducer`` and ``AsyncConsumer``.
+"""Offers the client for asyncio: ``AsyncApi``, ``AsyncProducer`` and ``AsyncConsumer``.
 
-These classes decide nothing by themselves. What a request holds, what an answer means, when a call is repeated, which
-settlement is due: the modules that the threads of the other client use decide all of this, and do no input or output.
+These classes keep connections, run tasks and wait. All decisions (the content of a request, the meaning of an answer,
+the repetition of a call, the settlements that are due) are made by modules without input or output, which the client of
+threads uses too.
 """

@@ -40,15 +40,16 @@ class AsyncCalls(
     CellCalls,
     HealthCalls,
 ):
-    """The calls of ``Api``, over connections whose ``call`` returns a coroutine. Each call returns that coroutine."""
+    """Has the calls of ``Api`` over an ``AsyncHttp``, whose ``call`` returns a coroutine. Each call returns that
+    coroutine."""
 
     def __init__(self, http: AsyncHttp, clock: Clock) -> None:
-        self._http = cast(Http, http)  # each call returns what its ``call`` returns
+        self._http = cast(Http, http)  # the families of calls pass on whatever ``call`` returns, also a coroutine
         self._clock = clock
 
 
 def _awaited(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate["AsyncApi", P], Coroutine[Any, Any, T]]:
-    """Returns the coroutine function of a call: the arguments and the answer are those of ``Api``."""
+    """Returns the coroutine function of a call. Its arguments and its answer are those of the method of ``Api``."""
 
     @functools.wraps(method)
     async def call(api: "AsyncApi", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -61,8 +62,8 @@ class AsyncApi:
     """Makes every call of the HTTP API from the tasks of one event loop. Each method is a coroutine with the arguments,
     the answer and the errors of the method of ``Api`` that has its name.
 
-    The arguments are those of ``Api``. A cancelled call ends its connection: a pull that waits then leases nothing, and
-    any other call may have had its effect.
+    The constructor takes the arguments of ``Api``. A cancelled call ends its connection: a pull that waits then leases
+    nothing; any other call may have had its effect or not.
 
     Raises:
         ValueError: the URL is no HTTP URL, or ``token``, ``sign`` and ``region`` contradict each other.
@@ -105,7 +106,7 @@ class AsyncApi:
 
     @property
     def calls(self) -> AsyncCalls:
-        """The calls whose coroutines the methods await."""
+        """The calls that return coroutines, which the methods of this class await."""
         return self._calls
 
     async def __aenter__(self) -> Self:

@@ -20,12 +20,12 @@ class _Connection(asyncio.Protocol):
         self._answered: asyncio.Future[Reply] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # that of uvloop is one in all but its type
+        self.transport = cast(asyncio.Transport, transport)  # that of uvloop has another type and the same methods
 
     async def exchange(self, data: bytes) -> Reply:
         if self.transport is None or self.transport.is_closing():
             raise ConnectionResetError("the connection was closed")
-        self.reusable = False
+        self.reusable = False  # until the whole answer has come
         self._parser = AnswerParser()
         self._answered = asyncio.get_running_loop().create_future()
         self.transport.write(data)
@@ -36,7 +36,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None or self._parser.reply is not None:
-            self.abort()  # nobody asked for these bytes
+            self.abort()  # bytes without a request, or behind an answer, would be read as the next answer
             return
         try:
             complete = self._parser.feed(data)
@@ -68,7 +68,8 @@ class _Connection(asyncio.Protocol):
 
     @property
     def stale(self) -> bool:
-        """Whether the server has closed the connection, also where the loop has not noticed it yet."""
+        """Whether the connection can carry no further request, as the server has closed it: also where the loop has not
+        noticed that yet."""
         if self.transport is None or not self.reusable or self.transport.is_closing():
             return True
         return readable(self.transport.get_extra_info("socket").fileno())
@@ -102,9 +103,9 @@ class AsyncConnections:
     ) -> Reply:
         """Sends one request, once, and returns the whole answer. ``extra_seconds`` lengthens the time-out, for pulls.
 
-        Raises ``ServerUnavailable`` without an answer, ``ServerFault`` for a certificate that is not trusted,
-        ``Closed`` after ``close``, and ``ValueError`` for a header that holds a line end. A cancelled exchange ends its
-        connection, so that the server sees that the caller left.
+        Raises ``ServerUnavailable`` if no whole answer comes in time, ``ServerFault`` for a certificate that is not
+        trusted, ``Closed`` after ``close``, and ``ValueError`` for a header that holds a line end. A cancelled exchange
+        ends its connection, so that the server sees that the caller left.
         """
         data = self._endpoint.encoded_request(method, target, body, headers)
         if self._closed:
@@ -124,6 +125,7 @@ class AsyncConnections:
             self._discard(connection)
             if self._closed:
                 raise closed() from error
+            # The time-out of asyncio has no text.
             lost = TimeoutError("timed out") if isinstance(error, TimeoutError) and not error.strerror else error
             raise self._endpoint.lost(lost, sent=sent) from error
         except BaseException:

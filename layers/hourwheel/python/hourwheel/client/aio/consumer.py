@@ -24,19 +24,21 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[object]])
 
 
 class AsyncConsumer:
-    """Receives messages of a group in the tasks of one event loop, with a handler or as a loop. A consumer is good for
-    one run.
+    """Receives messages of a group in the tasks of one event loop, with a handler or as a loop. A consumer can be used
+    for one run.
 
-    Awaits the handler in ``concurrency`` tasks. A handler that returns acknowledges the message. An exception retries
-    the message by the group's policy, ``Retry`` retries it after the delay that it names, ``Reject`` makes it a dead
-    letter. A handler that is cancelled because the run is cancelled releases the message: another consumer gets it at
-    once, with the same attempt. With ``concurrency`` above 1 the order of a queue is not kept.
+    Awaits the handler in ``concurrency`` tasks. When the handler returns, its message is acknowledged. When it raises
+    ``Retry``, the message is retried after the delay of ``Retry``; ``Reject`` makes the message a dead letter; after
+    any other exception the message is retried by the group's policy. When the run is cancelled, the handlers are
+    cancelled too and their messages released: another consumer gets them at once, with the same attempt. With
+    ``concurrency`` above 1 the order of a queue is not kept.
 
     A loop acknowledges a message when it asks for the next one, or when it leaves the ``async with`` block without an
-    exception, by ``break`` too. An exception that leaves the block retries the message, a cancellation releases it.
+    exception, also by ``break``. When an exception leaves the block, the message is retried, or released if the
+    exception is a cancellation.
 
-    Pulls, settlements, leases, ``stop`` and the other arguments are those of ``Consumer``. No signal stops the run: the
-    program owns its event loop, so it calls ``stop``, or cancels the task.
+    ``Consumer`` describes pulls, settlements, leases, ``stop`` and the other arguments. No signal stops the run: the
+    program owns its event loop, so it calls ``stop`` or cancels the task.
 
     Raises:
         ValueError: the URL is no HTTP URL, ``token``, ``sign`` and ``region`` contradict each other, or a number is out
@@ -132,8 +134,8 @@ class AsyncConsumer:
         once. A function with a parameter ``session`` gets the session of the store's transaction.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says, the store is none, or not an asynchronous one, or
-                the function is no coroutine function.
+            TypeError: no body can be decoded as the annotation says, ``idempotent`` is not an asynchronous store, or
+                the function is not a coroutine function.
 
         Example:
             >>> consumer = AsyncConsumer("http://127.0.0.1:7420", "orders", "billing", concurrency=100)
@@ -169,8 +171,8 @@ class AsyncConsumer:
         ``Consumer.batch_handler`` does.
 
         Raises:
-            TypeError: no body can be decoded as the annotation says, the function is no coroutine function, or there is
-                an idempotency store: what is written for one message of a list cannot be rolled back alone, so only a
+            TypeError: no body can be decoded as the annotation says, the function is not a coroutine function, or there
+                is an idempotency store: a transaction cannot undo the work for one message of a list alone, so only a
                 handler of one message takes a store.
 
         Example:
@@ -197,7 +199,7 @@ class AsyncConsumer:
 
     async def run(self) -> None:
         """Handles messages until ``stop``, or until its task is cancelled: then the handlers are cancelled too, and
-        their messages released. Returns when all results are settled, after 10 s at the latest.
+        their messages released. After that it waits at most 10 s until all results are settled.
 
         Raises:
             AnswerError: the server refuses the consumer, and no retry can change that.
@@ -218,13 +220,13 @@ class AsyncConsumer:
             raise RuntimeError("decorate a coroutine function with @consumer.handler first")
         self._begin()
         try:
-            if self._inline:  # the test runs the handler again, as a server would go on delivering: nothing stops
+            if self._inline:  # the test may run the handler again later, so nothing is stopped here
                 await self._work()
             else:
                 async with asyncio.TaskGroup() as workers:
                     try:
                         await asyncio.wait([workers.create_task(self._work()) for _ in range(self._concurrency)])
-                    finally:  # also at a cancellation, which a handler may suppress: it gets no more messages
+                    finally:  # a handler that suppresses its cancellation must get no further message
                         self._prefetcher.stop(drain_seconds=0)
         finally:
             await self._prefetcher.finish()
@@ -304,7 +306,7 @@ class AsyncConsumer:
         if task is not None and task.cancelling():
             self._prefetcher.release(messages)
             raise error
-        # The handler awaited a task that somebody else cancelled: that is its failure.
+        # Nobody cancelled this task, so the handler awaited another task that was cancelled: the handler has failed.
         decide_failed(messages, RuntimeError("the handler awaited a task that was cancelled"), self._handling)
 
 
@@ -326,7 +328,7 @@ class _AsyncLoop(AsyncIterator[Delivery]):
         raise StopAsyncIteration
 
     def leave(self, error: BaseException | None) -> None:
-        """Decides about the message in hand, by the error that ends the loop."""
+        """Acknowledges the message in hand, or after an ``error`` retries or releases it."""
         if self._current is None:
             return
         if error is None:

@@ -1,4 +1,4 @@
-"""Waits at wake-up queues in a task, as ``QueueListener`` does in a thread."""
+"""Waits at wake-up queues in a task; ``client/dozing.py`` has the decisions, and waits in a thread."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ class AsyncQueueListener:
             stopped.cancel()
 
     async def give_back(self, held: HeldWakeup | None) -> None:
-        """Gives a wake-up back, as ``QueueListener`` does. Never fails."""
+        """Makes a wake-up visible to the next consumer, as ``QueueListener.give_back`` does. Never fails."""
         if held is None:
             return
         data = held.request.giving_back(held.handle)

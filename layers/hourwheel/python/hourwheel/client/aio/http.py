@@ -61,7 +61,7 @@ class AsyncHttp:
         then: Callable[[T], Any] | None = None,
         refused: Callable[[AnswerError], Any] | None = None,
     ) -> Any:
-        """Makes a ``Call`` and returns the typed answer, as ``Http.call`` does."""
+        """Makes a ``Call`` and returns the typed answer. ``Http.call`` describes the arguments and the errors."""
         if self._urls is not None and not self._urls.complete:
             await self._find_endpoints(self._urls)
         call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused)

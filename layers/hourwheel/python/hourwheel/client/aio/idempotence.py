@@ -1,4 +1,4 @@
-"""Awaits a handler once for each message, by what an asynchronous store remembers."""
+"""Awaits a handler once for each message: an asynchronous store remembers the messages that were handled."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -83,7 +83,7 @@ AnyAsyncStore: TypeAlias = AsyncIdempotencyStore | AsyncTransactionStore
 def awaited_once(
     function: Callable[..., Awaitable[object]], store: AnyAsyncStore, subject: str, group: str
 ) -> Callable[[Delivery], Awaitable[object]]:
-    """Returns what awaits the handler for messages that it has not handled yet. Raises ``TypeError`` as
+    """Returns a function that awaits the handler unless the store remembers its message. Raises ``TypeError`` as
     ``prepared_handler`` does, and for a store that would block the event loop."""
     handler = prepared_handler(function, store, subject, group)
     if not is_awaited(store):
@@ -98,7 +98,7 @@ def awaited_once(
 
 def _in_transaction(handler: NamedHandler, store: AsyncTransactionStore) -> Callable[[Delivery], Awaitable[object]]:
     async def handle(message: Delivery) -> None:
-        positional = handler.arguments.of(message)  # before the transaction: a body that does not fit costs none
+        positional = handler.arguments.of(message)  # a body that does not fit costs no transaction
         try:
             async with store.transaction(handler.identity(message)) as session:
                 if session is None:

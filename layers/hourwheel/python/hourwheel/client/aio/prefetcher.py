@@ -29,7 +29,7 @@ from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")
 
-_AT_ONCE = 16  # messages that are handed out before the other tasks of the loop get a turn
+_AT_ONCE = 16  # the other tasks of the loop get a turn after this many messages
 
 
 class AsyncPrefetchOptions(NamedTuple):
@@ -59,7 +59,7 @@ class AsyncPrefetcher:
         self._size = PullSize(options.max_messages)
         self._max_messages = options.max_messages  # of the pull under way
         self._handled = 0  # messages that were decided so far
-        self._low_water = options.max_messages - 1  # with the last of a pull in hand, the next one is there
+        self._low_water = options.max_messages - 1  # pulls ahead: a task that ends a pull finds the next one there
         self._waiters: deque[asyncio.Future[None]] = deque()  # tasks that wait for a message
         self._handed_out = 0
         self._hungry = asyncio.Event()  # the local queue may have room for a pull, or pulling ends
@@ -124,8 +124,8 @@ class AsyncPrefetcher:
         if self._leases.decide(delivery, outcome, time.monotonic(), delay):
             self._due.set()
         if delivery.ordered_key is not None:
-            for other in self._local.free(delivery, outcome):
-                self._leases.decide(other, DeliveryOutcome.RELEASE, time.monotonic())
+            for behind in self._local.free(delivery, outcome):
+                self._leases.decide(behind, DeliveryOutcome.RELEASE, time.monotonic())
             self._wake(len(self._waiters))
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
@@ -182,7 +182,7 @@ class AsyncPrefetcher:
         return delivery
 
     async def _message_within(self, seconds: float | None) -> None:
-        """Waits until there may be a message, or for this time."""
+        """Waits until another task wakes this one because there may be a message, at most for this time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -192,7 +192,7 @@ class AsyncPrefetcher:
             pass
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self._wake(1)  # this task was to take a message: another one may
+                self._wake(1)  # this task was woken to take a message, so another task has to
             raise
         finally:
             if waiter in self._waiters:
@@ -314,7 +314,7 @@ class AsyncPrefetcher:
                 results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost
             if results is None:
                 self._leases.unanswered(settlements)
-                # For 1 s at most: meanwhile leases run out.
+                # At most 1 s, because leases run out meanwhile.
                 await asyncio.sleep(min(pause_seconds(failures, self._options.ids), 1.0))
             else:
                 self._leases.answered(settlements, results, time.monotonic())
@@ -333,7 +333,7 @@ class AsyncPrefetcher:
 
 
 async def _set_within(event: asyncio.Event, seconds: float | None) -> None:
-    """Waits until the event is set, or for this time."""
+    """Waits until the event is set, at most for this time (None: without a limit)."""
     if seconds == 0:
         return
     try:

@@ -1,4 +1,4 @@
-"""Sends messages from the tasks of an event loop: tasks that send at one time share requests."""
+"""Sends messages from the tasks of an event loop. Tasks that send at the same time share requests."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.options import check_options
-from hourwheel.client.outgoing import out_of_time
+from hourwheel.client.outgoing import NO_ROOM, out_of_time
 from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes
@@ -28,17 +28,17 @@ from hourwheel.system import SystemIds
 class AsyncProducer:
     """Sends messages from the tasks of one event loop.
 
-    Tasks that send at one time share requests of at most ``batch_messages`` (up to 1,000) and ``batch_bytes``, without
-    a linger. The messages of a subject keep the order of the calls: one request of them is under way at a time. The
-    batch of a call is stored whole or not at all, and fails without the others.
+    Tasks that send at the same time share requests of at most ``batch_messages`` (up to 1,000) and ``batch_bytes``,
+    without a linger. The messages of a subject keep the order of the calls: one request of them is under way at a time.
+    The batch of a call is stored whole or not at all; if it fails, the other batches of its request do not.
 
     A request is retried unchanged, under one idempotency key, until the server accepts or refuses it. A message that is
-    not accepted within ``delivery_timeout_seconds`` fails with ``DeliveryTimeout``. While ``max_pending_messages`` or
-    ``max_pending_bytes`` are not accepted, further calls wait for room.
+    not accepted within ``delivery_timeout_seconds`` fails with ``DeliveryTimeout``. While ``max_pending_messages``
+    messages or ``max_pending_bytes`` bytes are not accepted yet, further calls wait for room.
 
-    A cancelled call takes its messages back while no request holds them. Otherwise they may be stored: a note of the
-    ``CancelledError`` says which, and a line of the log says that they are stored. The messages of other tasks in the
-    request are sent nevertheless.
+    A cancelled call takes its messages back if no request holds them yet. Otherwise they are sent, as are the messages
+    of other tasks in that request: a note of the ``CancelledError`` says whether they are stored or may be, and the log
+    tells once they are.
 
     The end of the ``async with`` block sends the remaining messages, for at most ``close_timeout_seconds``, and raises
     ``NotSent`` with the messages that were not accepted; their calls raise ``Closed``. If the block raised another
@@ -99,7 +99,7 @@ class AsyncProducer:
             ca_file=ca_file,
             sign=sign,
             region=region,
-            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),
+            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),  # no try outlasts its messages
             ids=ids,
         )
         self._sends = AsyncSharedSends(self._api, ids, most_messages=batch_messages, most_bytes=batch_bytes)
@@ -135,10 +135,10 @@ class AsyncProducer:
         queue: int | None = None,
         precision: Precision | None = None,
     ) -> SendResult:
-        """Sends a message, and returns its result once the message is durable. ``Message`` says what a body may
-        be, and names the limits.
+        """Sends a message, and returns its result once the message is durable. ``Message`` describes the arguments and
+        their limits.
 
-        To send several at once, call it from several tasks (of a ``TaskGroup``), or call ``send_batch``.
+        To send several messages at once, call it from several tasks (of a ``TaskGroup``), or call ``send_batch``.
 
         Raises:
             AnswerError: the server refused the message; it was not stored.
@@ -171,8 +171,8 @@ class AsyncProducer:
             DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
             Closed: the producer was closed.
             ValueError: no subject is named.
-            TypeError: a body is of another type, or contains a value that JSON has no form for; or the batch is no
-                list.
+            TypeError: ``messages`` is a single body, or a body is of another type or contains a value that JSON has no
+                form for.
 
         Example:
             >>> async def main():
@@ -185,7 +185,8 @@ class AsyncProducer:
         return await self._send(batch, subject)
 
     async def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until each message so far is accepted or has failed. Returns False after the time-out.
+        """Waits until each message that was sent before is accepted or has failed, and returns True; returns False if
+        that takes longer than ``timeout_seconds``.
 
         Raises nothing.
 
@@ -203,8 +204,9 @@ class AsyncProducer:
         return not rest
 
     async def close(self, timeout_seconds: float | None = None) -> None:
-        """Refuses new messages, and sends the others for ``timeout_seconds`` (default: ``close_timeout_seconds``).
-        Messages that are not accepted by then fail with ``Closed``. A second call has no effect.
+        """Refuses new messages, and goes on sending the earlier ones for at most ``timeout_seconds`` (default:
+        ``close_timeout_seconds``). Messages that are not accepted by then fail with ``Closed``. A second call has no
+        effect.
 
         Raises:
             NotSent: messages were not accepted; the error holds them.
@@ -239,6 +241,7 @@ class AsyncProducer:
             raise ValueError("name a subject, here or when the producer is made")
         size_bytes = batch_bytes(messages, else_bytes=self._batch_bytes)
         give_up_at = time.monotonic() + self._timeout_seconds
+        # Calls that wait for room already go first.
         if self._closed or self._room or not self._fits(len(messages), size_bytes):
             await self._wait_for_room(len(messages), size_bytes, give_up_at)
         self._messages += len(messages)
@@ -252,7 +255,7 @@ class AsyncProducer:
                 self._wake_next()
 
     def _fits(self, messages: int, size_bytes: int) -> bool:
-        """Returns whether the batch fits. It always does where nothing is pending."""
+        """Returns whether there is room for the batch. Without other messages a batch of any size has room."""
         if not self._messages:
             return True
         fits = self._messages + messages <= self._max_pending_messages
@@ -268,10 +271,10 @@ class AsyncProducer:
                     await turn
                     self._room[self._room.index(turn)] = turn = asyncio.get_running_loop().create_future()
         except TimeoutError:
-            raise DeliveryTimeout("no room for the message: the server is too slow, or was unavailable") from None
+            raise DeliveryTimeout(NO_ROOM) from None
         finally:
             self._room.remove(turn)
-            self._wake_next()  # there may be room for the next one too
+            self._wake_next()  # there may be room for the next call too
         if self._closed:
             raise Closed("the producer was closed")
 
@@ -286,7 +289,8 @@ class AsyncProducer:
 
 
 def _unsent(batches: Sequence[AwaitedBatch]) -> Iterable[tuple[AddressedMessage, BaseException]]:
-    """Yields the messages that were not accepted, each with its error. Those of cancelled calls were taken back."""
+    """Yields the messages that were not accepted, each with its error. Leaves out those of cancelled calls, for which
+    nobody waits."""
     for batch in batches:
         if not batch.future.done() or batch.future.cancelled():
             continue

@@ -1,4 +1,4 @@
-"""Pulls and settles for a consumer, once each, with receipts that the server may not know."""
+"""Pulls and settles for a consumer, one try each. Survives receipts that the server does not know."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -24,8 +24,8 @@ async def pull_encoded(
     doze: Doze,
     **options: Any,
 ) -> Pulled | CompactPulls:
-    """Tries a pull once. Leaves the messages encoded where the answer packs them. Settles without pulling where the
-    server does not know one of the receipts."""
+    """Tries a pull once, and returns its answer, whose messages stay encoded if the answer is msgpack. If the server
+    does not know one of the receipts, settles without pulling, and returns an answer without messages."""
     rest = doze.fields()
     try:
         answer: Any = _pull_encoded(pulls.calls, subject, group, consumer, settle=settle, rest=rest, **options)
@@ -41,8 +41,8 @@ async def pull_encoded(
 async def settle_each(api: AsyncApi, subject: str, group: str, settlements: Sequence[Settlement]) -> list[Settled]:
     """Sends settlements and returns their results.
 
-    One receipt that the server does not know fails the whole request. Then each settlement is sent alone, and the one
-    with that receipt is stale.
+    A receipt that the server does not know fails the whole request. In this case each settlement is sent alone, and
+    the result of the unknown one is ``stale``.
     """
     try:
         return await api.settle(subject, group, settlements, retry_seconds=0)

@@ -1,7 +1,7 @@
-"""Lets the tasks that send at one time share requests.
+"""Lets tasks that send at the same time share requests.
 
-The messages of one subject go in their order: one request of them is under way at a time. It takes the batches that
-came while the request before was under way, so nobody lingers for company.
+The messages of one subject are sent in their order: one request of them is under way at a time. Each request takes the
+batches that came while the request before was under way, so no batch lingers for others.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from hourwheel.words import counted
 
 _log = logging.getLogger("hourwheel.client")
 
-_LONGEST_TIMER_SECONDS = 86_400.0  # loops refuse an infinite one; the timer is set again when it ends
+_LONGEST_TIMER_SECONDS = 86_400.0  # event loops refuse an infinite time; the timer is set anew when it ends
 
 
 class AwaitedBatch:
@@ -57,18 +57,19 @@ class AwaitedBatch:
             self.future.set_exception(error)
 
     def cancelled_note(self) -> str:
-        """Says what became of the batch whose task was cancelled."""
+        """Returns the note for the ``CancelledError`` of a task: whether its messages are stored, or may be."""
         if not self.future.cancelled():
             error = self.future.exception()
             if error is None:
                 return "the messages are stored"
+            # A refusal stores nothing; a ``ServerFault`` is an answer whose meaning is not known.
             if isinstance(error, AnswerError) and not isinstance(error, ServerFault):
                 return "the messages were not stored"
         return "the messages may be stored or not" if self.taken else "the messages were not sent"
 
 
 class _Subject:
-    """The batches of one subject, and the task that sends them."""
+    """Holds the batches of one subject, and the task that sends them."""
 
     __slots__ = ("deadline", "task", "under_way", "waiting")
 
@@ -97,8 +98,8 @@ class AsyncSharedSends:
     async def send(self, batch: AwaitedBatch) -> Sequence[SendResult]:
         """Returns the results once the batch is durable. Raises ``AnswerError``, ``DeliveryTimeout`` or ``Closed``.
 
-        A cancelled task takes its batch back if no request has it yet. Otherwise the request goes on for the others; a
-        note of the error says that the messages may be stored, and a line of the log says so once they are.
+        A cancelled task takes its batch back if no request has it yet. Otherwise the request goes on: a note of the
+        ``CancelledError`` says that the messages may be stored, and a line of the log says so once they are.
         """
         subject = self._subjects.get(batch.subject)
         if subject is None:
@@ -132,7 +133,7 @@ class AsyncSharedSends:
                 self._watch(subject)
                 await self._deliver(name, RequestParts(self._ids, subject.under_way))
                 subject.under_way = []
-                await asyncio.sleep(0)  # those who got their answers often send again at once
+                await asyncio.sleep(0)  # tasks with a new answer often send again at once: they join the next request
         finally:
             subject.task = None
             if subject.deadline is not None:
@@ -163,7 +164,7 @@ class AsyncSharedSends:
         while waiting:
             messages += len(waiting[0].messages)
             size_bytes += waiting[0].size_bytes
-            # The server refuses an empty batch, so it shares with nobody.
+            # The server refuses an empty batch. Sent alone, it does not fail the batches of others.
             alone = not messages or not waiting[0].messages
             if batches and (alone or messages > self._most_messages or size_bytes > self._most_bytes):
                 break
@@ -174,7 +175,7 @@ class AsyncSharedSends:
         return batches
 
     def _watch(self, subject: _Subject) -> None:
-        """Sets the timer of the batch whose time is over first, unless it is set."""
+        """Sets the timer for the batch whose time is over first, unless a timer is set."""
         if subject.deadline is None:
             first = min((batch.give_up_at for batch in subject.batches() if not batch.done), default=None)
             if first is not None:
@@ -183,7 +184,7 @@ class AsyncSharedSends:
                 subject.deadline = loop.call_later(delay, self._expire, subject)
 
     def _expire(self, subject: _Subject) -> None:
-        """Fails the batches whose time is over. A request that holds one goes on for the others."""
+        """Fails the batches whose time is over. A request that holds such a batch goes on for the other ones."""
         subject.deadline = None
         now = time.monotonic()
         for batch in subject.batches():

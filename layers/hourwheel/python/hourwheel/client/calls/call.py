@@ -11,7 +11,7 @@ from hourwheel.ports import Clock
 
 
 class Calls:
-    """A family of calls, which ``Api`` gives its connections and its clock."""
+    """The base of a family of calls. ``Api`` and ``AsyncCalls`` set the connections and the clock."""
 
     _http: Http
     _clock: Clock
@@ -19,15 +19,16 @@ class Calls:
 
 @functools.cache
 def answers(kind: Any) -> Any:
-    """Returns the decoder of answers of this type."""
+    """Returns the decoder of JSON answers of this type, made once."""
     return msgspec.json.Decoder(kind)
 
 
 def without_none(**fields: Any) -> dict[str, Any]:
-    """Returns the fields that have a value."""
+    """Returns the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def query(**fields: Any) -> str:
-    """Returns the query string, with a blank as %20: signatures would take a "+" for itself."""
+    """Returns the query string of the fields that are not None. Writes a blank as %20, because a signature of AWS takes
+    "+" for a plus sign."""
     return "?" + urlencode(without_none(**fields), quote_via=quote)

@@ -30,14 +30,15 @@ class CellCalls(Calls):
         return route
 
     def move_queue(self, subject: str, queue: int, cell: str, *, dry_run: bool = False) -> RouteStep:
-        """Moves a queue to a cell: new messages go there, offsets go on, older messages stay readable where they are.
+        """Moves a queue to a cell: new messages go there, and their offsets follow the earlier ones. Older messages can
+        be read where they are.
 
         If a move is cut off, the next process that finds it finishes it; the call may be repeated. ``dry_run`` shows
         the route before and after, and changes nothing.
 
         Raises:
             NotFound: there is no such subject, queue or cell.
-            Conflict: the cell takes no queues, the queue is there already, or another caller moves it.
+            Conflict: the cell takes no queues, the queue is in the cell already, or another caller moves it.
 
         Example:
             >>> step = api.move_queue("orders", 0, "fast")
@@ -68,11 +69,11 @@ class CellCalls(Calls):
         return step
 
     def add_queues(self, subject: str, queues: int, *, dry_run: bool = False) -> RouteStep:
-        """Gives a subject more queues, ``queues`` (1 to 64) altogether; does nothing if it has this many.
+        """Adds queues to a subject, until it has ``queues`` (1 to 64) altogether; does nothing if it has this many.
 
         Raises:
             NotFound: there is no such subject.
-            Conflict: another caller changes the route.
+            Conflict: the subject has more queues already, or another caller changes the route.
 
         Example:
             >>> len(api.add_queues("orders", 4).after.queues)
@@ -115,12 +116,14 @@ class CellCalls(Calls):
         state: Literal["normal", "read_only", "draining", "offline"] | None = None,
         dry_run: bool = False,
     ) -> CellDescription:
-        """Adds a cell whose storage the servers were started with, or changes its ``kinds``; with ``state`` alone sets
-        the state of a cell. Queues move only to a ``normal`` cell; an ``offline`` one is not read either.
+        """Adds a cell, or changes its ``kinds``; with ``state`` alone sets the state of a cell. An operator names the
+        storage of a cell when the server is started or deployed, before the cell is added. Queues move only to a
+        ``normal`` cell; an ``offline`` one is not read either.
 
         Raises:
-            NotFound: the server has no storage for the cell, or the cell whose state it is to set was not added.
-            Conflict: queues send to the cell, and it would become ``read_only`` or ``offline``.
+            NotFound: the server does not know the storage of the cell, or the cell whose ``state`` is given was not
+                added.
+            Conflict: the cell takes messages of queues, and would become ``read_only`` or ``offline``.
 
         Example:
             >>> api.put_cell("fast").state
@@ -133,12 +136,12 @@ class CellCalls(Calls):
         return changed
 
     def drain_cell(self, cell: str, *, dry_run: bool = False) -> DrainResult:
-        """Moves every queue of a cell to other cells. Stored messages stay until they are consumed and expire; the
-        call may be repeated to see the rest.
+        """Moves every queue of a cell to other cells. Stored messages stay in the cell until they expire; repeat the
+        call to see which are left.
 
         Raises:
             NotFound: there is no such cell.
-            Conflict: it is the home cell, or no other cell takes queues.
+            Conflict: the cell is the home cell, or no other cell takes queues.
 
         Example:
             >>> api.drain_cell("fast").left
@@ -150,7 +153,7 @@ class CellCalls(Calls):
         return result
 
     def remove_cell(self, cell: str, *, dry_run: bool = False) -> CellDescription:
-        """Removes a drained, empty cell.
+        """Removes a cell that was drained and is empty. Its storage stays.
 
         Raises:
             NotFound: there is no such cell.

@@ -1,4 +1,4 @@
-"""Lists, redrives and deletes dead letters, and lists orphans."""
+"""Lists, shows, counts, redrives and drops dead letters, and lists orphans."""
 
 from operator import attrgetter
 from typing import Literal
@@ -33,9 +33,9 @@ class DeadLetterCalls(Calls):
     ) -> DeadPage:
         """Lists up to ``limit`` (1 to 100) dead letters, the oldest first, from behind the cursor ``after``.
 
-        With ``newest`` the newest first; in a broadcast group the newest of each consumer, by the consumers' names.
-        With ``reason``, and perhaps ``detail``, only those that died of it; a page may then hold fewer, also none,
-        though there is a next one.
+        With ``newest`` the newest come first; a broadcast group lists the dead letters of one consumer after the other,
+        by the names of the consumers. With ``reason``, and perhaps ``detail``, the page has only dead letters with that
+        reason: it may have few of them, or none, though there is a next page.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -83,11 +83,12 @@ class DeadLetterCalls(Calls):
         return letter
 
     def redrive(self, subject: str, group: str, which: DeadSelection) -> int:
-        """Sends dead letters again, to this group alone, as first attempts. Returns how many.
+        """Moves dead letters back to the retries of the group, which gets them again as first attempts. Returns their
+        number.
 
         Raises:
             NotFound: there is no such subject or group.
-            ServerUnavailable: some of the dead letters may be sent. Call again: none of them is sent twice.
+            ServerUnavailable: some of the dead letters may be moved. Call again: none of them is moved twice.
 
         Example:
             >>> api.redrive("orders", "billing", DeadSelection.everything())
@@ -100,7 +101,7 @@ class DeadLetterCalls(Calls):
         return redriven
 
     def drop(self, subject: str, group: str, which: DeadSelection) -> int:
-        """Deletes dead letters for good. Returns how many.
+        """Deletes dead letters for good. Returns their number.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -117,8 +118,8 @@ class DeadLetterCalls(Calls):
         return dropped
 
     def list_orphans(self, subject: str, *, limit: int = 100, after: str | None = None) -> OrphanPage:
-        """Lists up to ``limit`` (1 to 100) delayed messages whose subject was deleted before their time came, from
-        behind the cursor ``after``. The server keeps them for 30 days.
+        """Lists up to ``limit`` (1 to 100) delayed messages whose subject was deleted before they were due, from behind
+        the cursor ``after``. The server keeps them for 30 days.
 
         Raises:
             BadRequest: ``limit`` is out of its range.

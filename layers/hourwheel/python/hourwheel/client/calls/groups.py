@@ -1,4 +1,4 @@
-"""Creates, shows, moves and deletes groups."""
+"""Creates, changes, shows, pauses, moves and deletes groups, and shows their lag, leases and consumers."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -44,7 +44,7 @@ class _DecidedKeys(msgspec.Struct):
     decided: int
 
 
-def _place(to: str | datetime | QueueOffset) -> dict[str, Any]:
+def _seek_body(to: str | datetime | QueueOffset) -> dict[str, Any]:
     """Returns the body of a seek. Raises ``ValueError`` for another type, and for a time without a zone."""
     if isinstance(to, str):
         return {"to": to}
@@ -74,13 +74,16 @@ class GroupCalls(Calls):
         when_dead: Literal["continue", "stop"] | None = None,
         max_held: int | None = None,
     ) -> Group:
-        """Creates or changes a group. An argument of None keeps the value, or takes the default for a new group.
+        """Creates or changes a group. An argument of None keeps the value of the group; a new group gets the default.
 
         ``start`` says where a new group begins: ``earliest`` by default. A message becomes a dead letter after
         ``max_attempts`` (1 to 1,000; 16 by default). ``retry`` and ``push`` replace the former value as a whole;
-        ``NO_PUSH`` removes the target. An ``ordered`` group serves the messages of each key one after the other, and
-        stays ordered. There, ``when_dead`` says whether a key goes on (``continue``, the default) or stops when its
-        first message is given up; a queue in which ``max_held`` messages (1 to 10,000; 10,000) are parked waits.
+        ``NO_PUSH`` removes the target.
+
+        A new group with ``ordered`` serves the messages of each key one after the other. ``when_dead`` says what
+        happens when the first message of a key is given up: the group serves the next message of the key
+        (``continue``, the default), or the key stops until an operator decides (``stop``). The group leases no further
+        message of a queue while ``max_held`` messages (1 to 10,000; 10,000 by default) of the queue are parked.
 
         At most ``max_in_flight`` messages (0 to 1,000,000) are leased at once, and ``messages_per_second`` (0 to
         1,000,000) in the long run, retries included; 0 is no limit.
@@ -88,11 +91,12 @@ class GroupCalls(Calls):
         With a ``filter`` the group takes only messages with certain tags; it passes over the others. A new filter
         applies from the next pull, also to messages that wait, and ``NO_FILTER`` removes it.
 
-        A new group with ``broadcast`` hands every message to each of its consumers, up to 1,000. It forgets where a
-        consumer was that did not pull for ``consumer_expires_seconds`` (60 to 2,592,000; 3 days by default).
+        A new group with ``broadcast`` hands every message to each of its consumers, up to 1,000. It forgets the
+        position of a consumer that did not pull for ``consumer_expires_seconds`` (60 to 2,592,000; 3 days by default).
 
         Raises:
-            Conflict: the group began elsewhere, is ordered or is not, or the subject has as many groups as it may.
+            Conflict: the group has another ``start``, ``ordered`` or ``broadcast``, which cannot change, or the subject
+                has as many groups as it may.
             NotFound: the server has no subject of this name, and may not create one.
 
         Example:
@@ -111,7 +115,7 @@ class GroupCalls(Calls):
         return made
 
     def get_group(self, subject: str, group: str) -> Group:
-        """Shows a group with the retry policy in force.
+        """Shows a group with its settings.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -131,9 +135,9 @@ class GroupCalls(Calls):
         *,
         keys: Sequence[str] | None = None,
     ) -> int:
-        """Decides about stopped ``keys`` of an ordered group (1 to 1,000), or about all: the first message of each is
-        tried again as a first attempt (``retry``), or becomes a dead letter (``dead``). Then the key goes on. Returns
-        how many keys were stopped.
+        """Decides about stopped ``keys`` of an ordered group (1 to 1,000 keys; None: all): the first message of each is
+        retried as a first attempt (``retry``), or becomes a dead letter (``dead``). Then the group serves the key
+        again. Returns the number of keys that were stopped.
 
         Raises:
             BadRequest: the group is not ordered.
@@ -164,10 +168,10 @@ class GroupCalls(Calls):
         return page
 
     def pause_group(self, subject: str, group: str) -> Group:
-        """Pauses a group: pulls get no messages and wait as for an empty queue, and pushes stop.
+        """Pauses a group: pulls wait and get no messages, as if the queues were empty, and pushes stop.
 
-        Leased messages can be settled as before, and leases end as before. Other servers follow within two seconds. A
-        pause of a paused group changes nothing.
+        Leased messages can be settled, and leases end as before. Other servers on the same data follow within two
+        seconds. Pausing a paused group changes nothing.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -183,7 +187,7 @@ class GroupCalls(Calls):
         return paused
 
     def resume_group(self, subject: str, group: str) -> Group:
-        """Resumes a group, whose waiting pulls get messages at once, or within two seconds from other servers.
+        """Resumes a group: its waiting pulls get messages at once, those at other servers within two seconds.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -216,18 +220,19 @@ class GroupCalls(Calls):
         *,
         dry_run: bool = False,
     ) -> list[QueueOffset]:
-        """Moves a group to another message. Messages that are leased, in retry or dead stay so.
+        """Moves a group to another message, from which on it gets messages. Leases, retries and dead letters of the
+        group stay.
 
-        ``"start"`` is the first message that is kept, ``"end"`` is behind the last one. A time is the first message
-        that was accepted then or later. A ``QueueOffset`` moves the group in one queue only. With
-        ``dry_run`` nothing is moved, and the answer counts what the seek would serve again or pass over.
+        ``"start"`` moves it to the first message that is kept, ``"end"`` behind the last one, a time to the first
+        message that was accepted then or later. A ``QueueOffset`` moves the group in one queue only. With ``dry_run``
+        nothing is moved, and the answer counts the messages that the seek would serve again or pass over.
 
         Returns:
-            The offset of the next message in each queue that was moved.
+            For each queue in which the group was moved, the offset of its next message.
 
         Raises:
             NotFound: there is no such subject or group.
-            BadRequest: also for a queue that the subject does not have.
+            BadRequest: the queue of a ``QueueOffset`` does not exist.
             ValueError: ``to`` is none of these, or its time has no zone.
 
         Example:
@@ -238,7 +243,7 @@ class GroupCalls(Calls):
             >>> api.seek("orders", "billing", "end", dry_run=True)
             [QueueOffset(queue=0, offset=1, served_again=0, passed_over=1)]
         """
-        body = _place(to)
+        body = _seek_body(to)
         if dry_run:
             body["dry_run"] = True
         target = path("subjects", subject, "groups", group, "seek")
@@ -264,9 +269,10 @@ class GroupCalls(Calls):
         return status
 
     def list_consumers(self, subject: str, group: str) -> list[ConsumerState]:
-        """Lists the consumers of a group that pulled lately or hold leases, by name.
+        """Lists the consumers of a group that hold leases or pulled lately, by name.
 
-        A pull that found no message is known on one machine for ten minutes, and on AWS in broadcast groups only.
+        A consumer without leases, whose pulls found no message, is listed by a server on one machine for ten minutes,
+        and on AWS in broadcast groups only.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -298,7 +304,7 @@ class GroupCalls(Calls):
         return leases
 
     def count_retries(self, subject: str, group: str) -> RetryCounts:
-        """Counts the retries of a group by attempt, those that wait for their delay included.
+        """Counts the retries of a group by attempt, including those whose delay is not over.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -313,7 +319,7 @@ class GroupCalls(Calls):
 
     def leave(self, subject: str, group: str, consumer: str) -> int:
         """Ends the leases of a consumer that died: other consumers get its messages at once, with the same attempt.
-        Returns how many messages. What the consumer settles later is stale.
+        Returns the number of these messages. Later settlements of the consumer are stale.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -328,7 +334,7 @@ class GroupCalls(Calls):
         return released
 
     def lag(self, subject: str, group: str) -> Lag:
-        """Counts the messages of a group that are not done, by their state.
+        """Counts the messages of a group that are not acknowledged, by their state.
 
         Raises:
             NotFound: there is no such subject or group.

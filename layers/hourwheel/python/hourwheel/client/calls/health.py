@@ -1,4 +1,4 @@
-"""Checks that the server answers, and asks it for tokens."""
+"""Checks that the server answers, and creates and revokes tokens for function URLs."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -31,14 +31,15 @@ class HealthCalls(Calls):
         seconds: int = 43_200,
         renew_seconds: int = 0,
     ) -> CreatedGrant:
-        """Creates a token for function URLs. The token allows to send to the subjects ``produce``, and to pull and
-        settle for the groups ``pull``, each ``subject/group``; a last ``*`` stands for the rest of a name.
+        """Creates a token for function URLs. Its bearer may send to the subjects ``produce``, and pull and settle for
+        the groups ``pull``, each ``subject/group``; a last ``*`` stands for the rest of a name.
 
-        ``delayed`` allows to look up, move and cancel delayed messages too, of any subject. The token is valid for
-        ``seconds`` (60 to 604,800). Clients that use it renew it by themselves for ``renew_seconds``.
+        With ``delayed`` the bearer may also list the delayed messages of these subjects, and look up, move and cancel
+        delayed messages of any subject. The token is valid for ``seconds`` (60 to 604,800). Clients that use it renew
+        it by themselves, for ``renew_seconds`` (0 to 34,560,000) from now on.
 
         Raises:
-            BadRequest: a subject, a group or a time is wrong.
+            BadRequest: a subject, a group or a time is wrong, or the names are too long for one token.
             Unauthorized: the caller is no operator of the deployment.
             NotFound: the server has no function URLs.
 
@@ -60,8 +61,8 @@ class HealthCalls(Calls):
         return created
 
     def rotate_grants(self, *, revoke: bool = False) -> int:
-        """Begins another key for tokens of function URLs, and returns its version. Tokens of the key before stay valid
-        until they expire. With ``revoke``, every token that was created before is refused within a minute.
+        """Begins another key for the tokens of function URLs, and returns its version. Tokens of the key before stay
+        valid until they expire; those of earlier keys are refused within a minute, and with ``revoke`` all are.
 
         Raises:
             Unauthorized: the caller is no operator of the deployment.

@@ -1,4 +1,4 @@
-"""Looks at messages without being a group, and traces them."""
+"""Shows the messages of a queue without a group, and traces messages."""
 
 from datetime import datetime
 
@@ -20,7 +20,7 @@ class MessageCalls(Calls):
         newest: bool = False,
         limit: int = 100,
     ) -> PeekPage:
-        """Shows up to ``limit`` (1 to 100) messages of a queue, for which no group has to exist.
+        """Shows up to ``limit`` (1 to 100) messages of a queue. Needs no group, and changes nothing.
 
         Starts at the first message that is kept, at ``offset``, or at the first message accepted at ``time`` or later.
         With ``newest`` goes backwards: from the last message, from ``offset``, or from the last message before
@@ -28,7 +28,7 @@ class MessageCalls(Calls):
 
         Raises:
             NotFound: there is no such subject or queue.
-            BadRequest: also for ``offset`` with ``time``, and for an offset beyond the end of the queue.
+            BadRequest: both ``offset`` and ``time`` are given, or the offset is beyond the end of the queue.
             ValueError: ``time`` is no datetime with a zone.
 
         Example:
@@ -51,15 +51,15 @@ class MessageCalls(Calls):
         until: datetime | None = None,
         after: str | None = None,
     ) -> TracePage:
-        """Tells where a message is and what each group did with it, as long as the server retains the logs.
+        """Shows where a message is and what each group did with it, for as long as the server keeps the logs.
 
-        ``message`` is ``"queue:offset"``, a scheduled id, or the id of the message. An id that the sender gave is
-        searched from ``since`` on, before ``until``; ``after`` goes on with a search that was not over. Tells of the
-        first 20 groups, or of ``group``.
+        ``message`` is ``"queue:offset"``, a scheduled id, or the id of the message. For an id that the sender gave, the
+        server searches the messages that were accepted from ``since`` on and before ``until``; ``after`` continues a
+        search that an earlier answer did not finish. Shows the first 20 groups, or ``group`` alone.
 
         Raises:
             NotFound: there is no such subject, group or message, or the message has expired.
-            BadRequest: also for the id of a sender without ``since``.
+            BadRequest: ``message`` is an id that the sender gave, and ``since`` is missing.
             ValueError: ``since`` or ``until`` is no datetime with a zone.
 
         Example:

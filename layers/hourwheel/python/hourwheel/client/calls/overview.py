@@ -1,4 +1,4 @@
-"""Shows subjects and groups with their numbers side by side, and what works in the background."""
+"""Shows subjects and groups with their numbers side by side, and the state of wheels, archive and lake."""
 
 from datetime import datetime
 from typing import Literal
@@ -19,13 +19,14 @@ class OverviewCalls(Calls):
         sort: Literal["name", "waiting", "in_flight", "retrying", "dead", "delayed", "oldest"] | None = None,
         order: Literal["asc", "desc"] | None = None,
     ) -> OverviewPage:
-        """Shows up to ``limit`` (1 to 100) subjects with their numbers, from behind the cursor ``after``.
+        """Shows up to ``limit`` (1 to 100) subjects whose names begin with ``prefix``, with their numbers, from behind
+        the cursor ``after``.
 
-        Only subjects whose names begin with ``prefix``. They come by name, or with ``sort`` by a number, the largest
-        first. The numbers of a subject may be some seconds old. On AWS there is no order but that of names.
+        The subjects are sorted by name, or with ``sort`` by a number, the largest first; ``order`` overrides that.
+        The numbers of a subject may be some seconds old. A server on AWS sorts by name only.
 
         Raises:
-            BadRequest: an argument is out of its range, or a sort by a number on AWS.
+            BadRequest: an argument is out of its range, or ``sort`` is a number and the server is on AWS.
 
         Example:
             >>> [(subject.subject, subject.groups) for subject in api.overview(prefix="ord").subjects]
@@ -58,10 +59,10 @@ class OverviewCalls(Calls):
         until: datetime | None = None,
         step: Literal["hour", "minute"] = "hour",
     ) -> DueCounts:
-        """Counts the delayed messages of a subject, or of all, by the hour in which they fall due: up to two years.
+        """Counts the delayed messages of a subject, or of all subjects, by the hour or minute in which they fall due.
 
-        By ``minute`` the span is an hour at most. It begins at ``since`` (by default the current hour) and ends before
-        ``until`` (by default three days later, or an hour).
+        The span begins at ``since`` (by default the current hour) and ends before ``until`` (by default three days
+        later, or with ``step="minute"`` an hour later). It has two years at most, by the minute one hour.
 
         Raises:
             NotFound: there is no such subject.
@@ -81,7 +82,7 @@ class OverviewCalls(Calls):
     def wheels(self) -> BucketWheels:
         """Shows the wheels of the first 100 open hour buckets, and how late messages were handed over.
 
-        Raises nothing but what every call raises.
+        Raises nothing but the errors of every call.
 
         Example:
             >>> [wheel.bucket for wheel in api.wheels().wheels if wheel.state == "overdue"]
@@ -91,9 +92,9 @@ class OverviewCalls(Calls):
         return wheels
 
     def archive(self) -> ArchiveState:
-        """Shows how far the archive is.
+        """Shows up to which time the rows are archived, and what the jobs of the pipeline left at their last runs.
 
-        Raises nothing but what every call raises.
+        Raises nothing but the errors of every call.
 
         Example:
             >>> api.archive().enabled in (True, False)

@@ -29,19 +29,21 @@ class ProduceCalls(Calls):
     ) -> list[SendResult]:
         """Stores a batch of up to 1,000 messages and 4 MiB in all, either whole and durably or not at all.
 
-        A batch that the caller repeats with its ``idempotency_key`` within 10 minutes is stored once, and gets the
-        first answer again. ``retry_seconds`` overrides the value of the ``Api``.
+        A batch that the caller repeats with its ``idempotency_key`` within 10 minutes is stored once; the repeated call
+        returns the first answer. ``retry_seconds`` overrides that of the ``Api``.
 
-        A sender that gives each new batch a higher ``sequence`` under one key, after the batch before was answered, may
-        repeat its last batch for 400 days. A batch with a lower number than the last is refused.
+        A caller may number the batches that it sends under one key: each new batch, sent after the answer to the batch
+        before, has a higher ``sequence``. Then it may repeat its last batch for 400 days, and the server refuses a
+        batch with a lower number.
 
         Returns:
-            The place of each message, or the time at which it is due, in the order of the messages.
+            The result of each message, in the order of the messages: its queue and offset, or the time at which it is
+            due.
 
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
-            Conflict: the idempotency key came with another batch or a later sequence, or the subject was deleted since
-                or is read-only.
+            Conflict: the server has stored another batch under the idempotency key, or one with a later sequence; or
+                the subject is read-only, or was deleted since the first call with this key.
             NotFound: the server has no subject of this name, and may not create one.
 
         Example:
@@ -57,15 +59,16 @@ class ProduceCalls(Calls):
     ) -> list[SendResult]:
         """Stores a batch whose messages name their subjects; with an idempotency key either whole or not at all.
 
-        Without a key a failure half-way may leave the messages of some subjects stored.
+        Without a key, a failure may leave the messages of some subjects stored and those of others not.
 
         Returns:
-            The place of each message, or the time at which it is due, in the order of the messages.
+            The result of each message, in the order of the messages: its queue and offset, or the time at which it is
+            due.
 
         Raises:
             TooLarge: a message or the batch is over a limit; nothing was stored.
-            Conflict: the idempotency key came with another batch or a later sequence, or a subject was deleted since
-                or is read-only.
+            Conflict: the server has stored another batch under the idempotency key, or one with a later sequence; or
+                a subject is read-only, or was deleted since the first call with this key.
             NotFound: the server lacks one of these subjects, and may not create it.
 
         Example:

@@ -34,16 +34,16 @@ class PullCalls(Calls):
     ) -> Pulled:
         """Leases up to ``max_messages`` (1 to 1,000) messages to a consumer, for ``lease_seconds`` (1 to 43,200).
 
-        Carries out the settlements ``settle`` first. Then waits up to ``wait_seconds`` (0 to 20) for the first message.
-        Creates the subject and the group where the server allows that. A pull whose answer was lost is repeated; the
-        group gets the messages of the lost answer again when their lease ends.
+        The server carries out the settlements ``settle`` first. Then it waits up to ``wait_seconds`` (0 to 20) for the
+        first message. It creates the subject and the group if its settings allow that. A pull whose answer was lost is
+        repeated; the group gets the messages of the lost answer again when their lease ends.
 
         Returns:
             The pulls with the messages (none, one or several pulls), and the answers to the settlements.
 
         Raises:
-            NotFound: the server lacks the subject or the group, and may not create it.
-            BadRequest: also for a receipt that belongs to another group; nothing was settled or leased.
+            NotFound: the server has no such subject or group, and may not create it.
+            BadRequest: a receipt belongs to another group, or another argument is wrong; nothing was settled or leased.
 
         Example:
             >>> pulled = api.pull("orders", "billing", "host-1", wait_seconds=5)
@@ -74,11 +74,12 @@ class PullCalls(Calls):
         """Acknowledges, retries, releases or rejects the messages of pulls, or extends their leases.
 
         Returns:
-            The result of each settlement, in order; ``stale`` where the lease had ended and nothing was changed.
+            The result of each settlement, in order. A ``stale`` one changed nothing: the lease had ended and the
+            messages were taken over, or they were settled in another way.
 
         Raises:
             NotFound: there is no such subject or group.
-            BadRequest: also for a receipt that belongs to another group; nothing was settled.
+            BadRequest: a receipt belongs to another group, or a settlement contradicts itself; nothing was settled.
 
         Example:
             >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -88,6 +89,7 @@ class PullCalls(Calls):
         target = path("subjects", subject, "groups", group, "ack")
 
         def stale(error: AnswerError) -> list[Settled]:
+            # The server answers 409 if every settlement is stale; the caller gets a result for each, as usual.
             if not isinstance(error, Conflict) or error.slug != "receipt-stale":
                 raise error
             return [Settled("stale") for _ in settlements]
@@ -117,8 +119,8 @@ def pull_encoded(
     settle: Sequence[Settlement],
     rest: Mapping[str, Any] | None = None,
 ) -> Pulled | CompactPulls:
-    """Tries ``pull`` once, for a ``Consumer``. Leaves the messages encoded where the answer packs them. ``rest`` has
-    the fields of ``Doze.fields``."""
+    """Tries a pull once, for a ``Consumer``. The messages of a msgpack answer stay encoded. ``rest`` holds the fields
+    that ``Doze.fields`` returns."""
     options = _options(max_messages, wait_seconds, lease_seconds, settle)
     body = {"consumer": consumer, **options, **(rest or {})}
     encoded: Pulled | CompactPulls = calls._pull(subject, group, body, _ENCODED, 0)
@@ -136,7 +138,7 @@ def pull_resting(
     settle: Sequence[Settlement],
     rest: Mapping[str, Any],
 ) -> Pulled:
-    """Pulls as ``pull`` does, with the fields ``rest`` of ``Doze.fields``."""
+    """Pulls as ``PullCalls.pull`` does, and sends the fields ``rest``, which ``Doze.fields`` returns, in addition."""
     options = _options(max_messages, wait_seconds, DEFAULT_LEASE_SECONDS, settle)
     pulled: Pulled = calls._pull(subject, group, {"consumer": consumer, **options, **rest}, _PULLED, None)
     return pulled

@@ -25,8 +25,8 @@ class ScheduledCalls(Calls):
         return self._scheduled("GET", scheduled_id)
 
     def cancel(self, scheduled_id: str) -> ScheduledMessage:
-        """Cancels a delayed message. The ``state`` of the answer is final: ``cancelled``, or ``dispatched`` where the
-        message had gone to its queue already. Close to the message's time the answer may take up to 10 s.
+        """Cancels a delayed message. The ``state`` of the answer is final: ``cancelled``, or ``dispatched`` if the
+        message was already handed over to its queue. If the message is nearly due, the answer may take up to 10 s.
 
         Raises:
             NotFound: the message is unknown; the server forgets it about a day after its time.
@@ -44,8 +44,8 @@ class ScheduledCalls(Calls):
     ) -> ScheduledMessage:
         """Moves a delayed message to another time: ``deliver_at``, or ``delay`` from now by this machine's clock.
 
-        The answer has the state ``moved`` and a new ``scheduled_id``; the old id finds the message as well. A message
-        that was cancelled or dispatched stays so, and the state of the answer says which.
+        The answer has the state ``moved`` and a new ``scheduled_id``; the old id finds the message too. A message that
+        was cancelled or dispatched before is not moved: the state of the answer says which it is.
 
         Raises:
             NotFound: the message is unknown; the server forgets it about a day after its time.
@@ -71,10 +71,10 @@ class ScheduledCalls(Calls):
     ) -> DelayedPage:
         """Lists up to ``limit`` (1 to 100) delayed messages of all subjects, from behind the cursor ``after``.
 
-        They are due from ``since`` on (by default the current hour) and before ``until`` (by default any time), and
-        come hour by hour. Those of an hour come by their due time; of an hour with more than 1,000 messages, 1,000 at a
-        time. With ``bodies`` each comes with the beginning of its body. A page may hold fewer messages, also none,
-        though there is a next one.
+        Lists the messages that are due from ``since`` on (by default the current hour) and before ``until`` (by default
+        without an end), hour by hour. Within an hour they are sorted by their time; an hour with more than 1,000
+        messages is sorted in stretches of 1,000. With ``bodies`` each message has the beginning of its body. A page may
+        have few messages, or none, though there is a next page.
 
         Raises:
             BadRequest: the span is empty, or ``after`` is the cursor of another list.
@@ -97,7 +97,7 @@ class ScheduledCalls(Calls):
         after: str | None = None,
         bodies: bool = False,
     ) -> DelayedPage:
-        """Lists delayed messages of one subject, as ``list_delayed`` does those of all.
+        """Lists the delayed messages of one subject. The arguments are those of ``list_delayed``.
 
         Raises:
             NotFound: there is no such subject.
@@ -134,9 +134,13 @@ class ScheduledCalls(Calls):
         return counts
 
     def _scheduled(self, method: str, scheduled_id: str, body: Any = None) -> ScheduledMessage:
-        """Makes a call for one delayed message. A repeated call gets an equal answer until the message is due."""
+        """Makes a call for one delayed message. May repeat the call: the first change decides, and later calls answer
+        with its result."""
         if not scheduled_id:
-            raise ValueError("there is no scheduled_id: the message was not delayed, so it went to its queue at once")
+            raise ValueError(
+                "there is no scheduled_id: only the result of a delayed message has one, any other message went to its"
+                " queue at once"
+            )
         target = path("scheduled", scheduled_id)
         answer: ScheduledMessage = self._http.call(method, target, answers(ScheduledMessage), body=body)
         return answer

@@ -1,4 +1,4 @@
-"""Creates, shows and deletes subjects."""
+"""Creates, changes, shows, pauses and deletes subjects."""
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
 from hourwheel.client.codec import path
@@ -15,11 +15,11 @@ class SubjectCalls(Calls):
         clamp_delays: bool | None = None,
         read_only: bool | None = None,
     ) -> Subject:
-        """Creates or changes a subject. An argument of None keeps the value, or takes the default for a new subject.
+        """Creates or changes a subject. An argument of None keeps the value of the subject; a new one gets the default.
 
         ``queues`` is 1 to 64 and can only grow, ``retention_seconds`` is 60 to 2,592,000 (3 days by default).
         ``clamp_delays`` shortens a delay beyond 732 days to 732 days instead of refusing it. A ``read_only`` subject
-        refuses new messages, also delayed ones; groups go on, and messages that were delayed before are delivered.
+        refuses new messages, also delayed ones; its groups still get messages, also those that were delayed before.
 
         Raises:
             Conflict: the subject has more queues already, or the server has as many subjects as it may.
@@ -63,10 +63,10 @@ class SubjectCalls(Calls):
         return page
 
     def pause_subject(self, subject: str) -> Subject:
-        """Pauses the delivery to all groups of a subject; producers go on. The groups keep their own pauses.
+        """Pauses the delivery to all groups of a subject; producers can still send. The groups keep their own pauses.
 
-        Leased messages can be settled as before. Other servers follow within two seconds. A pause of a paused subject
-        changes nothing.
+        Leased messages can be settled. Other servers on the same data follow within two seconds. Pausing a paused
+        subject changes nothing.
 
         Raises:
             NotFound: there is no such subject.
@@ -81,7 +81,7 @@ class SubjectCalls(Calls):
         return paused
 
     def resume_subject(self, subject: str) -> Subject:
-        """Resumes the delivery of a subject to all its groups but those that are paused themselves.
+        """Resumes the delivery of a subject to its groups, except those that are paused themselves.
 
         Raises:
             NotFound: there is no such subject.
@@ -94,7 +94,8 @@ class SubjectCalls(Calls):
         return resumed
 
     def delete_subject(self, subject: str) -> None:
-        """Deletes a subject with its messages and groups. Delayed messages go to ``list_orphans`` at their time.
+        """Deletes a subject with its messages and groups. Its delayed messages become orphans when they are due, which
+        ``list_orphans`` lists.
 
         Raises:
             NotFound: there is no such subject.

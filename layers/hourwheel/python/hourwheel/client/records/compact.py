@@ -15,24 +15,24 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
-"""The errors that decoding of a block raises."""
+"""The errors that decoding the messages of a block raises."""
 
 
 class CompactProduceResult(Struct, gc=False):
-    """Where the messages of a batch are: each in ``results``, or in ``parts`` of a queue, the offset of the first
-    message there, and the indexes of the messages in the batch (None: all of them)."""
+    """The answer to a batch. Either ``results`` has the result of each message; or ``parts`` has, for each queue, the
+    offset of the first message there and the indexes of the messages in the batch (None: all of them)."""
 
     results: list[SendResult] = []
     prefix: str = ""
     parts: list[tuple[int, int, list[int] | None]] = []
 
     def send_results(self, messages: Sequence[Message]) -> list[SendResult]:
-        """Returns the result of each message. Raises ``LookupError`` where the answer is about another batch."""
+        """Returns the result of each message. Raises ``LookupError`` if the answer does not fit the batch."""
         if not self.parts:
             return self.results
         prefix = self.prefix
-        ((queue, offset, indexes), *others) = self.parts
-        if indexes is None and not others:
+        ((queue, offset, indexes), *more_parts) = self.parts
+        if indexes is None and not more_parts:  # one queue took the batch, as it does nearly every one
             return [
                 SendResult(message.id or f"{prefix}-{index}", queue, offset + index)
                 for index, message in enumerate(messages)
@@ -45,7 +45,7 @@ class CompactProduceResult(Struct, gc=False):
 
 
 class _Stored(Struct, gc=False):
-    """A message of a block, with the fields in which it differs from the block."""
+    """A message of a block. A field that it leaves out follows from the block."""
 
     text: str | None = msgspec.field(name="body", default=None)
     data: bytes | None = msgspec.field(name="body_base64", default=None)
@@ -65,8 +65,8 @@ _decoder = msgspec.msgpack.Decoder(list[_Stored])
 
 
 class MessageBlock(Struct, gc=False):
-    """Messages of one row, still encoded. ``indexes``: how far behind ``offset`` each of them stands; None: they follow
-    one another."""
+    """Encoded messages of one row. A message has the ``offset`` of the block plus its entry in ``indexes``; without
+    ``indexes``, plus its position among the ``messages``."""
 
     messages: msgspec.Raw
     queue: int = 0
@@ -79,14 +79,14 @@ class MessageBlock(Struct, gc=False):
 
     @property
     def count(self) -> int:
-        """The number of messages, which the head of a msgpack array tells without decoding them."""
+        """The number of messages, read from the head of the msgpack array without decoding them."""
         head = bytes(memoryview(self.messages)[:5])
         if head[0] & 0xF0 == _SHORT_ARRAY:
             return head[0] & 0x0F
         return int.from_bytes(head[1:3] if head[0] == _ARRAY_16 else head[1:5], "big")
 
     def received(self) -> list[Received]:
-        """Decodes the messages. Raises one of ``UNDECODABLE``."""
+        """Returns the decoded messages. Raises one of ``UNDECODABLE``."""
         queue, offset, index, prefix, attempt, produced_at = (
             self.queue,
             self.offset,
@@ -136,11 +136,11 @@ class CompactPull(Struct):
         return sum(block.count for block in self.blocks)
 
     def received(self) -> list[Received]:
-        """Decodes the messages. Raises what ``MessageBlock.received`` raises."""
+        """Returns the decoded messages. Raises one of ``UNDECODABLE``."""
         return [message for block in self.blocks for message in block.received()]
 
     def pull(self) -> Pull:
-        """Decodes the messages. Raises what ``MessageBlock.received`` raises."""
+        """Returns the pull with decoded messages. Raises one of ``UNDECODABLE``."""
         return Pull(
             receipt=self.receipt,
             queue=self.queue,
@@ -160,7 +160,7 @@ class CompactPulls(Struct):
     wakeup: WakeupQueue | None = None
 
     def pulled(self) -> Pulled:
-        """Decodes the messages. Raises what ``MessageBlock.received`` raises."""
+        """Returns the answer with decoded messages. Raises one of ``UNDECODABLE``."""
         return Pulled(
             pulls=[each.pull() for each in self.pulls],
             settled=self.settled,

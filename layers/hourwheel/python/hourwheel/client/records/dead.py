@@ -12,9 +12,9 @@ from hourwheel.client.records.messages import Kept, Received
 
 
 class DeadLetter(Received, frozen=True, kw_only=True, gc=False):
-    """A message that was given up at ``died_at``. The ``reason`` is ``attempts`` after the last attempt, or
-    ``rejected`` by a consumer. ``detail`` is what the consumer said, as its handler failed or as it rejected the
-    message. The server keeps a dead letter for 30 days.
+    """A message that was given up at ``died_at``. The ``reason`` is ``attempts`` if its last attempt failed, or
+    ``rejected`` if a consumer gave it up before. ``detail`` is the text that the consumer gave for the failure or the
+    rejection. The server keeps a dead letter for 30 days.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -66,8 +66,8 @@ class OrphanPage(Struct, frozen=True, kw_only=True):
 
 
 class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The dead letters to redrive or drop. Make one with ``everything``, ``named``, ``between`` or
-    ``because``.
+    """Selects the dead letters to redrive or drop. ``everything``, ``named``, ``between`` and ``because`` make
+    selections.
 
     Example:
         >>> api.redrive("orders", "billing", DeadSelection.everything())
@@ -107,8 +107,8 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @staticmethod
     def between(since: datetime | None, until: datetime | None) -> "DeadSelection":
-        """Selects the messages that died at ``since`` or later, and before ``until``. One of the two may be None; the
-        server refuses a selection without both.
+        """Selects the messages that died at ``since`` or later, and before ``until``. Either of the two may be None,
+        but not both: the server refuses that.
 
         Raises:
             ValueError: ``since`` or ``until`` is no datetime with a zone.
@@ -125,7 +125,7 @@ class DeadSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @staticmethod
     def because(reason: Literal["attempts", "rejected"], detail: str | None = None) -> "DeadSelection":
-        """Selects the messages that died of this reason, and with ``detail`` those of which a consumer said so.
+        """Selects the messages that died for this reason; with ``detail`` only those that have exactly this detail.
 
         Raises nothing.
 

@@ -10,9 +10,9 @@ from hourwheel.model.lag import ConsumerLag, HeldKeys, QueueLag
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The waits before a failed message is retried. The first is ``first_seconds`` (5 by default), each further one is
-    ``factor`` (2) times longer, up to ``cap_seconds`` (7,200). Or ``delays_seconds`` lists up to 100 waits, of which
-    the last is repeated.
+    """The delays before a failed message is retried. The first delay is ``first_seconds`` (5 by default), and each
+    further one ``factor`` (2 by default) times as long, up to ``cap_seconds`` (7,200 by default). Or ``delays_seconds``
+    lists up to 100 delays, of which the last is repeated.
 
     Example:
         >>> slowly = RetryPolicy(first_seconds=1, factor=3, cap_seconds=600)
@@ -27,14 +27,14 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PushTarget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The target to which the messages of a group are delivered, instead of being pulled: the ``arn`` of a function
+    """The target to which Hourwheel delivers the messages of a group. By its ``kind`` it is the ``arn`` of a function
     (``lambda``), queue (``sqs``) or event bus (``eventbridge``), a ``url`` (``https``), or the ``name`` of a function
-    of the embedded server (``python``). For ``notify`` the event bus ``arn`` learns only that messages wait, and
+    of the embedded server (``python``). An event bus of the kind ``notify`` learns only that messages wait, and
     consumers pull them.
 
-    A delivery holds at most ``batch`` messages (1 to 1,000; 10 by default), ``concurrency`` deliveries (1 to 20; 2) are
-    under way at a time, and the target has ``timeout_seconds`` (1 to 300; 30) for one. A higher ``secret_version``
-    means another signing secret (``https``).
+    A delivery holds at most ``batch`` messages (1 to 1,000; 10 by default). At most ``concurrency`` deliveries (1 to
+    20; 2 by default) are under way at a time, and each may take ``timeout_seconds`` (1 to 300; 30 by default). A higher
+    ``secret_version`` signs deliveries over ``https`` with another secret.
 
     Example:
         >>> PushTarget(kind="https", url="https://billing.example.org/orders", batch=50).batch
@@ -62,9 +62,9 @@ NO_PUSH = NoPush.NO_PUSH
 
 
 class PushStatus(Struct, frozen=True, kw_only=True):
-    """The state of the deliveries to a group's target. ``failures`` counts the last deliveries that failed in a row;
-    after many failures the server pauses deliveries until ``paused_until``, which is None while an
-    operator has paused the group or its subject. The receiver of an ``https`` target passes
+    """The state of the deliveries to a group's target. ``failures`` counts the latest deliveries that failed in a row;
+    after five failures the server pauses deliveries until ``paused_until``. That is None while deliveries are not
+    paused, or only an operator has paused the group or its subject. The receiver of an ``https`` target passes
     ``signing_secret`` to ``hourwheel.client.webhooks.verify``.
 
     Example:
@@ -105,9 +105,9 @@ NO_FILTER = NoFilter.NO_FILTER
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A group and its settings. ``retry`` is the policy in force: the group's own, or the server's. A ``paused`` group
-    gets no messages; ``max_in_flight`` and ``messages_per_second`` limit what is leased (0: no limit). An ``ordered``
-    group has ``when_dead`` and ``max_held``.
+    """A group and its settings. ``retry`` is the policy of the group, or that of the server if the group has none. A
+    ``paused`` group gets no messages; ``max_in_flight`` and ``messages_per_second`` limit its leases (0: no limit).
+    ``when_dead`` and ``max_held`` are None in a group that is not ``ordered``.
 
     Example:
         >>> group = api.get_group("orders", "billing")
@@ -146,8 +146,8 @@ class GroupPage(Struct, frozen=True, kw_only=True):
 
 
 class QueueOffset(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
-    """An offset of one queue, for ``Api.seek``. The answer to a dry run has the number of messages that the seek would
-    serve again, and of those that it would pass over.
+    """An offset in a queue, for ``Api.seek``. In the answer to a dry run, ``served_again`` is the number of messages
+    that the seek would serve again, and ``passed_over`` of those that it would pass over.
 
     Example:
         >>> api.seek("orders", "billing", QueueOffset(queue=0, offset=0))
@@ -161,8 +161,8 @@ class QueueOffset(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
 
 
 class ConsumerState(Struct, frozen=True, kw_only=True):
-    """A consumer of a group: ``pulled_at`` is the time of its last pull that the server knows of, ``since`` that of the
-    first one among the latest. It holds ``in_flight`` messages in ``leases`` pulls, the first of which ends at
+    """A consumer of a group. ``since`` and ``pulled_at`` are the times of the first and the last of its recent pulls
+    that the server knows. It holds ``in_flight`` messages in ``leases`` pulls, and the first lease ends at
     ``lease_until``.
 
     Example:
@@ -180,12 +180,13 @@ class ConsumerState(Struct, frozen=True, kw_only=True):
 
 
 class Lag(Struct, frozen=True, kw_only=True):
-    """The messages of a group that are not done: ``waiting`` were never pulled (after a crash of the server the count
-    may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again, ``backing_off`` wait
-    for their retry, ``dead`` were given up. ``oldest_at`` is when the oldest waiting message was accepted.
-    ``limited_by`` names what keeps messages from the group: ``paused``, ``subject_paused``, ``max_in_flight``,
-    ``messages_per_second``, or None. ``consumers`` has the lag of each consumer of a broadcast group. ``held`` tells of
-    the keys that an ordered group holds back; None for other groups.
+    """The numbers of the messages that a group has not acknowledged: ``waiting`` were never pulled (after a crash of
+    the server the number may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again,
+    ``backing_off`` wait for the delay of their retry, ``dead`` were given up. The oldest waiting message was accepted
+    at ``oldest_at``. ``limited_by`` names the limit that keeps messages from the group: ``paused``, ``subject_paused``,
+    ``max_in_flight``, ``messages_per_second``, or None. ``consumers`` has the lag of each consumer of a broadcast
+    group. ``cells_out`` names cells that cannot be reached, whose messages are not counted. ``held`` describes the held
+    keys of an ordered group, and is None for other groups.
 
     Example:
         >>> lag = api.lag("orders", "billing")

@@ -16,18 +16,18 @@ from hourwheel.model.pulls import Settled, WakeupQueue
 
 
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message to send. Its ``body`` is text or bytes; the message has at most 1 MiB in all. A pydantic model, a
-    msgspec struct, a dataclass, a dictionary or a list as body becomes its JSON.
+    """A message to send. Its ``body`` is text or bytes, or an object that is sent as JSON: a pydantic model, a msgspec
+    struct, a dataclass, a dictionary or a list. The message has at most 1 MiB in all.
 
-    Messages with one ``key`` (1 to 256 characters) share a queue and stay in order. ``tags`` are up to 10, ``headers``
-    up to 32. The server gives the message an ``id`` where the caller gives none. The queue delivers the message
-    after ``delay`` (seconds, text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone,
-    or RFC 3339 text). With the ``precision`` "minute" it may come up to a minute after its time, which costs less on
-    AWS. ``queue`` (from 0) names the queue, which otherwise follows from the key.
+    Messages with the same ``key`` (1 to 256 characters) share a queue and stay in order. A message has up to 10
+    ``tags`` and 32 ``headers``. The server gives it an ``id`` if the caller gives none. It is delivered after ``delay``
+    (seconds, text such as "90d", or a ``timedelta``) or at ``deliver_at`` (a ``datetime`` with a zone, or RFC 3339
+    text). With the ``precision`` "minute" it may come up to a minute late, which costs less on AWS. ``queue`` (from 0)
+    chooses the queue; without it, the key does.
 
     Raises:
         ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid, or ``precision`` is not
-            "minute" or has no time to go with.
+            "minute", or is given without a time.
         TypeError: the body is of another type, or contains a value that JSON has no form for.
 
     Example:
@@ -72,7 +72,9 @@ class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, g
     """A ``Message`` that names its subject, for ``Api.produce_many``.
 
     Raises:
-        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid.
+        ValueError: both ``delay`` and ``deliver_at`` are given, or the given one is not valid, or ``precision`` is not
+            "minute", or is given without a time.
+        TypeError: the body is of another type, or contains a value that JSON has no form for.
 
     Example:
         >>> AddressedMessage("paid", subject="orders").subject
@@ -85,8 +87,8 @@ class AddressedMessage(Message, frozen=True, omit_defaults=True, kw_only=True, g
 class SendResult(Struct, frozen=True, omit_defaults=True, gc=False):
     """The result of sending one message: its id, and the ``queue`` and ``offset`` at which the server stored it.
 
-    A delayed message has instead the time for which it is ``scheduled``, and a ``scheduled_id``. By this id the ``Api``
-    looks the message up, moves it and cancels it.
+    A delayed message has instead the time for which it is ``scheduled``, and a ``scheduled_id``, by which the methods
+    of ``Api`` look it up, move it and cancel it.
 
     Example:
         >>> (result,) = api.produce("orders", [Message("remind", delay="90d")])
@@ -102,7 +104,8 @@ class SendResult(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A message as the server keeps it. ``due_at`` is the time at which a delayed message was due."""
+    """A message that the server has stored. ``due_at`` is the time at which a delayed message was due; None for other
+    messages."""
 
     id: str
     produced_at: datetime
@@ -115,13 +118,14 @@ class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def body(self) -> str | bytes:
-        """The body as it was sent, text or bytes. A long text of control characters only may come as bytes."""
+        """The body as it was sent, text or bytes. A long text with many quotes or control characters may come as bytes,
+        if no answer could hold it as text."""
         return self.text if self.text is not None else self.data or b""
 
 
 class Received(Kept, frozen=True, kw_only=True, gc=False):
-    """A message as the server hands it out. ``attempt`` counts from 1. The ``detail`` of a retried message is what a
-    consumer said of the last attempt that failed; None where it said nothing.
+    """A message that the server hands out. ``attempt`` counts from 1. The ``detail`` of a retried message is the text
+    that a consumer gave for the last failed attempt; None if it gave none.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -138,8 +142,8 @@ class Received(Kept, frozen=True, kw_only=True, gc=False):
 
 class Pull(Struct, frozen=True, kw_only=True):
     """Messages that were leased together, until ``lease_until``. A ``Settlement`` names them by their index in
-    ``messages``. ``queue`` is ``"retry"`` for messages that are served again. The messages of an ``ordered`` pull that
-    have one key are to be handled one after the other, and not beyond the first that fails.
+    ``messages``. ``queue`` is ``"retry"`` for retried messages. In an ``ordered`` pull, the messages with the same key
+    must be handled one after the other, and those behind one that fails not at all.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1", lease_seconds=60).pulls
@@ -155,10 +159,10 @@ class Pull(Struct, frozen=True, kw_only=True):
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
-    """The answer to a pull: none, one or several ``pulls``, and in ``settled`` one answer for each settlement of the
-    request, in order. ``limited_by`` names what kept messages back, whether or not any wait: ``paused``,
-    ``subject_paused``, ``max_in_flight``, ``messages_per_second``, or None. A consumer that said how long it has been
-    idle pulls again after ``next_pull_seconds``, or waits at the queue ``wakeup``; servers on AWS say so.
+    """The answer to a pull: none, one or several ``pulls``, and in ``settled`` the result of each settlement of the
+    request, in order. ``limited_by`` names the limit that keeps messages from the group, whether or not any wait:
+    ``paused``, ``subject_paused``, ``max_in_flight``, ``messages_per_second``, or None. On AWS the answer may tell an
+    idle consumer to pull again after ``next_pull_seconds``, or to wait at the wake-up queue ``wakeup``.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -174,8 +178,8 @@ class Pulled(Struct, frozen=True, kw_only=True):
 
 
 def as_messages(batch: Iterable[Message | str | bytes | Any]) -> list[Message]:
-    """Returns the messages of a batch, whose bodies may stand alone. Raises ``TypeError`` for a single body: text would
-    be sent letter by letter."""
+    """Returns the messages of a batch, and makes messages of bodies. Raises ``TypeError`` for a single body: a text
+    would be sent letter by letter."""
     if not isinstance(batch, list) and (
         isinstance(batch, str | bytes | bytearray | memoryview | dict) or not isinstance(batch, Iterable)
     ):

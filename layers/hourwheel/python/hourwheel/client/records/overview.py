@@ -1,4 +1,4 @@
-"""Defines the numbers of subjects and groups side by side, as the API answers them."""
+"""Defines the numbers of subjects and groups, and the states of wheels, archive and lake, as the API answers them."""
 
 from datetime import datetime
 from typing import Literal
@@ -7,9 +7,10 @@ from msgspec import Struct
 
 
 class GroupOverview(Struct, frozen=True, kw_only=True):
-    """The numbers of a group, as in its ``Lag``. ``settled`` is the sum over the queues of the offsets that the group
-    has pulled: two answers tell how fast. An ordered group has ``held`` keys, of which ``stopped`` ones wait for an
-    operator. ``complete`` is False where a count stopped at its limit.
+    """The numbers of a group, as in its ``Lag``. ``settled`` is the sum, over the queues, of the offsets up to which
+    the group has pulled; the difference of two answers is the progress of the group. ``held`` is the number of held
+    keys of an ordered group, and ``stopped`` of those that wait for an operator. ``complete`` is False if a count
+    stopped at its limit.
 
     Example:
         >>> [(group.group, group.waiting) for group in api.subject_overview("orders").groups]
@@ -34,9 +35,10 @@ class GroupOverview(Struct, frozen=True, kw_only=True):
 
 
 class SubjectOverview(Struct, frozen=True, kw_only=True):
-    """The numbers of a subject: those of its groups, summed, as they were at ``at``. ``end`` is the sum over the queues
-    of the offsets that the next messages get, ``settled`` that of the offsets that the groups have pulled: two answers
-    tell how many messages come and go. ``cells_out`` names cells that cannot be reached, whose logs are not counted.
+    """The numbers of a subject, summed over its groups, as they were at ``at``. ``end`` is the sum, over the queues, of
+    the offsets of the next messages, and ``settled`` of the offsets up to which the groups have pulled: the differences
+    between two answers are the messages that came and that were pulled. ``cells_out`` names cells that cannot be
+    reached, whose logs are not counted.
 
     Example:
         >>> [(subject.subject, subject.waiting, subject.end) for subject in api.overview().subjects]
@@ -81,8 +83,9 @@ class OverviewPage(Struct, frozen=True, kw_only=True):
 
 
 class QueueOverview(Struct, frozen=True, kw_only=True):
-    """A queue: the offset of the first message that is kept, that of the next message, the mean of the last minute, and
-    an estimate of the bytes before compression. None: not known.
+    """The numbers of a queue. ``start`` is the offset of the first message that is kept, ``end`` that of the next
+    message, ``produced_per_second`` the mean of the last minute, and ``bytes`` an estimate of the size of the messages
+    before compression. A number that the server does not know is None.
 
     Example:
         >>> [(queue.start, queue.end) for queue in api.subject_overview("orders").queues]
@@ -115,8 +118,8 @@ class GroupOverviewPage(Struct, frozen=True, kw_only=True):
 
 
 class AttemptCount(Struct, frozen=True, kw_only=True):
-    """Messages of a group whose next attempt is ``attempt``: ``retrying`` can be pulled, ``backing_off`` wait for their
-    delay.
+    """The ``messages`` of a group whose next attempt is ``attempt``: ``retrying`` ones can be pulled, ``backing_off``
+    ones wait for the end of their delay.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
@@ -132,7 +135,7 @@ class AttemptCount(Struct, frozen=True, kw_only=True):
 
 
 class RetryCounts(Struct, frozen=True, kw_only=True):
-    """The retries of a group by attempt. ``complete`` is False where the server stopped counting at its limit.
+    """The retries of a group by attempt. ``complete`` is False if the server stopped counting at its limit.
 
     Example:
         >>> api.count_retries("orders", "billing").complete
@@ -161,7 +164,7 @@ class OpenLease(Struct, frozen=True, kw_only=True):
 
 
 class OpenLeases(Struct, frozen=True, kw_only=True):
-    """The leases of a group that end first. ``complete`` is False where there are more.
+    """The leases of a group that end first. ``complete`` is False if there are more.
 
     Example:
         >>> api.list_leases("orders", "billing").leases
@@ -190,8 +193,8 @@ class DeadReason(Struct, frozen=True, kw_only=True):
 
 
 class DeadReasons(Struct, frozen=True, kw_only=True):
-    """The dead letters of a group by reason, the most frequent first. ``others`` is the number of those whose reasons
-    are left out. ``complete`` is False where the server counted the oldest dead letters only.
+    """The dead letters of a group by reason, the most frequent reason first. ``others`` counts the dead letters with
+    reasons that are left out. ``complete`` is False if the server counted only the oldest dead letters.
 
     Example:
         >>> api.dead_reasons("orders", "billing").reasons
@@ -217,8 +220,8 @@ class DueCount(Struct, frozen=True, kw_only=True):
 
 
 class DueCounts(Struct, frozen=True, kw_only=True):
-    """Delayed messages by hour or minute; steps without any are left out. ``complete`` is False where the server has
-    not read all of them yet.
+    """The delayed messages by hour or minute, without the steps in which none is due. ``complete`` is False while the
+    server has not read all of them.
 
     Example:
         >>> api.due("orders").messages
@@ -231,9 +234,9 @@ class DueCounts(Struct, frozen=True, kw_only=True):
 
 
 class BucketWheel(Struct, frozen=True, kw_only=True):
-    """The wheel of an open hour bucket. It is ``turning`` under the lease of its ``owner``, ``asleep`` until
-    ``wakes_at``, ``waiting`` for the time of its bucket, or ``overdue``. ``messages`` counts all that were
-    stored in the bucket.
+    """The wheel of an open hour bucket. Its ``state`` is ``turning`` (under the lease of its ``owner``), ``asleep``
+    (until ``wakes_at``), ``waiting`` (for the time of the bucket) or ``overdue``. ``messages`` counts all messages that
+    were stored in the bucket.
 
     Example:
         >>> result = api.produce("orders", [Message("remind", delay="90d")])
@@ -252,7 +255,8 @@ class BucketWheel(Struct, frozen=True, kw_only=True):
 
 
 class LatenessStep(Struct, frozen=True, kw_only=True):
-    """Hand-overs of delayed messages that were late by at most ``seconds``, and by more than in the step before.
+    """The number of hand-overs of delayed messages that were late by at most ``seconds`` (None: without a limit), and
+    by more than the ``seconds`` of the step before.
 
     Example:
         >>> (api.wheels().lateness or [])[0].seconds
@@ -264,7 +268,8 @@ class LatenessStep(Struct, frozen=True, kw_only=True):
 
 
 class BucketWheels(Struct, frozen=True, kw_only=True):
-    """The wheels of the first open buckets. ``lateness`` is None where the server does not know it.
+    """The wheels of the first open buckets; ``complete`` is False if there are more. ``lateness`` is None if the server
+    does not measure it.
 
     Example:
         >>> api.wheels().complete
@@ -277,8 +282,8 @@ class BucketWheels(Struct, frozen=True, kw_only=True):
 
 
 class LakeTable(Struct, frozen=True, kw_only=True):
-    """A table of the lake. ``behind`` counts the manifests of the archive that it does not hold yet, ``quarantined``
-    the segments that could not be read. Rows were last added at ``changed_at``.
+    """A table of the lake. ``behind`` counts the manifests of the archive whose rows it does not contain yet,
+    ``quarantined`` the segments that could not be read. Rows were last added at ``changed_at``.
 
     Example:
         >>> lake = api.archive().lake
@@ -294,7 +299,8 @@ class LakeTable(Struct, frozen=True, kw_only=True):
 
 
 class LakeState(Struct, frozen=True, kw_only=True):
-    """The lake as the last ``compact`` left it. ``problems`` counts the damaged or missing objects of the archive.
+    """The state of the lake after the last run of ``compact``. ``problems`` counts the damaged or missing objects of
+    the archive.
 
     Example:
         >>> lake = api.archive().lake
@@ -324,8 +330,8 @@ class Reconciliation(Struct, frozen=True, kw_only=True):
 
 
 class ReportPage(Struct, frozen=True, kw_only=True):
-    """The report of the pipeline, and when it was made. ``page`` is its place in a bucket; None where it is on the
-    machine of the job. Where it is ``served``, ``GET /v1/report`` returns it.
+    """The report of the pipeline, made at ``made_at``. ``page`` is its location in a bucket; None if it is on the
+    machine of the job. If it is ``served``, ``GET /v1/report`` returns it.
 
     Example:
         >>> report = api.archive().report
@@ -338,10 +344,9 @@ class ReportPage(Struct, frozen=True, kw_only=True):
 
 
 class ArchiveState(Struct, frozen=True, kw_only=True):
-    """How far the archive is. Every row that was stored before ``complete_at`` is archived; the last manifest was
-    written at ``last_at``. ``enabled`` is False where the server archives nothing. ``lake``, ``reconciled`` and
-    ``report`` are what jobs of the pipeline left at their last run: None where none has run, or where the server cannot
-    reach the lake.
+    """The state of the archive. Every row that was stored before ``complete_at`` is archived, and the last manifest was
+    written at ``last_at``. ``enabled`` is False if the server archives nothing. ``lake``, ``reconciled`` and ``report``
+    are the results of the last runs of the pipeline's jobs: None if no job has run, or the server cannot read the lake.
 
     Example:
         >>> api.archive().manifests

@@ -1,4 +1,4 @@
-"""Defines the messages of a queue, as the API answers them to a caller that is no group."""
+"""Defines the messages of a queue, as the API answers them to a peek."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from hourwheel.client.records.messages import Kept
 
 
 class QueueMessage(Kept, frozen=True, kw_only=True, gc=False):
-    """A message of a queue, which nobody leased for this look.
+    """A message of a queue, which the peek has not leased.
 
     Example:
         >>> (message,) = api.peek("orders").messages
@@ -19,8 +19,8 @@ class QueueMessage(Kept, frozen=True, kw_only=True, gc=False):
 
 
 class DamagedRow(Struct, frozen=True, kw_only=True):
-    """A row of a queue that the server cannot read: the ``offset`` of its first message (None: unknown), the number of
-    its ``messages``, and the ``reason``.
+    """A row of a queue that the server cannot read, for this ``reason``. It holds ``messages`` messages, the first of
+    which has ``offset`` (None: unknown).
 
     Example:
         >>> api.peek("orders").damaged
@@ -34,8 +34,8 @@ class DamagedRow(Struct, frozen=True, kw_only=True):
 
 class PeekPage(Struct, frozen=True, kw_only=True):
     """A page of a queue. ``next`` is the ``offset`` of the next page; None after the last one. A page may be empty
-    though there is a next one. ``end`` is the offset that the next message gets, ``damaged`` are the rows that cannot
-    be read.
+    though there is a next one. ``end`` is the offset of the next message of the queue, and ``damaged`` has the rows
+    that the server cannot read.
 
     Example:
         >>> page = api.peek("orders", limit=10)

@@ -9,9 +9,9 @@ from hourwheel.model.fields import Precision
 
 
 class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A delayed message, due at ``deliver_at``. Its ``state`` is ``waiting``, ``cancelled``, or ``dispatched``: then it
-    went to ``offset`` of ``queue`` at ``dispatched_at``. ``moved`` stands only in the answer of ``Api.reschedule``,
-    with a new ``scheduled_id``; the old one finds the message as well.
+    """A delayed message, due at ``deliver_at``. Its ``state`` is ``waiting``, ``cancelled``, or ``dispatched``, that
+    is, handed over at ``dispatched_at`` to ``queue``, where it has ``offset``. The answer of ``Api.reschedule`` has the
+    state ``moved`` and a new ``scheduled_id``; the old one finds the message too.
 
     Example:
         >>> (result,) = api.produce("orders", [Message("remind", delay="90d")])
@@ -32,11 +32,11 @@ class ScheduledMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class DelayedMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A delayed message in a list. ``state`` is ``waiting``, ``cancelled``, ``moved`` (the message is listed again at
-    its new time), ``dispatched``, or None where telling it would take the server many reads.
+    its new time), ``dispatched``, or None if the server would need many reads to find it out.
 
     ``size`` counts the bytes of body, key, tags and headers. The ``body`` is None unless the caller asked for bodies;
-    it is ``shortened`` where only its first 1,000 characters, or bytes, are here. ``damaged`` says why the server
-    cannot read the message, which then has no ``id``.
+    it is ``shortened`` if it has only the first 1,000 characters or bytes. ``damaged`` says why the server cannot read
+    the message, which then has no ``id``.
 
     Example:
         >>> result = api.produce("orders", [Message("remind", delay="90d", key="customer-42")])
@@ -62,7 +62,7 @@ class DelayedMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def body(self) -> str | bytes | None:
-        """The beginning of the body, text or bytes; None where the list has no bodies."""
+        """The beginning of the body, text or bytes; None if the caller did not ask for bodies."""
         return self.text if self.text is not None else self.data
 
 
@@ -93,7 +93,8 @@ class PendingHour(Struct, frozen=True, kw_only=True):
 
 
 class PendingCounts(Struct, frozen=True, kw_only=True):
-    """The numbers of delayed messages of a subject: of all hours asked for, and of each hour that has any.
+    """The numbers of delayed messages of a subject: ``messages`` of all hours together, and those of each hour that has
+    any.
 
     Example:
         >>> api.pending("orders", hours=24)

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """A subject and its settings. ``groups`` are the first 100 by name; ``more_groups`` says that there are more, which
-    ``Api.list_groups`` lists. While it is ``paused``, no group gets messages; a ``read_only`` subject
-    refuses new messages.
+    """A subject and its settings. ``groups`` has the names of the first 100 groups; if there are ``more_groups``,
+    ``Api.list_groups`` lists them. While a subject is ``paused``, no group gets messages; a ``read_only`` one refuses
+    new messages.
 
     Example:
         >>> subject = api.get_subject("orders")

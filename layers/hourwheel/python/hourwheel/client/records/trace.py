@@ -10,8 +10,8 @@ from hourwheel.client.records.peek import QueueMessage
 class TraceEvent(Struct, frozen=True, kw_only=True):
     """An event of a message in a group: ``pulled``, ``acknowledged``, ``retried``, ``released``, ``lease_ended``,
     ``due`` (the delay of a retry is over), ``stopped`` or ``decided`` (of a key in an ordered group), ``dead`` or
-    ``redriven``. ``at`` is None where the server does not store the time. The ``detail`` of a retry is what a consumer
-    said of this failure, or of the last one of which it said anything.
+    ``redriven``. ``at`` is None if the server does not store the time of the event. The ``detail`` of a retry is the
+    text that a consumer gave for this failure; if it gave none, that for an earlier failure.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -34,8 +34,8 @@ class TraceEvent(Struct, frozen=True, kw_only=True):
 class GroupTrace(Struct, frozen=True, kw_only=True):
     """The history of a message in a group, and its ``state`` there: ``waiting``, ``in_flight``, ``retrying``,
     ``backing_off``, ``stopped``, ``acknowledged``, ``dead``, ``dropped``, ``filtered`` or ``skipped`` (by a seek),
-    among others. Events may be missing where the trace is not ``complete``. In a broadcast group each ``consumer`` has
-    a history.
+    among others. If the trace is not ``complete``, events may be missing. In a broadcast group each ``consumer`` has a
+    history.
 
     Example:
         >>> (group,) = api.trace("orders", "0:0").messages[0].groups
@@ -51,9 +51,9 @@ class GroupTrace(Struct, frozen=True, kw_only=True):
 
 
 class MessageTrace(Struct, frozen=True, kw_only=True):
-    """The position of a message. Its ``state`` is ``accepted`` (it is in a queue), ``scheduled`` or ``cancelled``. For
-    a delayed message, ``dispatched_at`` is the time of its dispatch. ``damaged``: the reason why the message cannot be
-    read. ``more_groups``: the trace leaves out groups.
+    """The position of a message, and its history in each group. Its ``state`` is ``accepted`` (it is in a queue),
+    ``scheduled`` or ``cancelled``. A delayed message was handed over to its queue at ``dispatched_at``. ``damaged`` is
+    the reason why the server cannot read the message. If there are ``more_groups``, the trace leaves some out.
 
     Example:
         >>> (trace,) = api.trace("orders", "0:0").messages
@@ -77,7 +77,8 @@ class MessageTrace(Struct, frozen=True, kw_only=True):
 
 
 class TracePage(Struct, frozen=True, kw_only=True):
-    """The traces of the messages with one id. ``next`` is the ``after`` with which the search goes on; None at its end.
+    """The traces of the messages with one id. ``next`` is the ``after`` with which the search continues; None when it
+    has ended.
 
     Example:
         >>> api.trace("orders", "0:0").next is None
