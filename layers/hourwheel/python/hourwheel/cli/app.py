@@ -36,6 +36,7 @@ from hourwheel.client.signing import Sign
 from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
 from hourwheel.errors import HourwheelError
 
+# The shared options of ``hourwheel`` below: ``hoist`` has to know which of them take a value.
 _FLAGS = {"--json", "--raw"}
 _WITH_VALUE = {"--url", "--token", "--token-file", "--ca-file", "--sign", "--region"}
 
@@ -67,7 +68,8 @@ class _Root(TyperGroup):
 
 
 def hoist(args: list[str]) -> list[str]:
-    """Returns the arguments with the shared options first, both parts in order. Leaves everything behind ``--``."""
+    """Returns the arguments with the shared options first, where typer accepts them. Keeps the order of the shared
+    options and of the rest, and everything behind ``--``."""
     shared: list[str] = []
     rest: list[str] = []
     index = 0
@@ -141,11 +143,10 @@ def hourwheel(
 
 
 def _tokens(tokens: list[str] | None, file: Path | None) -> Tokens:
-    """Returns the tokens of the command line, the variables and the file.
-
-    Raises ``typer.BadParameter`` for a blank value, with which a server would serve everybody.
-    """
+    """Returns the tokens of the command line, the variables and the file. Raises ``typer.BadParameter`` for a value
+    that is no token, and for a blank variable."""
     for name, values in ((TOKEN_VARIABLE, tokens), (TOKEN_FILE_VARIABLE, file)):
+        # Else a server whose operator meant to set a token would start without one, and serve everybody.
         if not values and os.environ.get(name) is not None:
             raise typer.BadParameter(f"{name} is set, but blank: give it a value, or unset it")
     try:

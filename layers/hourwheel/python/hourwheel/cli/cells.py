@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Add, show, drain and remove cells.
 
 
 class CellKind(StrEnum):
-    """The kinds of cells."""
+    """The kinds of messages that a cell may take: messages for queues, or delayed messages."""
 
     REAL_TIME = "real-time"
     DELAY = "delay"
@@ -94,7 +94,7 @@ def drain(
     Example: hourwheel cell drain old --dry-run
     """
     if dry_run and wait:
-        raise typer.BadParameter("a dry run changes nothing to wait for", param_hint="--wait")
+        raise typer.BadParameter("a dry run changes nothing to wait for: give one of the two", param_hint="--wait")
     with connect(ctx) as api:
         result = api.drain_cell(cell, dry_run=dry_run)
         _tell(ctx, result)
@@ -103,11 +103,11 @@ def drain(
 
 
 def _wait_for_empty(ctx: typer.Context, api: Api, result: DrainResult, interval: float) -> None:
-    """Looks at the cell until it holds nothing, and shows what is left whenever that has changed."""
+    """Looks at the cell until it is empty, and shows its contents after each look that found a change."""
     pause = threading.Event()  # never set: only Ctrl-C ends this sooner
     while result.left:
         pause.wait(interval)
-        before, result = result, api.drain_cell(result.cell, dry_run=True)
+        before, result = result, api.drain_cell(result.cell, dry_run=True)  # the queues were moved by the first call
         if result.left != before.left:
             _tell(ctx, result)
 
@@ -127,7 +127,7 @@ def remove(ctx: typer.Context, cell: CellArgument, yes: YesOption = False, dry_r
     """
     with connect(ctx) as api:
         if not (dry_run or yes):
-            api.remove_cell(cell, dry_run=True)  # nobody is asked about a cell that cannot be removed
+            api.remove_cell(cell, dry_run=True)  # fails before the question, if the cell cannot be removed
             confirm(f"Remove cell {cell}?", yes=yes)
         _show(ctx, api.remove_cell(cell, dry_run=dry_run), dry_run=dry_run)
 

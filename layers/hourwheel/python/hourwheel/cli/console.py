@@ -31,6 +31,7 @@ def console(
 
     Example: hourwheel console --url http://127.0.0.1:7420 --read-only
     """
+    # Imported here, as the other commands need no server.
     from hourwheel.client.http import begin
     from hourwheel.embedded.console_server import Console, serve_console
 
@@ -43,12 +44,12 @@ def console(
         signer=codec.signer,
         port=port,
         read_only=read_only,
-        secret=SystemIds().token().hex(),
+        secret=SystemIds().token().hex(),  # keeps other users of this machine, and other pages, from making calls
     )
 
     def opened(address: str) -> None:
         sys.stdout.write(f"console of {settings.url}: {address}\n")
-        sys.stdout.flush()
+        sys.stdout.flush()  # a program that reads the address from a pipe waits for it
         if browser and _has_screen():
             webbrowser.open(address)
 
@@ -64,5 +65,5 @@ def _warn(error: "AnswerError") -> None:
 
 
 def _has_screen() -> bool:
-    """Returns whether a browser has a screen. Without one, a browser for the terminal would take the terminal."""
+    """Returns whether this machine has a screen. Without one, a browser of text would open in this terminal."""
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

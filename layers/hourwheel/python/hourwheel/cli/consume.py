@@ -19,7 +19,7 @@ from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import RetryLater
 from hourwheel.system import SystemClock, SystemIds
 
-_MOST = 100  # messages of a pull: a reader at a terminal needs no more at a time
+_MOST = 100  # messages of a pull: a person at a terminal reads no more at a time
 _WAIT_SECONDS = 20  # the longest wait that a server allows
 
 _LIMITS = {
@@ -32,7 +32,7 @@ _LIMITS = {
 
 
 class ConsumeOutcome(StrEnum):
-    """How the printed messages are settled."""
+    """The values of ``--then``, by which the printed messages are settled."""
 
     ACK = "ack"
     RETRY = "retry"
@@ -69,12 +69,13 @@ def consume(
             name = consumer or f"cli-{SystemIds().token().hex()[:12]}"
             _run(_Session(api, subject, group, name, settle), write, most, follow)
         except BrokenPipeError:
-            # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, now to nowhere.
+            # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, which must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _checked(delay: str | None, then: ConsumeOutcome) -> Delay | None:
-    """Returns the delay of retries. Raises ``typer.BadParameter`` for a text that is none, or without retries."""
+    """Returns the delay of retries; None to leave it to the group. Raises ``typer.BadParameter`` for a text that is no
+    delay, and for a delay without ``--then retry``."""
     if delay is None:
         return None
     if then is not ConsumeOutcome.RETRY:
@@ -86,13 +87,13 @@ def _checked(delay: str | None, then: ConsumeOutcome) -> Delay | None:
 
 
 class _Settle(NamedTuple):
-    """Settles pulls of which some messages were printed."""
+    """Makes the settlements of pulls, of whose messages some were printed."""
 
     outcome: ConsumeOutcome
     delay: Delay | None
 
     def settlement(self, pull: Pull, printed: int) -> Settlement:
-        """Returns the settlement of a pull: settles the first ``printed`` messages, and releases the others."""
+        """Returns the settlement of a pull: it settles the first ``printed`` messages, and releases the others."""
         indexes = list(range(printed))
         settlement = Settlement(receipt=pull.receipt, release=list(range(printed, len(pull.messages))) or None)
         if self.outcome is ConsumeOutcome.REJECT:
@@ -122,18 +123,19 @@ class _Session:
         self._rest_seconds = 0.0
 
     def pull(self, most: int, wait_seconds: float) -> list[Pull]:
-        """Pulls, and settles the pull before. After an answer without messages to a pull that may wait, rests as the
-        server says."""
+        """Pulls, and settles the messages of the pull before. If a pull that may wait brings no message, waits after it
+        as long as the server says, or at the wake-up queue."""
         self._clock.sleep(self._rest_seconds)
         rest = self._doze.fields() if wait_seconds else {}
         try:
             pulled = self._answered(most, wait_seconds, rest)
         except BadRequest as error:
+            # A server of an earlier version does not know the fields ``rest``.
             if not rest or not self._doze.refused(error):
                 raise
             pulled = self._answered(most, wait_seconds, {})
         self._settlements = []
-        self._say(pulled.limited_by)
+        self._report_limit(pulled.limited_by)
         self._doze.answered(bool(pulled.pulls))
         self._rest_seconds = pulled.next_pull_seconds if pulled.pulls else 0.0
         if rest and not pulled.pulls:
@@ -141,21 +143,22 @@ class _Session:
         return pulled.pulls
 
     def _answered(self, most: int, wait_seconds: float, rest: dict[str, Any]) -> Pulled:
-        """Returns the answer to a pull. Repeats one that may wait until the server answers, and says so once."""
-        backoff, away = PullBackoff(self._ids), False
+        """Returns the answer to a pull. A pull that may wait is repeated until the server answers; the first failure
+        and the answer after it are reported on stderr."""
+        backoff, unavailable = PullBackoff(self._ids), False
         while True:
             try:
                 pulled = self._pull(most, wait_seconds, rest)
             except ServerUnavailable as error:
                 if not wait_seconds:
                     raise
-                if not away:
+                if not unavailable:
                     write_error(f"{error}; trying again until it answers")
-                away = True
+                unavailable = True
                 backoff.failed(error)
                 self._clock.sleep(backoff.seconds())
             else:
-                if away:
+                if unavailable:
                     write_error("the server answers again")
                 return pulled
 
@@ -180,14 +183,15 @@ class _Session:
             seconds = waiting.pause_seconds
         self._clock.sleep(seconds)
 
-    def _say(self, limited_by: str | None) -> None:
-        """Says on stderr what keeps messages from the group, once until it changes."""
+    def _report_limit(self, limited_by: str | None) -> None:
+        """Reports on stderr which limit keeps messages from the group, once for each change."""
         if limited_by is not None and limited_by != self._limited_by:
             write_error(_LIMITS.get(limited_by, limited_by).format(subject=self._subject, group=self._group))
         self._limited_by = limited_by
 
     def print(self, pulls: Sequence[Pull], write: Callable[[Received], None]) -> None:
-        """Prints messages, and prepares the settlements, which release the messages that were not printed."""
+        """Prints messages, and prepares their settlements. If printing fails, the settlements release the messages that
+        were not printed."""
         printed = dict.fromkeys((pull.receipt for pull in pulls), 0)
         try:
             for pull in pulls:

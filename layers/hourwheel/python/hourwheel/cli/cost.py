@@ -18,7 +18,7 @@ _MOST = 1_000
 
 
 class Front(StrEnum):
-    """How requests reach the functions: through the HTTP API, or through function URLs."""
+    """The values of ``--front``: requests reach the functions through the HTTP API, or through function URLs."""
 
     API = "api"
     URL = "url"
@@ -51,6 +51,7 @@ def cost(
     batch: Annotated[
         int, typer.Option(min=1, max=1_000, help="Messages in each request that sends or pulls them.")
     ] = 1,
+    # By default as many bytes as the messages that were counted have (docs/costs.md).
     message_bytes: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bytes of a message.")] = 327,
     delayed_per_day: Annotated[
         int, typer.Option(min=0, max=_MOST_MESSAGES, help="The part of the messages that is delayed, at any hour.")

@@ -133,7 +133,7 @@ def drop(
 
     Example: hourwheel dead drop orders billing --to 2026-11-01T00:00:00Z --yes
     """
-    which = _selection(ids, every, since, until, reason, detail)
+    which = _selection(ids, every, since, until, reason, detail)  # checked before the question
     confirm(f"Delete these dead letters of {group} for good?", yes=yes)
     _move(ctx, "dropped", Api.drop, subject, group, which)
 
@@ -147,7 +147,7 @@ def _selection(
     detail: str | None,
 ) -> DeadSelection:
     if detail is not None and reason is None:
-        raise typer.BadParameter("--detail needs --reason")
+        raise typer.BadParameter("--detail needs --reason: give the reason to which the detail belongs")
     in_time = since is not None or until is not None
     ways = {"dead ids": bool(ids), "--all": every, "--reason": reason is not None, "--from and --to": in_time}
     chosen = [way for way, is_chosen in ways.items() if is_chosen]
@@ -187,6 +187,7 @@ def _move(
     else:
         write_line(f"{verb} {count}" if count or which.ids is not UNSET else _none(verb, subject, group, which))
     named = set(which.ids) if which.ids is not UNSET else set()
+    # The server passes over ids that do not exist; a script should learn of them.
     if count < len(named):
         write_error(_missing(sorted(named), count, verb))
         raise typer.Exit(1)

@@ -1,4 +1,5 @@
-"""Starts and lists the jobs of a cell on AWS, with the outputs of its stack and the target of its daily schedule."""
+"""Starts and lists the jobs of a cell on AWS. Reads where they are from the outputs of the stack, and their options
+from its daily schedule."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -7,13 +8,13 @@ import msgspec
 
 from hourwheel.errors import HourwheelError, Rejected
 
-_RUNS = 20  # fit on a screen
+_RUNS = 20  # as many as fit on a screen
+# These jobs write to the queue, and jobs on EMR Serverless reach neither its API nor its tables.
 _ELSEWHERE = frozenset({"rebuild", "replay"})
-"""Jobs that write to the queue. Jobs on EMR Serverless reach neither its API nor its tables."""
 
 
 class NoPipeline(HourwheelError):
-    """Says that the named stack has no pipeline, or that AWS did not describe it."""
+    """Says that the stack has no pipeline, or that a call of AWS failed."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Deployed:
 
     @classmethod
     def of(cls, stack: str, region: str | None) -> Self:
-        """Looks up the stack. Raises ``NoPipeline`` for a stack without a pipeline, and for errors of AWS."""
+        """Returns the outputs of a stack. Raises ``NoPipeline`` if it has no pipeline, and for errors of AWS."""
         described = _call(region, "cloudformation", "describe_stacks", StackName=stack)["Stacks"][0]
         outputs = {output["OutputKey"]: output["OutputValue"] for output in described.get("Outputs", [])}
         if "PipelineApplicationId" not in outputs:
@@ -49,7 +50,8 @@ class Deployed:
         return self.outputs["LakeDatabase"]
 
     def start(self, job: str, changed: dict[str, str]) -> str:
-        """Starts a job as the daily schedule does, with the options changed. Returns the id of the run."""
+        """Starts a job as the daily schedule would, but with the options in ``changed``. Returns the id of the run.
+        Raises ``Rejected`` for a job that AWS cannot run, and ``NoPipeline`` for errors of AWS."""
         if job == "archive":
             name = self.outputs["ArchiveFunction"]
             answer = _call(self.region, "lambda", "invoke", FunctionName=name, InvocationType="Event", Payload=b"{}")
@@ -59,7 +61,7 @@ class Deployed:
         group, name = self.outputs["PipelineSchedule"].split("/")
         schedule = _call(self.region, "scheduler", "get_schedule", GroupName=group, Name=name)
         request = _lowered(msgspec.json.decode(schedule["Target"]["Input"]))
-        del request["clientToken"]
+        del request["clientToken"]  # EMR takes a second request with one token for a repeated one
         submit = request["jobDriver"]["sparkSubmit"]
         kept = [argument for argument in submit["entryPointArguments"][1:] if _name(argument) not in changed]
         options = [f"--{name.replace('_', '-')}={text}" for name, text in changed.items()]
@@ -87,7 +89,8 @@ def _name(argument: str) -> str:
 
 
 def _lowered(value: Any) -> Any:
-    """Returns the value with keys that begin in lower case, as the SDK spells them; Scheduler begins with capitals."""
+    """Returns the value with keys that begin in lower case: Scheduler spells the fields of a request with capitals, and
+    the SDK does not."""
     if isinstance(value, dict):
         return {key[:1].lower() + key[1:]: _lowered(item) for key, item in value.items()}
     return [_lowered(item) for item in value] if isinstance(value, list) else value

@@ -20,8 +20,8 @@ NoFilterOption = Annotated[bool, typer.Option("--no-filter", help="Remove the fi
 def filter_of(
     tags_any: str | None, tags_all: str | None, tags_none: str | None, *, remove: bool
 ) -> TagFilter | NoFilter | None:
-    """Returns the filter, ``NO_FILTER``, or None to keep the former one. Raises ``typer.BadParameter`` for tags beside
-    ``--no-filter``, and for options without any tag."""
+    """Returns the filter, ``NO_FILTER`` to remove that of the group, or None to keep it. Raises ``typer.BadParameter``
+    for tags together with ``--no-filter``, and for options without any tag."""
     texts = {"tags_any": tags_any, "tags_all": tags_all, "tags_none": tags_none}
     tags = {name: _tags(text) for name, text in texts.items() if text is not None}
     if remove and tags:

@@ -61,7 +61,7 @@ def rotate(
 
 
 def _seconds(text: str, option: str) -> int:
-    match = re.fullmatch(r"(\d{1,9})([dhms])", text)
+    match = re.fullmatch(r"(\d{1,9})([dhms])", text)  # the server checks the range
     if match is None:
         raise typer.BadParameter(f"give a number and a unit, such as 12h, got {text!r}", param_hint=option)
     return int(match[1]) * UNIT_SECONDS[match[2]]

@@ -52,8 +52,8 @@ MaxHeldOption: TypeAlias = Annotated[
 
 
 def retry_of(first: float | None, factor: float | None, cap: float | None, delays: str | None) -> RetryPolicy | None:
-    """Returns the policy, or None to keep the former one. Raises ``typer.BadParameter`` for delays that are no numbers,
-    or stand beside a rule from which they follow."""
+    """Returns the policy, or None to keep that of the group. Raises ``typer.BadParameter`` for delays that are not
+    numbers, and for delays together with ``--retry-first``, ``--retry-factor`` or ``--retry-cap``."""
     growing = (first, factor, cap) != (None, None, None)
     if growing and delays is not None:
         raise typer.BadParameter("--retry-delays stands alone: leave out --retry-first, --retry-factor and --retry-cap")

@@ -235,7 +235,7 @@ def leases(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -
     rows = [(each.consumer, each.queue, each.offset, each.messages, each.lease_until) for each in answer.leases]
     write_table(["consumer", "queue", "offset", "messages", "lease until"], rows)
     if not answer.complete:
-        write_line("there are more")
+        write_line("there are more leases, which end later")
 
 
 @app.command()
@@ -252,7 +252,7 @@ def retries(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) 
     rows = [(each.attempt, each.retrying, each.backing_off) for each in counts.attempts]
     write_table(["attempt", "retrying", "backing off"], rows)
     if not counts.complete:
-        write_line("there are more")
+        write_line("there are more retries: the server stopped counting at its limit")
 
 
 @app.command()
@@ -316,7 +316,7 @@ def _target(
     to: Literal["start", "end"] | None, time: datetime | None, queue: int | None, offset: int | None
 ) -> Literal["start", "end"] | datetime | QueueOffset:
     if (queue is None) != (offset is None):
-        raise typer.BadParameter("--queue and --offset go together")
+        raise typer.BadParameter("--queue and --offset go together: give both")
     position = None if queue is None or offset is None else QueueOffset(queue, offset)
     targets = [target for target in (to, time, position) if target is not None]
     if len(targets) != 1:

@@ -53,16 +53,14 @@ def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: flo
 
     with Live(auto_refresh=False) as live:
         while True:
-            seen = api.lag(subject, group)
-            live.update(Group(table_of(_COLUMNS, _rows(seen)), _summary(seen)), refresh=True)
+            current = api.lag(subject, group)
+            live.update(Group(table_of(_COLUMNS, _rows(current)), _summary(current)), refresh=True)
             pause.wait(interval)
 
 
-_NAMED = 10  # held keys: a screen shows them beside the table of queues
+_NAMED = 10  # held keys: as many as a screen has room for below the table of queues
 
 _COLUMNS = ["queue", "waiting", "in flight", "offset", "end"]
-
-
 _CONSUMER_COLUMNS = ["consumer", "waiting", "in flight", "retrying", "backing off", "dead"]
 
 
@@ -86,7 +84,7 @@ def _summary(lag: Lag) -> str:
 
 
 def _held(lag: Lag) -> str:
-    """Returns a line about the keys that an ordered group holds back, and one for each of the first 10."""
+    """Returns a line about the held keys of an ordered group, and one for each of the first 10; "" for other groups."""
     if lag.held is None:
         return ""
     lines = [f"{counted(lag.held.keys, 'held key')}, {counted(lag.held.parked, 'parked message')}"]

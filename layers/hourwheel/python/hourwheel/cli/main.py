@@ -1,4 +1,4 @@
-"""Runs the command line. Answers ``--version`` before it imports anything slow."""
+"""Runs the command line. Prints the version before it imports anything slow."""
 
 import sys
 

@@ -14,7 +14,7 @@ from hourwheel.client import Api, BadRequest, MessageTrace, NotFound
 app = typer.Typer(no_args_is_help=True, help="Show where messages are, and what groups did with them.")
 
 _FORGOTTEN = ("settled", "expired", "unknown")
-"""The states of messages of whose history something is no longer kept."""
+"""States of messages for which the server no longer has the whole history."""
 
 GroupOption = Annotated[str | None, typer.Option(help="Only this group (by default the first 20).")]
 
@@ -57,8 +57,8 @@ def find(
 
 @contextmanager
 def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
-    """Yields a list for traces. Afterwards prints the command that asks the lake, if the server does not know the
-    message or a part of its history any more."""
+    """Yields a list for traces. After the block, prints the command that reads the lake, if the server no longer knows
+    the message or a part of its history."""
     traces: list[MessageTrace] = []
     command = f"hourwheel pipeline run trace --data DIRECTORY --subject {subject} --message {message}"
     try:
@@ -66,7 +66,7 @@ def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
     except NotFound as error:
         if error.slug != "message-unknown":
             raise
-        write_error(f"{error}: {command}")  # the sentence of the server ends with the lake
+        write_error(f"{error}: {command}")  # the server's sentence says that the lake may know the message
         raise typer.Exit(1) from error
     if any(group.state in _FORGOTTEN or not group.complete for trace in traces for group in trace.groups):
         write_error(f"the lake may know more: {command}")
@@ -74,7 +74,7 @@ def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
 
 @contextmanager
 def _find_hint(subject: str, message: str) -> Iterator[None]:
-    """Names the command that finds a sender's id, where the server asks for a time."""
+    """Prints the command that finds an id of a sender, if the server asks for the time of the message."""
     try:
         yield
     except BadRequest as error:

@@ -1,4 +1,4 @@
-"""Says in words of Hourwheel what an option or an argument takes, and what is wrong with a value."""
+"""Describes in Hourwheel's own words which values an option or argument takes, and what is wrong with a value."""
 
 from functools import partial
 from typing import Any, get_args
@@ -10,8 +10,8 @@ _NAMES: dict[Any, str] = {bool: "", int: "NUMBER", float: "NUMBER"}
 
 
 def name_values(command: Any, ctx: Any) -> None:
-    """Names in ``--help`` what the parameters of the command, and of the commands below it, take. An option that
-    declares a name keeps it."""
+    """Sets the names that ``--help`` gives the values of parameters, such as NUMBER, for a command and all commands
+    below it. Parameters with a ``metavar`` keep it."""
     for parameter in command.get_params(ctx):
         parameter.display_type = partial(_value_name, parameter.type_descriptor)
     for below in getattr(command, "commands", {}).values():
@@ -28,9 +28,10 @@ def _value_name(descriptor: Any, _: Any) -> str:
 
 
 def describe_misfit(error: typer.BadParameter) -> None:
-    """Replaces the message of a decoder by a sentence that names the allowed values. Leaves other messages."""
+    """Replaces a message of pydantic by a sentence that names the allowed values. Leaves other messages."""
     descriptor: Any = getattr(error.param, "type_descriptor", None)
-    if descriptor is None or not hasattr(error.__cause__, "errors"):  # no message of pydantic, which is slow to import
+    # An error of pydantic is told by its attribute ``errors``: importing pydantic for its type would take long.
+    if descriptor is None or not hasattr(error.__cause__, "errors"):
         return
     if descriptor.choices is not None:
         names = [str(getattr(choice, "value", choice)) for choice in descriptor.choices]
@@ -41,8 +42,8 @@ def describe_misfit(error: typer.BadParameter) -> None:
 
 
 def suggest_options(error: Any) -> None:
-    """Suggests, for an unknown option such as ``--at``, the options that have its words, such as ``--deliver-at``.
-    Without any, and for other errors, leaves the suggestions."""
+    """Suggests, for an unknown option such as ``--at``, the options that contain its words, such as ``--deliver-at``.
+    Keeps the suggestions of typer if there are none, and for other errors."""
     if not hasattr(error, "possibilities") or error.ctx is None:
         return
     words = set(_words(error.option_name))

@@ -176,7 +176,7 @@ def _database(database: str) -> Any:
 
 @contextmanager
 def _session(database: str) -> Iterator[Any]:
-    """Connects to the database, and commits at the end."""
+    """Yields a connection to the database, which commits each statement, and closes it at the end of the block."""
     connection = _database(database).open()
     try:
         yield connection.raw
@@ -194,7 +194,7 @@ def _report(ctx: typer.Context, verb: str, count: int, chosen: list[int] | None)
     write_answer(ctx, {verb: count}, f"{verb} {count}")
     lacking = len(set(chosen or ())) - count
     if chosen and lacking:
-        write_error(f"{lacking} of the rows {'is' if lacking == 1 else 'are'} not refused, or not there")
+        write_error(f"{lacking} of the rows {'is' if lacking == 1 else 'are'} not refused, or not there: see list")
         raise typer.Exit(1)
 
 

@@ -1,8 +1,8 @@
 """Writes results to stdout: JSON for programs, tables and plain lines for people.
 
-Bodies, ids, keys, headers and errors contain text of any sender. A terminal obeys escape sequences in such text, which
-set titles and the clipboard and forge output. So text for a terminal goes through ``shown``; text for a pipe, and with
-``--raw``, stays unchanged.
+Bodies, ids, keys, headers and errors contain text of any sender. A terminal obeys escape sequences in it, which can set
+the title and the clipboard and forge output. So text for a terminal is escaped by ``shown``; text for a pipe, and all
+text with ``--raw``, stays unchanged.
 """
 
 import sys
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _raw: ContextVar[bool] = ContextVar("raw", default=False)
 
 _FREE_TEXT = {"body", "detail", "key", "location", "reason", "remark"}
-"""The columns that fold where a terminal is narrow. Ids, dates and numbers stay on one line, to be copied."""
+"""Columns that may fold on a narrow terminal. Ids, dates and numbers stay on one line, so that they can be copied."""
 
-_LEAST_FREE_TEXT = 20  # columns; a row of a narrower terminal goes on in the next line
-_ENDLESS = 1_000_000_000
+_LEAST_FREE_TEXT = 20  # characters; a narrower column would be hard to read, so the terminal breaks the row instead
+_ENDLESS = 1_000_000_000  # no table is wider, so none folds
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def write_raw(raw: bool) -> None:
-    """Sets whether further text is written to a terminal unchanged."""
+    """Sets whether text for a terminal stays unchanged from now on."""
     _raw.set(raw)
 
 
@@ -47,7 +47,7 @@ def shown(text: str) -> str:
 
 
 def _shown(character: str) -> str:
-    # Python calls blanks of other widths not printable; they are harmless.
+    # Blanks of other widths are harmless, though Python calls them not printable.
     if character.isprintable() or unicodedata.category(character) == "Zs":
         return character
     code = ord(character)
@@ -56,7 +56,7 @@ def _shown(character: str) -> str:
 
 
 def _shown_json(line: str) -> str:
-    """Returns an equal line of JSON, with JSON escapes in place of those characters."""
+    """Returns an equal line of JSON, in which the characters that ``shown`` replaces are JSON escapes."""
     return "".join(each if each == _shown(each) else _json_escape(each) for each in line)
 
 
@@ -93,7 +93,8 @@ def write_line(text: str) -> None:
 
 
 def write_body(body: str | bytes) -> None:
-    """Writes a message on a line of its own, and flushes it: an acknowledged message has left this process."""
+    """Writes a body on a line of its own, and flushes it, so that it has left this process before the message is
+    acknowledged."""
     if _to_terminal():
         write_line(body if isinstance(body, str) else body.decode(errors="backslashreplace"))
     else:
@@ -101,7 +102,7 @@ def write_body(body: str | bytes) -> None:
 
 
 def write_error(text: str) -> None:
-    """Writes one line to stderr, always escaped: in a log, too, line ends would forge rows."""
+    """Writes one line to stderr, always escaped: a line end within it would forge a line, in a log too."""
     sys.stderr.write(f"hourwheel: {shown(text)}\n")
     sys.stderr.flush()
 
@@ -143,11 +144,11 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def _console(width: int) -> "Console":
     from rich.console import Console
 
-    return Console(width=width, height=25)  # a width counts only beside a height
+    return Console(width=width, height=25)  # rich ignores a width without a height
 
 
 def _spare_width(table: "Table", endless: "Console") -> int:
-    """Returns by how much the table may be narrower than its text: its columns of free text fold."""
+    """Returns how many characters narrower than its text a table may be, because its columns of free text fold."""
     free = [column for column in table.columns if not column.no_wrap]
     widths = (max(endless.measure(cell).maximum for cell in column.cells) for column in free)
     return sum(max(0, width - _LEAST_FREE_TEXT) for width in widths)

@@ -1,4 +1,4 @@
-"""Lists as many items as a user asks for, and says how the list goes on."""
+"""Reads as many pages as ``--limit`` asks for, and tells the user how the list continues."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -29,7 +29,8 @@ class Page(Protocol[T_co]):
 
 
 def first(list_page: Callable[..., Page[T]], limit: int, after: str | None) -> tuple[list[T], str | None]:
-    """Returns up to ``limit`` items behind the cursor ``after``, and the cursor of those that follow, None without."""
+    """Returns up to ``limit`` items behind the cursor ``after``, and the cursor of the next ones (None: there are
+    none)."""
     items: list[T] = []
     while True:
         page = list_page(limit=min(limit - len(items), _PAGE), after=after)
@@ -40,8 +41,8 @@ def first(list_page: Callable[..., Page[T]], limit: int, after: str | None) -> t
 
 
 def say_more(after: str | None) -> None:
-    """Says on stderr how a list goes on that ended at its limit."""
+    """Tells the user on stderr how to continue a list that ended at its limit."""
     if after is not None:
-        # The last page may name a cursor behind which nothing comes.
+        # "May", because the last page can name a cursor behind which nothing comes.
         go_on = f"--after {shlex.quote(after)} goes on, a higher --limit prints more at once"
         write_error(f"the list ends at its limit, and there may be more: {go_on}")

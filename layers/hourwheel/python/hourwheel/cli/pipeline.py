@@ -39,7 +39,7 @@ JOBS = (
     *("repair", "replay", "rebuild", TRACE),
 )
 _ARCHIVE_SECONDS = 3_600  # the archiver returns when no row is left, in general long before
-_FREE = {"ignore_unknown_options": True}
+_FREE = {"ignore_unknown_options": True}  # the jobs have options of their own, which Spark's side parses
 
 DataOption = Annotated[Path | None, typer.Option(help="Data directory of a server, with its archive and lake.")]
 ArchiveOption = Annotated[str | None, typer.Option(help="The archive, if elsewhere: a folder or s3://bucket/prefix.")]
@@ -56,7 +56,7 @@ class Missing(HourwheelError):
 
 
 class Locations(msgspec.Struct, frozen=True):
-    """Locates the archive and the lake, and the data directory if they belong to one."""
+    """Says where the archive and the lake are, and the data directory if they belong to one."""
 
     data: Path | None
     archive: str
@@ -140,7 +140,7 @@ def _run(
 
 
 class Output:
-    """Writes the reports of a run, one line each. Sends Spark's own output to a file, unless ``verbose``."""
+    """Writes the reports of a run, one line each, and sends Spark's own output to a file, unless ``verbose``."""
 
     def __init__(self, json: bool, verbose: bool) -> None:
         self._json, self._verbose = json, verbose
@@ -159,7 +159,10 @@ class Output:
 
     @contextmanager
     def aside(self, data: Path | None) -> Iterator[None]:
-        """Sends the stderr of Spark and its workers, started within the block, to a log file, and prints its name."""
+        """Sends the stderr of Spark and its workers, which start within the block, to a log file, and prints its path.
+
+        The processes inherit descriptor 2, so the descriptor is replaced, not ``sys.stderr``.
+        """
         if self._verbose:
             yield
             return
@@ -181,6 +184,7 @@ def _log_file(data: Path | None) -> tuple[int, str]:
     if data is None:
         return mkstemp(prefix="hourwheel-spark-", suffix=".log")
     path = str(data / "spark.log")
+    # A link in the folder must not direct the output elsewhere. Appended: several processes write.
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600), path
 
 
@@ -272,7 +276,8 @@ def report(
 
 @contextmanager
 def _errors_as_sentences(traceback: bool) -> Iterator[None]:
-    """Ends the command, on an error, with one sentence or with the traceback, and with the exit status of the error."""
+    """Turns an error in the block into one sentence, or a traceback, on stderr, and ends the command with the exit
+    status of the error."""
     from hourwheel_pipeline.exits import of_error
 
     try:
@@ -295,7 +300,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _end_with(reports: Sequence[Any]) -> None:
-    """Ends the command with the exit status that follows from the reports."""
+    """Prints the damage that the reports name, and ends the command with the exit status that follows from them."""
     from hourwheel_pipeline.outcomes import damage_in, of_reports
 
     damage = dict.fromkeys(sentence for report in reports for sentence in damage_in(report))
@@ -313,12 +318,12 @@ def _locations(data: Path | None, archive: str | None, lake: str | None) -> Loca
     if data is None and (archive is None or lake is None):
         raise typer.BadParameter("name --data, or --archive and --lake, or on AWS --stack")
     if data is not None and not (data / "format").exists() and archive is None:
-        raise typer.BadParameter(f"{data} is no data directory")
+        raise typer.BadParameter(f"{data} is no data directory: give the directory of hourwheel serve --data")
     return Locations(data, archive or str(data / "archive" if data else ""), lake or str(data / "lake" if data else ""))
 
 
 def _job_options(ctx: typer.Context, job: str, words: Sequence[str]) -> dict[str, str]:
-    """Returns the options of the job, and for ``replay`` also the shared options that were given."""
+    """Returns the options of the job. ``replay`` sends to a server, so it also gets the shared options."""
     job_options = _pairs(words)
     if job == "replay":
         shared = settings_of(ctx)
@@ -381,7 +386,7 @@ class _RebuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _spark(
     job: str, locations: Locations, job_options: Mapping[str, str], master: str, output: Output
 ) -> Iterator[tuple[str, Any]]:
-    """Runs a job, or all daily jobs. Yields the name and report of each job as soon as it ends."""
+    """Runs a job, or all daily jobs, and yields the name and report of each job as soon as it ends."""
     try:
         from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
         from hourwheel_pipeline.session import session
@@ -394,7 +399,7 @@ def _spark(
     options = read_options(jobs, {**folders, **job_options}, now_ms)
     scratch = None if locations.data is None else locations.data / "scratch"
 
-    @cache
+    @cache  # a job that finds nothing to do starts no Spark; several jobs share one
     def start() -> "SparkSession":
         with output.aside(locations.data):
             return session(job, master=master, scratch=scratch)

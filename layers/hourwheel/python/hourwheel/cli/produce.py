@@ -60,12 +60,15 @@ def produce(
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """
     if jsonl and (key or tag or header or delay or deliver_at or precision or queue is not None):
-        raise typer.BadParameter("with --jsonl, key, tags, headers, delays and queues stand in the objects")
+        raise typer.BadParameter(
+            "with --jsonl, key, tags, headers, delays and queues stand in the objects: leave out these options"
+        )
     if bodies and file:
         raise typer.BadParameter("give bodies or --file, not both")
     settings = settings_of(ctx)
     make = _parse_object if jsonl else _Maker(_like(key, tag, header, delay, deliver_at, queue, precision))
     with contextlib.ExitStack() as stack:
+        # Python decodes arguments with surrogateescape: this gives back the bytes of the command line.
         lines: Iterator[bytes] = (body.encode(errors="surrogateescape") for body in bodies or ())
         if not bodies:
             stream = sys.stdin.buffer if file is None else stack.enter_context(file.open("rb"))
@@ -76,7 +79,8 @@ def produce(
 
 
 def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], print_each: bool) -> int:
-    """Sends messages, and prints the results in order. Returns how many were accepted; raises at the first refusal."""
+    """Sends messages, and prints the results in their order. Returns the number of messages; raises ``AnswerError`` at
+    the first refusal."""
     waiting: deque[Future[SendResult]] = deque()
     count = 0
     with (
@@ -107,7 +111,7 @@ def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], 
                     precision=message.precision,
                 )
             )
-            while waiting and waiting[0].done():
+            while waiting and waiting[0].done():  # a large file must not fill the memory with futures
                 report(waiting.popleft().result())
         while waiting:
             report(waiting.popleft().result())
@@ -129,7 +133,7 @@ def _like(
     queue: int | None,
     precision: Precision | None,
 ) -> Message:
-    """Returns a message with the fields that all messages share. Raises ``typer.BadParameter``."""
+    """Returns a message with the fields that the options give all messages. Raises ``typer.BadParameter``."""
     try:
         return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at, queue, precision)
     except ValueError as error:
@@ -137,7 +141,7 @@ def _like(
 
 
 class _Maker:
-    """Makes messages whose body is a line, as bytes where the line is not UTF-8."""
+    """Makes messages whose body is a line: text, or bytes if the line is not UTF-8."""
 
     def __init__(self, like: Message) -> None:
         self._like = like
@@ -159,7 +163,7 @@ def _parse_object(number: int, line: bytes) -> Message:
     except Rejected as error:
         raise typer.BadParameter(f"message {number}: {error}") from error
     if (parsed.body is None) == (parsed.body_base64 is None):
-        raise typer.BadParameter(f"message {number} must have one of body and body_base64")
+        raise typer.BadParameter(f"message {number} must have exactly one of body and body_base64")
     body = parsed.body if parsed.body is not None else parsed.body_base64
     assert body is not None
     try:
@@ -195,7 +199,7 @@ def _headers(pairs: list[str]) -> dict[str, str] | None:
 
 @contextlib.contextmanager
 def _progress(settings: CommandSettings, print_each: bool) -> Iterator[Callable[[], object]]:
-    """Yields a callback for each message. On a terminal without other output, the callback advances a progress bar."""
+    """Yields a function to call for each message. On a terminal without other output it advances a progress bar."""
     if settings.json or print_each or not sys.stderr.isatty():
         yield lambda: None
         return

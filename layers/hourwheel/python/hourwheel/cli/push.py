@@ -29,7 +29,7 @@ PushSecretVersionOption = Annotated[
     int | None, typer.Option(help="The version of the signing secret: raise it for a new one (https).")
 ]
 
-# The server judges plain HTTP: a server on the same machine may allow it.
+# Plain HTTP is not refused here: a server may allow it for targets on its machine.
 _KINDS: tuple[tuple[str, str, str], ...] = (
     (r"(https?://.+)", "https", "url"),
     (r"(arn:[^:]+:lambda:.+)", "lambda", "arn"),
@@ -41,9 +41,10 @@ _KINDS: tuple[tuple[str, str, str], ...] = (
 
 
 def push_of(text: str | None, **settings: Any) -> PushTarget | NoPush | None:
-    """Returns the target, ``NO_PUSH``, or None to keep the former one.
+    """Returns the target, ``NO_PUSH`` to remove that of the group, or None to keep it.
 
-    Raises ``typer.BadParameter`` for settings without a target, because a target is set as a whole.
+    Raises ``typer.BadParameter`` for settings without a target, because a new target replaces the former one as a
+    whole.
     """
     has_settings = any(value is not None for value in settings.values())
     if text is None or text == "none":

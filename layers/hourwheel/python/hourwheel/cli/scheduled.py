@@ -81,7 +81,7 @@ def list_(
         return
     if counts.hours:
         write_table(["hour", "messages"], [(each.hour, each.messages) for each in counts.hours])
-    write_line(f"{counts.messages} due within {hours} h; --hours looks further, up to 744")
+    write_line(f"{counts.messages} due within {hours} h; --hours looks further, up to 744")  # 31 days, as in the API
 
 
 @app.command()

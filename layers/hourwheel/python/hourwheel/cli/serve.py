@@ -45,8 +45,9 @@ def serve(
 
     Example: hourwheel serve --data ./queue --archive-every 60
     """
-    assert token is None  # the root command parses this shared option; it is declared here for --help only
-    assert token_file is None  # as above
+    # ``hoist`` moves these shared options to the root command; they are declared here for --help only.
+    assert token is None
+    assert token_file is None
     chosen = _options(
         *settings_of(ctx).tokens,
         read_only_token or [],
@@ -58,9 +59,9 @@ def serve(
         options.Pushing(_targets(target or []), push_loopback),
     )
     if chosen.targets:
-        sys.path.insert(0, os.getcwd())  # as python -m does; a console script puts its own folder there
+        sys.path.insert(0, os.getcwd())  # for --target modules; a console script has only its own folder there
 
-    from hourwheel.embedded.server import serve as run_server
+    from hourwheel.embedded.server import serve as run_server  # slow to import: wrong options fail before
 
     raise typer.Exit(run_server(chosen))
 
@@ -80,6 +81,7 @@ def _options(
         return ServeOptions(tokens=tokens, read_only_tokens=(*read_only_tokens, *more_read_only_tokens), **values)
     except ValidationError as error:
         fault = error.errors()[0]
+        # A ``value_error`` comes from a validator of ``ServeOptions``, with a whole sentence.
         prefix = "" if fault["type"] == "value_error" else f"{fault['loc'][0]} "
         raise typer.BadParameter(prefix + of_pydantic(fault)) from error
 

@@ -127,6 +127,7 @@ class Pushing(NamedTuple):
 
 
 def directories_of(texts: list[str]) -> dict[str, Path]:
+    """Returns the data directories of cells, by name, for the values of ``--cell``. Raises ``typer.BadParameter``."""
     cells: dict[str, Path] = {}
     for text in texts:
         name, _, directory = text.partition("=")

@@ -1,4 +1,4 @@
-"""Holds the settings of every command, and declares the arguments that many commands take."""
+"""Holds the values of the shared options, declares the arguments that many commands take, and writes results."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "HOURWHEEL_TOKEN", "HOURWHEEL_TOKEN_FILE"
 
 _TOKEN_ADVICE = {
     "token-missing": f"the server needs a token, and none was given: give --token-file, --token or {TOKEN_VARIABLE}",
-    "token-wrong": "the server does not know the token that was given: look at --token-file, --token and "
+    "token-wrong": "the server does not know the token that was given: check --token-file, --token and "
     + TOKEN_VARIABLE,
 }
 
@@ -45,7 +45,7 @@ class CommandSettings(NamedTuple):
         """The token that a client sends. Raises ``typer.BadParameter`` for more than one."""
         tokens = [*self.tokens.full, *self.tokens.read_only]
         if len(tokens) > 1:
-            raise typer.BadParameter(f"a client sends one token, and {len(tokens)} were given")
+            raise typer.BadParameter(f"a client sends one token, and {len(tokens)} were given: leave out the others")
         return tokens[0] if tokens else None
 
 
@@ -56,12 +56,13 @@ def settings_of(ctx: typer.Context) -> CommandSettings:
 
 
 def advice_of(error: HourwheelError) -> str:
-    """Returns the sentence of an error, in words of the command line where a token is missing or wrong."""
+    """Returns the text of an error. For a token that is missing or wrong, the text names the options of the command
+    line."""
     return _TOKEN_ADVICE.get(error.slug, str(error)) if isinstance(error, Unauthorized) else str(error)
 
 
 def write_answer(ctx: typer.Context, value: Any, line: str) -> None:
-    """Writes the value with ``--json``, and the line without."""
+    """Writes the value as JSON with ``--json``, and the line without."""
     if settings_of(ctx).json:
         write_json(value)
     else:
@@ -115,7 +116,8 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Asks before data is deleted for good. Raises ``typer.BadParameter`` without ``--yes`` where nobody can answer."""
+    """Asks the user before data is deleted for good. Raises ``typer.Abort`` for a no, and ``typer.BadParameter`` if
+    stdin is no terminal and ``--yes`` is missing."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -124,7 +126,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """Returns the time of an option. Raises ``typer.BadParameter`` for text that is no time with a zone."""
+    """Returns the time that an option gives. Raises ``typer.BadParameter`` for a text that is no time with a zone."""
     if text is None:
         return None
     try:
@@ -134,7 +136,8 @@ def moment(text: str | None, option: str) -> datetime | None:
 
 
 def seconds(text: str | None) -> float | str | None:
-    """Returns a delay: a number of seconds, or text with a unit. Raises ``typer.BadParameter`` for two units."""
+    """Returns a delay as the client takes it: a number of seconds, or a text with a unit. Raises ``typer.BadParameter``
+    for a text with several units, such as 1h30m."""
     if text is None:
         return None
     try:
