@@ -4,9 +4,10 @@ build/pipeline/dependencies.tgz    requirements/emr.lock for Python 3.11 on Linu
 build/pipeline/dependencies.key    a digest of its inputs: it is packed anew only when they change
 build/pipeline/hourwheel.tgz       the library, the jobs, the Spark data source
 
-Spark unpacks the archives beside each process (``spark.archives``), and PYTHONPATH names them. Spark tells the format
-by the last suffix, which is all that the CDK keeps of a file name: of .tar.gz only .gz would be left. The archives have
-no byte code, so any Python can pack them, and equal inputs give equal bytes.
+Spark unpacks the archives beside each process (``spark.archives``), and PYTHONPATH names the folders. Spark chooses by
+the suffix how to unpack an archive. The CDK keeps only the last suffix of a file name, so the archives are .tgz: of
+.tar.gz it would keep .gz. The archives have no byte code, so any Python can pack them, and equal inputs give equal
+bytes.
 """
 
 import argparse
@@ -34,10 +35,10 @@ PYTHON = "3.11"
 """A version that EMR Serverless has and the library supports."""
 
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
-"""Amazon Linux 2023 has glibc 2.34."""
+"""Wheels for glibc 2.28 or older: EMR Serverless runs Amazon Linux 2023, which has glibc 2.34."""
 
 CEILING_BYTES = 90_000_000
-"""Each process downloads and unpacks the package before it begins."""
+"""The most that the archives may have together: each process downloads and unpacks them before it begins."""
 
 SERVICES = frozenset({"glue", "lakeformation", "logs", "s3", "sso", "sso-oidc", "sts"})
 """The services that the jobs call, and those that give credentials."""
@@ -49,7 +50,7 @@ _UNUSED = re.compile(
             r".*\.pyi|.*\.pyx|.*\.pxd|.*/py\.typed|.*\.(h|hpp|cc|c|cpp|cmake)",
             r"(pyarrow|numpy|pandas|sqlalchemy|pyroaring)/(.*/)?(tests|testing/tests|_pyinstaller)",
             r"pyarrow/(include|src)",
-            # A server and a compiler of queries: nothing else in pyarrow needs them.
+            # Servers, a compiler of queries and formats that the jobs do not use: pyarrow works without them.
             r"pyarrow/(libarrow_flight|libarrow_python_flight|libgandiva|_flight|gandiva|_orc|_substrait)\..*",
             rf"botocore/data/(?!({'|'.join(sorted(SERVICES))})$)[^/]*(?<!\.json)(?<!\.json\.gz)",
             r"botocore/data/.*/(examples|waiters)-.*",
@@ -71,6 +72,7 @@ def build(output: Path) -> list[Path]:
     dependencies, library = (output / f"{name}.tgz" for name in (DEPENDENCIES, LIBRARY))
     stamp, key = output / f"{DEPENDENCIES}.key", _inputs_digest()
     if not stamp.exists() or stamp.read_text() != key or not dependencies.exists():
+        # A build that is cut off leaves no key, so the next one packs again.
         stamp.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
             _install(Path(scratch, "installed"))

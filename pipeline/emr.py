@@ -16,9 +16,9 @@ def wrong_interpreter(version):  # type: ignore[no-untyped-def] # an old Python 
     """Returns why a job cannot run in an interpreter of this version; None if it can."""
     if tuple(version[:2]) == PYTHON:
         return None
-    packed, found = (".".join(map(str, one)) for one in (PYTHON, version[:2]))
+    packed, running = (".".join(map(str, numbers)) for numbers in (PYTHON, version[:2]))
     return (
-        f"the package of the jobs is for Python {packed}, and this release runs {found}: choose another one with"
+        f"the package of the jobs is for Python {packed}, and this release runs {running}: choose another one with"
         " hourwheel:pipeline_release, or pack for this one (PYTHON in pipeline/build.py and infra/pipeline.py)"
     )
 

@@ -31,11 +31,11 @@ def parser() -> argparse.ArgumentParser:
             name, help=about.split(":")[0].replace("%", "%%"), description=about, allow_abbrev=False
         )
         own = {option.name: option for option in options_of(jobs)}
-        # One list of arguments starts any job: options of other jobs are accepted and ignored.
+        # Each job accepts the options of all daily jobs, and ignores those of others: one list of arguments starts any.
         for option in options_of([*jobs_of("daily"), *jobs]):
-            flag, mine = f"--{option.name.replace('_', '-')}", own.get(option.name)
-            text = argparse.SUPPRESS if mine is None else None
-            required = mine is not None and mine.required
+            flag, read = f"--{option.name.replace('_', '-')}", own.get(option.name)
+            text = argparse.SUPPRESS if read is None else None
+            required = read is not None and read.required
             command.add_argument(flag, dest=f"option {option.name}", required=required, metavar="…", help=text)
         command.add_argument("--cell", help="the cell whose metrics go to CloudWatch Logs", metavar="NAME")
         command.add_argument("--traceback", action="store_true", help="show where in the code a job failed")
@@ -46,29 +46,29 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = vars(parser().parse_args(arguments))
-    now_ms, jobs, reports = SystemClock().now_ms(), jobs_of(asked["job"]), []
-    options = {option.name: asked[f"option {option.name}"] for option in options_of(jobs)}
+    parsed = vars(parser().parse_args(arguments))
+    now_ms, jobs, reports = SystemClock().now_ms(), jobs_of(parsed["job"]), []
+    options = {option.name: parsed[f"option {option.name}"] for option in options_of(jobs)}
     values = {name: text for name, text in options.items() if text is not None}
     try:
-        every = read_options(jobs, values, now_ms)
-        start = cache(partial(session, asked["job"], master=asked["master"]))
-        if asked["master"] is None:
-            start()  # a cluster takes a submitted program that starts no session for a failed one
-        for job, job_options in zip(jobs, every, strict=True):
+        all_options = read_options(jobs, values, now_ms)
+        start = cache(partial(session, parsed["job"], master=parsed["master"]))
+        if parsed["master"] is None:
+            start()  # a cluster counts a submitted program that starts no session as failed
+        for job, job_options in zip(jobs, all_options, strict=True):
             reports.append(job.run(start, job_options, now_ms))
             sys.stdout.write(msgspec.json.encode({"job": job.name, "report": reports[-1]}).decode() + "\n")
             sys.stdout.flush()
             for sentence in damage_in(reports[-1]):
                 sys.stderr.write(f"damaged: {sentence}\n")
     except HourwheelError as error:
-        sys.stderr.write(traceback.format_exc() if asked["traceback"] else f"{error}\n")
+        sys.stderr.write(traceback.format_exc() if parsed["traceback"] else f"{error}\n")
         return of_error(error)
     finally:
         # Also after a failure: the metrics of the jobs before it are true.
-        if asked["cell"] is not None:
+        if parsed["cell"] is not None:
             where = {name: values.get(name) for name in ("region", "endpoint_url")}
-            without_failing(lambda: publish(metrics_of(reports), asked["cell"], now_ms, **where))
+            without_failing(lambda: publish(metrics_of(reports), parsed["cell"], now_ms, **where))
     return of_reports(reports)
 
 

@@ -11,8 +11,9 @@ from hourwheel_pipeline.schemas import SCHEMAS
 
 
 def digest_of(lake: Lake, *how: object) -> str:
-    """Returns a digest of the names of the data files of the three tables, of the quarantined segments, and of ``how``
-    the job judges them. Files never change, so equal names mean equal rows. Reads no segment and no data file."""
+    """Returns a digest of the names of the data files of the three tables, of the quarantined segments, and of ``how``:
+    the limits by which the job judges the rows. Files never change, so equal names mean equal rows. Reads no segment
+    and no data file."""
     digest = blake2b(digest_size=16)
     for text in (*map(repr, how), *_contents(lake)):
         digest.update(text.encode() + b"\0")
@@ -20,9 +21,9 @@ def digest_of(lake: Lake, *how: object) -> str:
 
 
 def quiet_horizon(archive: Blobs, start: int, last_manifest: int, before_ms: int) -> int | None:
-    """Returns the time before which the manifests up to ``last_manifest`` have archived everything, where the manifests
-    below ``start`` have archived everything before ``before_ms``. Returns None if a manifest from ``start`` on brought
-    rows, a catalog, or damage, and not only a later time."""
+    """Returns the time before which everything is archived, by the manifests up to ``last_manifest``. ``before_ms`` is
+    this time by the manifests below ``start``. Returns None if a manifest from ``start`` on cannot be read, or brought
+    more than a later time: rows, a snapshot of the registry, or damage."""
     horizon_ms = before_ms
     for number in range(start, last_manifest + 1):
         manifest = _manifest(archive, number)

@@ -16,25 +16,26 @@ _FILE = "catalog.db"
 # A commit of another process locks the file for a moment.
 _BUSY_SECONDS = 30
 
+# Glue limits the calls of an account. Reads may be repeated, commits may not: see _glue.
 _READS = ("GetDatabase", "GetTable", "GetTables")
-# With waits that double from 0.2 s on: 25 s in all.
+# The waits double from 0.2 s on: 25 s in all.
 _READ_TRIES = 8
 _THROTTLED = {"OperationTimeoutException", "ThrottlingException", "TooManyRequestsException"}
 
 
 def open_catalog(root: str, namespace: str, *, region: str | None, endpoint_url: str | None) -> Catalog:
-    """Opens the catalog of the lake at ``root`` and creates what it lacks. Other processes may do so at the same
-    time."""
+    """Opens the catalog of the lake at ``root``. Creates its folder and its namespace if there are none; other
+    processes may do so at the same time."""
     if not on_s3(root):
         Path(root).mkdir(parents=True, exist_ok=True)
     opened = _opened(root, region, endpoint_url)
-    # It exists as a rule, and a caller that only uses it needs no right to create it.
+    # The namespace exists as a rule, and a caller that only uses it needs no right to create it.
     if opened.namespace_exists(namespace):
         return opened
     try:
         opened.create_namespace(namespace)
     except Exception:
-        # Another process may have created it since. Each catalog raises an error of its own for that.
+        # Another process may have created the namespace since. Each catalog has an error of its own for that.
         if not opened.namespace_exists(namespace):
             raise
     return opened
@@ -72,8 +73,8 @@ def _glue(root: str, region: str | None, endpoint_url: str | None) -> Catalog:
     properties = {name: value for name, value in addresses.items() if value}
     # A commit that is retried after a lost answer would be refused as overtaken, and its files, which the first try
     # has committed, would be removed.
-    once: Any = {"glue.max-retries": 0}
-    catalog = GlueCatalog(_NAME, warehouse=root, **properties, **once)
+    no_retries: Any = {"glue.max-retries": 0}
+    catalog = GlueCatalog(_NAME, warehouse=root, **properties, **no_retries)
     events: Any = catalog.glue.meta.events
     for read in _READS:
         events.register(f"needs-retry.glue.{read}", _retry_wait)

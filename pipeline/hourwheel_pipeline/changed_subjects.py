@@ -1,8 +1,8 @@
 """Finds the subjects with rows that are new in the lake since an earlier run of a job.
 
 Metrics and most checks follow from the rows of one subject and from rows that name no subject (cancel markers, dropped
-messages). So a run reads only the subjects for which something may have changed. Which subjects these are besides those
-with new rows, ``metrics.py`` and ``judgement.py`` decide.
+messages). So a run reads only the subjects for which something may have changed. ``metrics.py`` and ``judgement.py``
+decide which subjects these are besides those with new rows.
 
 The search gives up, and the run reads everything, where rows may have changed in other ways: a quarantined segment was
 taken, the numbers of rows do not add up (rows were deleted, doubled or repaired), or a manifest cannot be read.
@@ -30,7 +30,8 @@ from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from hourwheel_pipeline.table_progress import TableProgress
 
 MAX_SUBJECTS = 1_000
-"""Planning a condition with more names takes longer than reading all files saves."""
+"""If more subjects changed, a run reads everything: to plan a condition with more names takes longer than to read the
+files that it excludes."""
 
 SMALL_ROWS = 500_000
 """A lake of fewer rows is read as a whole: the search for what changed plans more queries than reading takes."""
@@ -40,7 +41,7 @@ _EARLIEST: Final = {MESSAGES: "accepted_at", PULLS: "claimed_at", DISPATCHES: "a
 
 
 class TableState(msgspec.Struct, frozen=True):
-    """What a table held of the archive at one moment, and the number of its rows."""
+    """The progress of a table through the archive at one moment, and the number of its rows then."""
 
     progress: TableProgress
     rows: int
@@ -79,17 +80,19 @@ def is_small(tables: Mapping[str, TableState]) -> bool:
 def earliest_new_ms(
     evidence: Evidence, before: Mapping[str, TableState], now: Mapping[str, TableState], horizon_ms: int
 ) -> int:
-    """Returns the hour of the earliest row of the whole ``evidence`` that is new since the tables were in the state
-    ``before``, when everything up to ``horizon_ms`` was known; 0 where rows may have changed in other ways."""
+    """Returns the hour of the earliest row that came after the tables were in the state ``before``; at the latest the
+    hour of ``horizon_ms``, up to which everything was known then. Returns 0 where rows may have changed in other ways.
+    ``evidence`` must have all rows of the lake."""
     frames = {MESSAGES: evidence.messages, PULLS: evidence.pulls, DISPATCHES: evidence.dispatches}
     for table, rows in frames.items():
-        state, known = before[table], set(before[table].progress.quarantined)
+        state, quarantined = before[table], set(before[table].progress.quarantined)
         new = rows.where(fn.col("manifest") > state.progress.last_manifest)
-        found = new.agg(fn.coalesce(fn.sum("copies"), fn.lit(0)), fn.min(fn.unix_millis(_EARLIEST[table]))).first()
-        assert found is not None
-        if state.rows + found[0] != now[table].rows or not known <= set(now[table].progress.quarantined):
+        counted = new.agg(fn.coalesce(fn.sum("copies"), fn.lit(0)), fn.min(fn.unix_millis(_EARLIEST[table]))).first()
+        assert counted is not None
+        count, earliest_ms = counted
+        if state.rows + count != now[table].rows or not quarantined <= set(now[table].progress.quarantined):
             return 0
-        horizon_ms = min(horizon_ms, horizon_ms if found[1] is None else found[1])
+        horizon_ms = min(horizon_ms, horizon_ms if earliest_ms is None else earliest_ms)
     return horizon_ms // HOUR_MS * HOUR_MS
 
 
@@ -125,7 +128,8 @@ class ChangeSearch:
         return {number: self._manifest(number) for number in range(first, last + 1)}
 
     def new_rows(self) -> NewRows:
-        """Raises ``ChangesUnknown``."""
+        """Returns the subjects with new rows, and the hour of the earliest of these rows. Raises ``ChangesUnknown`` if
+        the new rows do not explain the number of rows that a table has now."""
         subjects: set[str] = set()
         earliest_ms = self.horizon_ms
         for table in SCHEMAS:
@@ -139,7 +143,7 @@ class ChangeSearch:
         return NewRows(frozenset(subjects - {""}), earliest_ms // HOUR_MS * HOUR_MS)
 
     def rows_of(self, table: str) -> DataFrame | None:
-        """Returns the rows of the table that are new; None if there are none."""
+        """Returns the new rows of the table; None if there are none."""
         origin = self._origin(table)
         if origin is None:
             return None
@@ -149,7 +153,7 @@ class ChangeSearch:
 
     def regrouped(self, snapshots: DataFrame) -> set[str]:
         """Returns the subjects with groups that were created, deleted, changed, or begin elsewhere since.
-        ``snapshots``: those of the manifests that the lake holds."""
+        ``snapshots``: the snapshots of the registry in the manifests that the lake holds."""
         last = max(state.progress.last_manifest for state in self.before.values())
         now, before = groups_of(snapshots), groups_of(snapshots.where(fn.col("manifest") <= last))
         changed = now.exceptAll(before).unionByName(before.exceptAll(now))

@@ -37,10 +37,11 @@ def column_of(values: Any, kind: pa.DataType, total: int) -> pa.Array:
 
 
 def text_column(column: TextColumn | None, kind: pa.DataType, total: int) -> pa.Array:
-    """Returns a column of texts or bytes, on the memory of the block. Raises ``Corrupt``."""
+    """Returns a column of texts or bytes that shares the memory of the block. Raises ``Corrupt`` if the lengths do not
+    fit the data, or a text is not UTF-8."""
     if column is None:
         return pa.nulls(total, kind)
-    lengths = np.frombuffer(column.lengths, "<i4")
+    lengths = np.frombuffer(column.lengths, "<i4")  # -1 stands for null
     least = lengths.min() if len(lengths) else 0
     sizes = lengths if least >= 0 else np.maximum(lengths, 0)
     end = int(sizes.sum(dtype=np.int64))
@@ -57,8 +58,8 @@ def text_column(column: TextColumn | None, kind: pa.DataType, total: int) -> pa.
 
 
 def time_column(column: TextColumn | None, total: int) -> pa.Array:
-    """Returns a column of times, which are stored as texts. Raises ``Corrupt``, and ``ArrowInvalid`` for another
-    text."""
+    """Returns a column of times, which are stored as texts. Raises ``Corrupt``, and ``ArrowInvalid`` for a text that is
+    no time."""
     return pa.nulls(total, TIMESTAMP) if column is None else text_column(column, pa.string(), total).cast(TIMESTAMP)
 
 

@@ -1,7 +1,7 @@
 """Compacts the archive into the lake: adds the rows of the manifests that came since the last run, each row once.
 
 Manifests are taken in steps. In each step, table by table, Spark writes the rows of the new segments into a folder of
-the run, and a commit adds the files and notes up to which manifest the table holds the archive. A run that stops in
+the run, and a commit adds the files and records up to which manifest the table holds the archive. A run that stops in
 between leaves files that no table names; a run that another job overtakes drops its own files and reads the table anew.
 """
 
@@ -33,7 +33,7 @@ from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 __all__ = ["CompactOptions", "CompactReport", "run"]
 
 _GROWTH = 1.0
-"""Bytes of Parquet for each byte of a segment."""
+"""An estimate of the bytes of Parquet for each byte of a segment."""
 
 
 class UnreadableSegments(Corrupt):
@@ -65,8 +65,8 @@ class CompactOptions(ArchiveOptions):
 
 
 class TableReport(msgspec.Struct, kw_only=True):
-    """What a run did to a table. The table holds the archive up to ``last_manifest``, without the ``quarantined``
-    segments."""
+    """Counts the commits, segments, files and bytes that a run added to a table. The table holds the archive up to
+    ``last_manifest``, without the ``quarantined`` segments."""
 
     table: str
     last_manifest: int = -1
@@ -126,15 +126,15 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
 
 
 def idle(options: CompactOptions) -> CompactReport | None:
-    """Runs the job and returns its report if no segment is to be read; None otherwise, because reading needs Spark."""
+    """Runs the job without Spark and returns its report if there is no segment to read. Returns None otherwise."""
     archive = options.open_archive()
     existing = options.find_lake()
     if existing is None:
         return None
     with closing(existing) as lake:
-        holdings = [lake.table_progress(table) for table in SCHEMAS]
-        start = min(progress.last_manifest for progress in holdings) + 1
-        retakes = options.again and any(progress.quarantined for progress in holdings)
+        every_progress = [lake.table_progress(table) for table in SCHEMAS]
+        start = min(progress.last_manifest for progress in every_progress) + 1
+        retakes = options.again and any(progress.quarantined for progress in every_progress)
         manifests = () if retakes else manifests_from(archive, start)
         if retakes or any(segment.kind in SCHEMAS for manifest in manifests for segment in manifest.segments):
             return None
@@ -172,7 +172,7 @@ class Compaction:
         return compacted
 
     def _inspected(self) -> ArchiveInspection:
-        """Inspects the whole archive: the run itself reads only the manifests that are new."""
+        """Inspects the whole archive, of which the run itself reads only the new manifests."""
         options = self.options
         return inspect(
             options.archive,
@@ -263,28 +263,31 @@ class Compaction:
             write(rows, folder, layout, task_bytes=share, size=size)
             files = self.lake.written(folder)
             reports = [file.path for file in files if f"/_subject={QUARANTINED}/" in file.path]
-            unread = [one for path in reports for one in unread_of(table, self.lake.files.rows(path))]
-            if not any(one.rows for one in unread):
+            unread = [segment for path in reports for segment in unread_of(table, self.lake.files.rows(path))]
+            if not any(segment.rows for segment in unread):
                 kept = [file for file in files if file.path not in reports]
                 return _Written(
                     folder, [file.path for file in kept], sum(file.bytes for file in kept), partial + unread
                 )
+            # Of these segments the files have some rows: without them, all others are written anew.
             self.lake.files.delete_folder(folder)
-            partial += [one for one in unread if one.rows]
+            partial += [segment for segment in unread if segment.rows]
         return _Written(folder, [], 0, partial)
 
     def _check(self, table: str, unread: Sequence[Unread], progress: TableProgress) -> None:
         if unread and self.options.on_damage == "stop":
-            reasons = "; ".join(f"{one.key}: {one.reason}" for one in unread[:10])
+            reasons = "; ".join(f"{segment.key}: {segment.reason}" for segment in unread[:10])
             raise UnreadableSegments(f"{len(unread)} segments of {table} cannot be read: {reasons}")
         if len(progress.quarantined) > self.options.max_quarantined:
             raise UnreadableSegments(
                 f"{len(progress.quarantined)} segments of {table} cannot be read, max_quarantined is "
-                f"{self.options.max_quarantined}: is"
-                " this the archive?"
+                f"{self.options.max_quarantined}: is this the archive?"
             )
 
 
 def _quarantined_segments(works: Sequence[Work], unread: Sequence[Unread]) -> list[QuarantinedSegment]:
     by_key = {work.key: work for work in works}
-    return [QuarantinedSegment(by_key[one.key].manifest, one.key, by_key[one.key].rows, one.reason) for one in unread]
+    return [
+        QuarantinedSegment(by_key[segment.key].manifest, segment.key, by_key[segment.key].rows, segment.reason)
+        for segment in unread
+    ]

@@ -9,7 +9,7 @@ _ZSTD = pa.Codec("zstd")
 
 
 def decompress(stored: memoryview, size: int) -> memoryview:
-    """Raises ``Corrupt`` unless the data decompresses to exactly ``size`` bytes."""
+    """Returns the decompressed data. Raises ``Corrupt`` unless this is exactly ``size`` bytes."""
     try:
         return memoryview(_ZSTD.decompress(stored, size))
     except OSError as error:

@@ -15,6 +15,7 @@ from hourwheel_pipeline.schemas import DISPATCHES
 
 
 def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of the block as one batch; no batch if no transfer names a message."""
     decoded = blocks.decode_dispatches(block)
     transfers = [
         (decoded.logs[log], row, value.owner, number, transfer)
@@ -24,25 +25,27 @@ def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:
     if not transfers:
         return
     counts = ints(len(transfer.picks) for *_, transfer in transfers)
-    at = np.repeat(np.arange(len(transfers)), counts)
-    index = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+    # For each message the index of its transfer.
+    of_transfer = np.repeat(np.arange(len(transfers)), counts)
+    index = np.arange(len(of_transfer)) - np.repeat(np.cumsum(counts) - counts, counts)
     picked = pairs(chain.from_iterable(transfer.picks for *_, transfer in transfers))
     by_transfer = _transfer_columns([transfer for *_, transfer in transfers])
-    nowhere = np.array([not transfer.log for *_, transfer in transfers], bool)[at]
-    first = ints(transfer.first_seq for *_, transfer in transfers)[at]
+    # Dropped messages have no target.
+    nowhere = np.array([not transfer.log for *_, transfer in transfers], bool)[of_transfer]
+    first = ints(transfer.first_seq for *_, transfer in transfers)[of_transfer]
     fields = {
-        **{name: column.take(pa.array(at)) for name, column in by_transfer.items()},
-        "bucket": pa.array([bucket for bucket, *_ in transfers]).take(pa.array(at)),
-        "source_log": pa.array([SCHEDULE_PREFIX + bucket for bucket, *_ in transfers]).take(pa.array(at)),
-        "dispatch_row": pa.array(ints(row for _, row, *_ in transfers)[at]),
-        "owner": pa.array([owner for _, _, owner, *_ in transfers]).take(pa.array(at)),
-        "transfer": pa.array(ints(number for *_, number, _ in transfers)[at], pa.int32()),
+        **{name: column.take(pa.array(of_transfer)) for name, column in by_transfer.items()},
+        "bucket": pa.array([bucket for bucket, *_ in transfers]).take(pa.array(of_transfer)),
+        "source_log": pa.array([SCHEDULE_PREFIX + bucket for bucket, *_ in transfers]).take(pa.array(of_transfer)),
+        "dispatch_row": pa.array(ints(row for _, row, *_ in transfers)[of_transfer]),
+        "owner": pa.array([owner for _, _, owner, *_ in transfers]).take(pa.array(of_transfer)),
+        "transfer": pa.array(ints(number for *_, number, _ in transfers)[of_transfer], pa.int32()),
         "target_index": pa.array(index, pa.int32(), mask=nowhere),
         "target_sequence": pa.array(first + index, mask=nowhere),
         "source_row": pa.array(picked[:, 0]),
         "source_index": pa.array(picked[:, 1], pa.int32()),
     }
-    yield batch_of(DISPATCHES, fields, len(at), manifest)
+    yield batch_of(DISPATCHES, fields, len(of_transfer), manifest)
 
 
 def _transfer_columns(transfers: Sequence[Transfer]) -> dict[str, pa.Array]:

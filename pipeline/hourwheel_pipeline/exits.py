@@ -1,9 +1,9 @@
 """Defines the exit status of the commands, so that cron and CI can act on it: see ``docs/pipeline.md``.
 
-0    all went well, and nothing was found
+0    all went well, without findings that are errors
 1    a job failed
 2    the command or one of its options is wrong
-3    a reconciliation has findings that are errors, not only warnings
+3    a reconciliation has findings that are errors
 4    the archive or the lake is damaged, with or without findings
 """
 
@@ -23,7 +23,7 @@ _USAGE: Final = (OPTION_WRONG, "condition-wrong", "header-too-many")
 
 
 class DamagedLake(Corrupt):
-    """A file of the lake is missing, or is not what was written: ``repair`` restores its rows from the archive."""
+    """A file of the lake is missing or damaged: ``repair`` restores its rows from the archive."""
 
 
 def of_error(error: BaseException) -> int:

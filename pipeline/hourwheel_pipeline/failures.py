@@ -1,4 +1,5 @@
-"""Says errors of Spark, Arrow, Iceberg and the catalog in one sentence, without stack frames."""
+"""Turns errors of Spark, Arrow, Iceberg and the catalog into errors of this library, each a sentence without stack
+frames."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ _LENGTH = 400
 
 
 class JobFailed(Broken):
-    """A job failed in a library below it; the message is the sentence of that library."""
+    """A job failed in a library that it uses; the message is the sentence of that library."""
 
 
 @contextmanager
@@ -61,7 +62,7 @@ def translated(error: BaseException) -> HourwheelError:
 
 
 def _text(error: BaseException) -> str:
-    """Returns the text of an error, for errors of Java with the cause."""
+    """Returns the text of an error; for an error that Java raised, the text of the Java exception with its cause."""
     if isinstance(error, Py4JError):
         return str(getattr(error, "java_exception", None) or error)
     return str(error)
@@ -76,7 +77,8 @@ def _plain(path: str) -> str:
 
 
 def _first(text: str) -> str:
-    """Returns the first sentence, without the class names before it and the stack frames after it."""
+    """Returns the first line of the text, without the name of a class before it and the code of SQL after it. Cuts it
+    off at ``_LENGTH``."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = re.sub(r"^(?:[a-z_]\w*\.)+[A-Z]\w*: ", "", line)
     return re.sub(r"\s*SQLSTATE: \w+$", "", line)[:_LENGTH]

@@ -94,7 +94,8 @@ SCHEMA: Final = pa.schema(
 """The table; ``day`` is the day of ``found_at``."""
 
 _SAME = ("kind", "log", "row", "index", "group")
-"""A finding with equal values in these columns is the same finding in another run."""
+"""Findings of two runs with equal values in these columns count as one finding, which was first seen by the earlier
+run."""
 
 
 def found_at(at_ms: int) -> str:

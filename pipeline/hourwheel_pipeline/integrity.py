@@ -1,5 +1,5 @@
-"""Inspects an archive: whether its manifests are numbered without a gap, and each segment that they name exists with
-its size. A rebuild and the connector need the whole archive, including what the lake holds already.
+"""Inspects an archive: checks that its manifests are numbered without a gap, and that each segment that they name
+exists with its size. A rebuild and the connector need the whole archive, including what the lake holds already.
 
 Nothing removes objects from an archive by design, so a missing object is damage. The inspection takes a listing and the
 manifests; only with ``deep`` it reads the segments and compares their checksums.
@@ -19,15 +19,14 @@ from hourwheel_pipeline.locations import blobs_at, object_sizes
 from hourwheel_pipeline.reading import Work
 
 LISTED = 100
-"""The problems that a report names. It counts all of them."""
+"""A report names at most this many problems, and counts all of them."""
 
 _SEGMENTS = "segments"
 _THREADS = 16  # they wait for storage
 
 
 class ArchiveProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of the archive that is missing or is not what was written. ``says``: a sentence that
-    tells an operator what to do."""
+    """An object of the archive that is missing or damaged. ``says``: a sentence that tells an operator what to do."""
 
     kind: str
     key: str
@@ -35,8 +34,7 @@ class ArchiveProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchiveInspection(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an inspection: what was checked, and the number of problems, of which ``problems`` are the
-    first."""
+    """The result of an inspection: the numbers of checked objects and of problems. ``problems`` has the first ones."""
 
     manifests: int
     segments: int
@@ -111,9 +109,9 @@ def _read(archive: Blobs, number: int) -> Manifest | ArchiveProblem:
 def _problem(sizes: Mapping[str, int], work: Work) -> ArchiveProblem | None:
     size = sizes.get(work.key.removeprefix(f"{_SEGMENTS}/"))
     if size is None:
-        return _of(work, "missing_segment", "is missing")
+        return _problem_of(work, "missing_segment", "is missing")
     if size != work.bytes:
-        return _of(work, "wrong_size", f"has {size} bytes, its manifest says {work.bytes}")
+        return _problem_of(work, "wrong_size", f"has {size} bytes, its manifest says {work.bytes}")
     return None
 
 
@@ -122,10 +120,10 @@ def _deep_problem(archive: Blobs, work: Work) -> ArchiveProblem | None:
         read_segment(archive, work)
     except Corrupt as error:
         reason = str(error).removeprefix("segment ")
-        return _of(work, "missing_segment" if reason == "is missing" else "wrong_content", reason)
+        return _problem_of(work, "missing_segment" if reason == "is missing" else "wrong_content", reason)
     return None
 
 
-def _of(work: Work, kind: str, reason: str) -> ArchiveProblem:
+def _problem_of(work: Work, kind: str, reason: str) -> ArchiveProblem:
     says = f"{work.key}, of manifest {work.manifest}, {reason}: put it back from a copy"
     return ArchiveProblem(kind=kind, key=work.key, says=says)

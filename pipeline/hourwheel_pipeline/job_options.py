@@ -37,13 +37,13 @@ class LakeOptions(BaseModel):
 
 
 class ArchiveOptions(LakeOptions):
-    """The options of a job on an archive and the lake that is made of it."""
+    """The options of a job on an archive and the lake that is built from it."""
 
     archive: Location
 
     @property
     def location(self) -> ArchiveLocation:
-        """The archive, as workers open it."""
+        """Returns the location from which workers open the archive."""
         return ArchiveLocation(self.archive, self.region, self.endpoint_url)
 
     def open_archive(self) -> Blobs:
@@ -51,7 +51,8 @@ class ArchiveOptions(LakeOptions):
 
 
 class Days(BaseModel):
-    """The days from ``since`` on, or today and the ``days`` before it; without either all days."""
+    """The days that a job reads: those from ``since`` on, or today and the ``days`` before it; without either all
+    days."""
 
     since: date | None = None
     days: PositiveInt | None = None
@@ -63,7 +64,7 @@ class Days(BaseModel):
         return self
 
     def first_day(self, now_ms: int) -> date | None:
-        """Returns the first of the days; None if all days are meant."""
+        """Returns the first of the days; None if the job reads all days."""
         if self.days is None:
             return self.since
         return datetime.fromtimestamp(now_ms / 1_000, UTC).date() - timedelta(days=self.days)

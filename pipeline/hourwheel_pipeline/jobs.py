@@ -42,7 +42,7 @@ class Job:
 
     @property
     def about(self) -> str:
-        """What the job does, in a paragraph."""
+        """Returns what the job does, in a paragraph: the first one of its module."""
         text = import_module(f"{__package__}.{self.name}").__doc__ or ""
         return text.split("\n\n")[0]
 
@@ -55,15 +55,15 @@ class Job:
             options = [Option(field.name, field.required) for field in msgspec.structs.fields(kind)]
         return [option for option in options if option.name != _NOW]
 
-    def read(self, given: Mapping[str, str], now_ms: int) -> Any:
+    def read(self, texts: Mapping[str, str], now_ms: int) -> Any:
         """Returns the options of the job. Raises ``Rejected``, which names an option that is wrong, unknown or
         missing."""
         kind = self._kind
         try:
             if issubclass(kind, BaseModel):
-                return kind.model_validate_strings(dict(given))
+                return kind.model_validate_strings(dict(texts))
             now = {_NOW: now_ms} if _NOW in kind.__struct_fields__ else {}
-            return msgspec.convert({**given, **now}, kind, strict=False)
+            return msgspec.convert({**texts, **now}, kind, strict=False)
         except ValidationError as error:
             raise _wrong(self.name, sentences_of(kind, error)[0]) from error
         except msgspec.ValidationError as error:
@@ -78,8 +78,8 @@ class Job:
                 report = _call(idle, options=options, now_ms=now_ms)
                 if report is not None:
                     return report
-            needed = {"spark": spark()} if "spark" in signature(module.run).parameters else {}
-            return _call(module.run, options=options, now_ms=now_ms, **needed)
+            session = {"spark": spark()} if "spark" in signature(module.run).parameters else {}
+            return _call(module.run, options=options, now_ms=now_ms, **session)
 
     @property
     def _kind(self) -> Any:
@@ -87,17 +87,17 @@ class Job:
 
 
 def _call(job: Callable[..., Any], **arguments: Any) -> Any:
-    """Calls the function with those arguments that it has parameters for."""
+    """Calls the function with the arguments for which it has parameters."""
     return job(**{name: value for name, value in arguments.items() if name in signature(job).parameters})
 
 
 def jobs_of(name: str) -> list[Job]:
     """Returns the job of that name, or all daily jobs for ``daily``."""
-    return [Job(each) for each in (DAILY if name == "daily" else (name,))]
+    return [Job(job) for job in (DAILY if name == "daily" else (name,))]
 
 
 def options_of(jobs: Sequence[Job]) -> list[Option]:
-    """Returns the options of these jobs together: required if one of them requires it."""
+    """Returns the options of these jobs, each name once; an option is required if one of the jobs requires it."""
     by_name: dict[str, Option] = {}
     for option in (option for job in jobs for option in job.options):
         earlier = by_name.get(option.name)
@@ -105,14 +105,14 @@ def options_of(jobs: Sequence[Job]) -> list[Option]:
     return list(by_name.values())
 
 
-def read_options(jobs: Sequence[Job], given: Mapping[str, str], now_ms: int) -> list[Any]:
-    """Returns the options of each job, from those of ``given`` that the job has. Raises ``Rejected``, also for an
-    option that no job has."""
-    unknown = given.keys() - {option.name for option in options_of(jobs)}
+def read_options(jobs: Sequence[Job], texts: Mapping[str, str], now_ms: int) -> list[Any]:
+    """Returns the options of each job, read from ``texts``, which may have options of all the jobs. Raises
+    ``Rejected`` for an option that is wrong, missing, or that no job has."""
+    unknown = texts.keys() - {option.name for option in options_of(jobs)}
     if unknown:
         raise _wrong(" ".join(job.name for job in jobs), f"there is no option {sorted(unknown)[0]}")
     return [
-        job.read({option.name: given[option.name] for option in job.options if option.name in given}, now_ms)
+        job.read({option.name: texts[option.name] for option in job.options if option.name in texts}, now_ms)
         for job in jobs
     ]
 

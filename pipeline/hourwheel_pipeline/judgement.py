@@ -45,6 +45,7 @@ _MAX_LOGS = 200
 """Iceberg compares a column with at most this many values when it chooses files."""
 
 _WHOLE_EVERY_MS = 7 * 24 * HOUR_MS
+"""For at most this long a run limited to some days keeps a finding that these days alone would no longer give."""
 
 _BEFORE_DUE_MS = 2 * HOUR_MS
 """A bucket begins at most this long before its messages are due."""
@@ -71,8 +72,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     expired: dict[str, int]
 
     def outdated(self, now_ms: int) -> bool:
-        """Returns whether a run limited to some days has to judge all subjects: the days move on, and what was taken
-        over of the first ones may no longer be what these days alone would tell."""
+        """Returns whether a run limited to some days has to judge all subjects: the days move on with each run, and a
+        finding that was taken over may rest on days that are no longer read."""
         return self.days is not None and now_ms - self.whole_ms >= _WHOLE_EVERY_MS
 
 
@@ -83,8 +84,8 @@ class Scope(NamedTuple):
     logs: frozenset[str]
 
     def anew(self, findings: DataFrame) -> DataFrame:
-        """Returns the findings that this run decides. Of the rows without a subject, which it reads all, it decides
-        about those whose messages it has read."""
+        """Returns the findings that this run decides: those about its subjects, those about messages that were dropped
+        from its schedule logs, and those about rows of the lake."""
         return findings.where(self._decided() | fn.col("kind").isin(*BY_ROW))
 
     def before(self, findings: DataFrame) -> DataFrame:
@@ -113,12 +114,12 @@ def numbers_of(tables: Mapping[str, TableState]) -> dict[str, int]:
 
 
 def may_be_carried(counts: Mapping[str, int]) -> bool:
-    """Returns whether the next run may take findings over from one with these findings."""
+    """Returns whether the next run may take findings over from a run with these numbers of findings by kind."""
     return counts.keys().isdisjoint(BY_ROW)
 
 
 def most_expired(expired: Mapping[str, int], listed: int) -> dict[str, int]:
-    """Returns the groups with the most expired messages, the most first."""
+    """Returns the ``listed`` groups with the most expired messages, the largest number first."""
     ordered = sorted(expired.items(), key=lambda item: (-item[1], *item[0].split(" ")))
     return dict(ordered[:listed])
 
@@ -126,8 +127,8 @@ def most_expired(expired: Mapping[str, int], listed: int) -> dict[str, int]:
 def scope_of(
     search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int
 ) -> Scope | None:
-    """Returns what a run after ``before`` judges again; None: everything. ``stuck_ms``: the time after which a delayed
-    message is stuck."""
+    """Returns the subjects that a run after ``before`` judges again; None for all subjects. ``stuck_ms``: the time
+    after which a delayed message is stuck."""
     try:
         return _scope(search, before, claims, snapshots, stuck_ms)
     except ChangesUnknown:
@@ -136,7 +137,7 @@ def scope_of(
 
 def _scope(search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int) -> Scope:
     if (before.manifests, before.snapshots) != readable(claims, snapshots, max(numbers_of(before.tables).values())):
-        raise ChangesUnknown  # a manifest or a catalog was lost or put back
+        raise ChangesUnknown  # a manifest or a snapshot of the registry was lost or put back
     for table in SCHEMAS:
         if search.before[table].progress.quarantined != search.now[table].progress.quarantined:
             raise ChangesUnknown
@@ -182,7 +183,8 @@ def _lately_active(search: ChangeSearch, stuck_ms: int) -> set[str]:
 
 
 def _due_since(search: ChangeSearch, stuck_ms: int) -> set[str]:
-    """Returns the subjects with delayed messages that the last horizon left open and a later one decides about."""
+    """Returns the subjects with delayed messages that could not be judged at the last horizon, and can be at the new
+    one."""
     horizon_ms = max([search.horizon_ms, *(manifest.complete_ms for manifest in search.manifests.values())])
     first_ms = max(0, search.horizon_ms - stuck_ms - _BEFORE_DUE_MS)
     low, high = (f"{SCHEDULE_PREFIX}{at_ms:013d}" for at_ms in (first_ms, horizon_ms))

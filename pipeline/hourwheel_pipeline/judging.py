@@ -1,4 +1,4 @@
-"""Judges the evidence by all checks, and counts what the report names besides their findings."""
+"""Judges the evidence by all checks, and counts the rows and messages that the report names besides the findings."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class RowCounts(NamedTuple):
 
 
 EVERY_DAY = ""
-"""Stands for all days, where rows are not counted by day."""
+"""The key of counts that are not divided by day."""
 
 
 def added(first: Mapping[str, RowCounts], second: Mapping[str, RowCounts]) -> dict[str, RowCounts]:
@@ -65,14 +65,14 @@ def since_day(counts: Mapping[str, RowCounts], day: date) -> dict[str, RowCounts
 def judged(evidence: Evidence, coverage: Coverage, limits: FindingLimits, location: ArchiveLocation) -> DataFrame:
     """Returns the findings of all checks. ``location``: that of the archive, which names the missing rows."""
     skew_ms, late_ms, stuck_ms, lease_ms = limits
-    every = {
+    checks_by_name = {
         "rows": row_findings(evidence, coverage, location),
         "pulls": chain_findings(evidence, coverage, skew_ms=skew_ms, lease_ms=lease_ms),
         "hand-overs": handover_findings(evidence, coverage, skew_ms=skew_ms),
         "delayed messages": delay_findings(evidence, coverage, skew_ms=skew_ms, late_ms=late_ms, stuck_ms=stuck_ms),
     }
     frames = []
-    for name, checks in every.items():
+    for name, checks in checks_by_name.items():
         stage("reconcile", f"checks {name}")
         # One by one: to plan all checks together takes Spark longer than to run them.
         frames += [some for check in checks if check is not None and (some := evidence.some(check)) is not None]
@@ -116,7 +116,7 @@ def _grouped(frame: DataFrame, at: str, *names: str, by_day: bool, also: Sequenc
 
 
 def open_until_ms(evidence: Evidence, limits: FindingLimits) -> int:
-    """Returns the time from which on a later horizon alone brings no row into judgement."""
+    """Returns the horizon from which on every row has been judged: a later horizon alone changes no finding."""
     last = evidence.messages.agg(fn.max(fn.unix_millis("accepted_at")), fn.max(fn.unix_millis("due_at"))).first()
     dispatched = evidence.dispatches.agg(fn.max(fn.unix_millis("at"))).first()
     assert last is not None

@@ -32,9 +32,9 @@ class Fewer(NamedTuple):
 def lacking(
     spark: SparkSession, location: ArchiveLocation, table: str, fewer: Iterable[Fewer], present: DataFrame
 ) -> DataFrame:
-    """Returns the archived rows of these logs that are not ``present``, in the form of the table, and a row for each
-    segment that cannot be read, in the partition ``QUARANTINED``. ``present`` needs only the columns of the
-    identity."""
+    """Returns the archived rows of these logs that are not ``present``, with the columns of the table, and a row for
+    each segment that cannot be read, in the partition ``QUARANTINED``. ``present`` needs only the columns of
+    ``IDENTITY``."""
     logs: dict[int, set[str]] = {}
     for lack in fewer:
         if lack.table == table:
@@ -53,15 +53,15 @@ def lacking_ranges(
 ) -> DataFrame | None:
     """Returns for each log and manifest the range of rows that are not present: ``table``, ``log``, ``manifest``,
     ``subject``, ``first_row``, ``last_row``, ``absent``. Returns None if ``fewer`` is empty."""
-    every: DataFrame | None = None
+    all_ranges: DataFrame | None = None
     for table in dict.fromkeys(lack.table for lack in fewer):
         log, row = IDENTITY[table][:2]
         rows = lacking(spark, location, table, fewer, present[table]).where(~fn.col("subject").eqNullSafe(QUARANTINED))
         ranges = rows.groupBy(fn.lit(table).alias("table"), fn.col(log).alias("log"), "manifest", "subject").agg(
             fn.min(row).alias("first_row"), fn.max(row).alias("last_row"), fn.count("*").alias("absent")
         )
-        every = ranges if every is None else every.unionByName(ranges)
-    return every
+        all_ranges = ranges if all_ranges is None else all_ranges.unionByName(ranges)
+    return all_ranges
 
 
 def _works(archive: Blobs, table: str, logs: Mapping[int, set[str]]) -> Iterator[Work]:

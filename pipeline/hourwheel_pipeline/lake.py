@@ -3,7 +3,7 @@
     {lake}/catalog.db                          the catalog, on one machine; in the cloud it is Glue's
     {lake}/{table}/data/{run}/…/*.parquet      a run's files, whether or not a commit names them
     {lake}/{table}/metadata/…                  Iceberg's
-    {lake}/last-runs/{job}.json                what the last run of a job found: ``last_runs.py``
+    {lake}/last-runs/{job}.json                the result of a job's last run: ``last_runs.py``
 
 A table keeps *properties* in the summary of its current snapshot, under keys that begin with ``hourwheel.``. So the
 properties always describe the rows of that snapshot, also after a roll-back to an earlier one. Each commit repeats the
@@ -49,7 +49,7 @@ _NOTES = "hourwheel."
 _TRIES = 50
 _THREADS = 16  # they read footers of files, and wait for storage
 # Listing a file mostly waits for storage.
-_LOOKS_PER_CORE = 4
+_LISTINGS_PER_CORE = 4
 
 _PROPERTIES = {
     # A job that is overtaken reads the table again before it tries again: no retry in the library.
@@ -181,7 +181,7 @@ class Lake:
         return _checked_properties(self.table(name))
 
     def table_progress(self, name: str) -> TableProgress:
-        """Returns what the table holds of the archive: nothing if the table does not exist yet."""
+        """Returns how far the table holds the archive; an empty progress if the table does not exist yet."""
         try:
             return TableProgress.of(self.properties(name))
         except NotFound:
@@ -192,8 +192,8 @@ class Lake:
         return self.table_progress(name).last_manifest
 
     def state(self, name: str) -> tuple[TableProgress, int]:
-        """Returns the progress of the table and how many rows it has, both of one snapshot; nothing and 0 where there
-        is no such table."""
+        """Returns the progress of the table and the number of its rows, both of one snapshot; an empty progress and 0
+        if there is no such table."""
         try:
             table = self.table(name)
         except NotFound:
@@ -235,8 +235,8 @@ class Lake:
             table = self.table(name)
         except NotFound:
             return set()
-        place = layout_of(table).partition.index("subject")
-        return {file.partition[place] for file in files_of(table.scan(row_filter=where))}
+        subject_field = layout_of(table).partition.index("subject")
+        return {file.partition[subject_field] for file in files_of(table.scan(row_filter=where))}
 
     def subjects_of_rows(self, name: str, where: str) -> set[str]:
         """Returns the subjects of the rows for which a condition of Iceberg holds. Reads the columns of the condition,
@@ -255,7 +255,7 @@ class Lake:
         return sum(self._size(name) for name in names)
 
     def changed_ms(self, name: str) -> int | None:
-        """Returns when the table was last changed, in Unix milliseconds; None before the first change."""
+        """Returns the time at which the table was last changed, in Unix milliseconds; None before the first change."""
         try:
             snapshot = self.table(name).current_snapshot()
         except NotFound:
@@ -335,6 +335,7 @@ class Lake:
         raise Unavailable(f"table {name} is being changed by many jobs at once: try again")
 
     def _create(self, name: str, schema: pa.Schema, partition: Sequence[str], sorted_by: Sequence[str]) -> Table:
+        # Iceberg keeps bounds of these columns alone: queries choose files by them.
         columns = {f"write.metadata.metrics.column.{column}": "truncate(64)" for column in (*partition, *sorted_by)}
         try:
             with self.catalog.create_table_transaction(
@@ -342,22 +343,22 @@ class Lake:
                 schema=pa.schema([field.with_nullable(True) for field in schema]),  # as Spark reads them back
                 location=f"{self.location}/{name}",
                 properties=_PROPERTIES | columns,
-            ) as made:
-                with made.update_spec() as spec:
+            ) as transaction:
+                with transaction.update_spec() as spec:
                     for column in partition:
                         spec.add_identity(column)
-                with made.update_sort_order() as order:
+                with transaction.update_sort_order() as order:
                     for column in sorted_by:
                         order.asc(column, IdentityTransform())
-                mapping = made.table_metadata.schema().name_mapping.model_dump_json()
-                made.set_properties({"schema.name-mapping.default": mapping})
+                mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                transaction.set_properties({"schema.name-mapping.default": mapping})
         except (TableAlreadyExistsError, CommitFailedException):
             pass  # another job was first
         return self.table(name)
 
 
 def _root(location: str) -> str:
-    """Returns the location in its one absolute form: the tables name their files by it."""
+    """Returns the location as the tables spell it in the paths of their files: absolute, without a slash at the end."""
     return location.rstrip("/") if on_s3(location) else str(folder_of(location).resolve())
 
 
@@ -388,13 +389,13 @@ def frame_of(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFra
     if not paths:
         return spark.createDataFrame([], ddl)
     # Spark lists each file before it reads any, by default with a task for each file.
-    tasks = _LOOKS_PER_CORE * spark.sparkContext.defaultParallelism
+    tasks = _LISTINGS_PER_CORE * spark.sparkContext.defaultParallelism
     with configured(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks)}):
         return spark.read.schema(ddl).parquet(*sorted(paths))
 
 
 def _rows_of(table: Table) -> int:
-    """Returns how many rows the table has, as its snapshot counts them."""
+    """Returns the number of rows of the table, as its snapshot counts them."""
     snapshot = table.current_snapshot()
     summary = None if snapshot is None else snapshot.summary
     return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))
@@ -415,7 +416,7 @@ def noted(table: Table) -> list[Snapshot]:
 
 
 def _checked_properties(table: Table) -> dict[str, str]:
-    """Raises ``Broken`` where the table has rows and no properties."""
+    """Returns the properties of the table. Raises ``Broken`` if the table has a snapshot and no properties."""
     properties = _properties_of(table)
     if not properties and table.current_snapshot() is not None:
         raise Broken(

@@ -1,4 +1,4 @@
-"""Leaves what the last run of a job found beside the tables of the lake, for the console of the server."""
+"""Writes the result of a job's last run beside the tables of the lake, where the console of the server reads it."""
 
 from typing import TYPE_CHECKING
 

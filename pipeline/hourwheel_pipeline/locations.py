@@ -1,4 +1,4 @@
-"""Reads the locations of archives and lakes: a folder, or ``s3://bucket/prefix``."""
+"""Opens the objects and files of archives and lakes by their location: a folder, or ``s3://bucket/prefix``."""
 
 import os
 from collections.abc import Iterable
@@ -103,6 +103,7 @@ class Files:
         """Writes a file, and replaces an existing one in one step: a reader finds the old one or the new one."""
         system, inner = self._opened(path)
         if on_s3(path):
+            # S3 shows readers an object only once it is complete.
             with system.open_output_stream(inner) as file:
                 file.write(data)
             return

@@ -28,7 +28,7 @@ __all__ = ["MaintainOptions", "MaintainReport", "run"]
 # The size of a commit: what a run loses when another job overtakes it.
 _STEP_BYTES = 2 << 30
 _STEP_FILES = 2_000
-# Snapshots that are not expired now are expired by the next run.
+# The next run expires the snapshots that this run leaves because other jobs commit all the time.
 _TRIES = 10
 
 
@@ -54,7 +54,7 @@ class MaintainOptions(LakeOptions):
 
 
 class TableMaintenance(msgspec.Struct, kw_only=True):
-    """What a run did to a table: it merged ``merged`` files into ``merged_into`` files."""
+    """Counts the changes that a run made to a table: it merged ``merged`` files into ``merged_into`` files."""
 
     table: str
     merged: int = 0
@@ -94,7 +94,7 @@ def run(spark: SparkSession, options: MaintainOptions, now_ms: int) -> MaintainR
 
 
 def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
-    """Runs the job and returns its report if no files are to be merged; None otherwise, because merging needs Spark."""
+    """Runs the job without Spark and returns its report if there are no files to merge. Returns None otherwise."""
     with closing(options.open_lake()) as lake:
         names = lake.tables()
         if any(files for name in names for files in _crowds(lake.table(name), options)):
@@ -155,9 +155,9 @@ class Maintenance:
 
     def _remove_unnamed(self, before_ms: int, report: TableMaintenance) -> None:
         # Listed before the table is read: a file that a commit adds in between is then seen to be named.
-        found = self.lake.files.below(f"{self.lake.location}/{self.name}")
+        files = self.lake.files.below(f"{self.lake.location}/{self.name}")
         named = _named(self.lake.table(self.name))
-        unnamed = [file for file in found if file.modified_ms < before_ms and _of_checksum(file.path) not in named]
+        unnamed = [file for file in files if file.modified_ms < before_ms and _of_checksum(file.path) not in named]
         self.lake.files.delete(file.path for file in unnamed)
         report.files_removed = len(unnamed)
         report.bytes_removed = sum(file.bytes for file in unnamed)
@@ -185,9 +185,9 @@ def _steps(crowds: Iterator[list[DataFile]]) -> Iterator[list[DataFile]]:
 
 
 def expired(table: Table, before_ms: int) -> list[int]:
-    """Returns the snapshots that were replaced before ``before_ms``: the readers of a snapshot that was current until a
-    moment ago still find its files. Snapshots that a branch or a tag names stay, and so do those back to
-    the last one with properties."""
+    """Returns the snapshots that were replaced before ``before_ms``, so that a reader of a snapshot that was replaced a
+    moment ago still finds its files. Snapshots that a branch or a tag names are kept, and so are the current one and
+    those before it, back to the last one with properties."""
     log = table.history()
     replaced_ms = {entry.snapshot_id: following.timestamp_ms for entry, following in pairwise(log)}
     kept = {snapshot.snapshot_id for snapshot in noted(table)}
@@ -214,7 +214,7 @@ def _named(table: Table) -> set[str]:
 
 
 def _of_checksum(path: str) -> str:
-    """Returns the file whose checksums this file of Hadoop holds; any other path unchanged."""
+    """Returns for a checksum file of Hadoop, ``.NAME.crc``, the path of the file ``NAME``; any other path unchanged."""
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".crc"):
         return f"{folder}/{name.removeprefix('.').removesuffix('.crc')}"

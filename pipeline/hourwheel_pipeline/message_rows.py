@@ -64,13 +64,13 @@ def _message_batch(decoded: MessageRows, due_times: Mapping[int, DueTimes], mani
         raise Corrupt(f"block claims {total} messages, holds no bodies")
     index = np.arange(total) - np.repeat(np.cumsum(present) - present, present)
     sequence = np.repeat(ints(entry.first_seq for entry in entries), present) + index
-    owners, at = _owners(decoded, due_times)
-    whose = _owner_columns(owners, np.repeat(at, present))
+    owners, owner_indexes = _owners(decoded, due_times)
+    owner_columns = _owner_columns(owners, np.repeat(owner_indexes, present))
     fields = {
-        **whose,
+        **owner_columns,
         **_time_columns(entries, present),
         **_stored_columns(columns, total),
-        **_origin_columns(columns, whose, pa.array(sequence)),
+        **_origin_columns(columns, owner_columns, pa.array(sequence)),
         "row": pa.array(np.repeat(ints(entry.row_no for entry in entries), present)),
         "index": pa.array(index.astype(np.int32)),
         "sequence": pa.array(sequence),
@@ -84,26 +84,27 @@ def _marker_batch(
     decoded: MessageRows, kind: str, marked: Sequence[tuple[int, Sequence[tuple[int, int]]]], manifest: int
 ) -> pa.RecordBatch:
     """Returns a row for each message that the markers, given by the indexes of their entries, cancel or drop."""
-    every = [(i, index, pick) for i, picks in marked for index, pick in enumerate(picks)]
-    entries = [decoded.entries[i] for i, _, _ in every]
+    marks = [(i, index, pick) for i, picks in marked for index, pick in enumerate(picks)]
+    entries = [decoded.entries[i] for i, _, _ in marks]
     owners = [log_owner(decoded.logs[entry.log])._replace(kind=kind) for entry in entries]
     rows = range(len(entries))
     fields = {
         **_owner_columns(owners, np.array(rows)),
         **_time_columns(entries, np.ones(len(entries), np.int64)),
         "row": pa.array([entry.row_no for entry in entries]),
-        "index": pa.array([index for _, index, _ in every], pa.int32()),
+        "index": pa.array([index for _, index, _ in marks], pa.int32()),
         "sequence": pa.array([entry.first_seq for entry in entries]),
-        "cancelled_row": pa.array([row_no for _, _, (row_no, _) in every]),
-        "cancelled_index": pa.array([index for _, _, (_, index) in every], pa.int32()),
+        "cancelled_row": pa.array([row_no for _, _, (row_no, _) in marks]),
+        "cancelled_index": pa.array([index for _, _, (_, index) in marks], pa.int32()),
     }
     return batch_of(MESSAGES, fields, len(entries), manifest)
 
 
 def _owners(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple[list[LogOwner], Ints]:
-    """Returns the owners of the block, and for each entry the index of its owner."""
+    """Returns the owners of the logs in the block, and for each entry the index of its owner. The entries of a schedule
+    log have the subject, and for a retry the group, of their due times."""
     owners = [log_owner(log) for log in decoded.logs]
-    at = ints(entry.log for entry in decoded.entries)
+    owner_indexes = ints(entry.log for entry in decoded.entries)
     indexes: dict[tuple[int, str, int, str | None], int] = {}
     for number, due_times in due_times_of.items():
         log = decoded.entries[number].log
@@ -111,27 +112,27 @@ def _owners(decoded: MessageRows, due_times_of: Mapping[int, DueTimes]) -> tuple
         if key not in indexes:
             indexes[key] = len(owners)
             owners.append(owners[log].planned(due_times))
-        at[number] = indexes[key]
-    return owners, at
+        owner_indexes[number] = indexes[key]
+    return owners, owner_indexes
 
 
-def _owner_columns(owners: Sequence[LogOwner], at: Ints) -> dict[str, pa.Array]:
+def _owner_columns(owners: Sequence[LogOwner], indexes: Ints) -> dict[str, pa.Array]:
     schema = SCHEMAS[MESSAGES]
     return {
-        name: _taken([getattr(owner, name) for owner in owners], at, schema.field(name).type)
+        name: _taken([getattr(owner, name) for owner in owners], indexes, schema.field(name).type)
         for name in LogOwner._fields
     }
 
 
-def _taken(values: Sequence[str | int | None], at: Ints, kind: pa.DataType) -> pa.Array:
+def _taken(values: Sequence[str | int | None], indexes: Ints, kind: pa.DataType) -> pa.Array:
     """Returns the values at these indexes."""
     if len(set(values)) == 1:
-        return pa.repeat(pa.scalar(values[0], kind), len(at))
-    return pc.take(pa.array(values, kind), pa.array(at), boundscheck=False)
+        return pa.repeat(pa.scalar(values[0], kind), len(indexes))
+    return pc.take(pa.array(values, kind), pa.array(indexes), boundscheck=False)
 
 
 def _time_columns(entries: Sequence[Entry], counts: Ints) -> dict[str, pa.Array]:
-    """Returns the times of each entry, each this many times."""
+    """Returns the columns of times: those of each entry, repeated for the number of its rows in ``counts``."""
     stored = np.repeat(ints(entry.at_ms for entry in entries), counts)
     expires = np.repeat(ints(entry.expires_ms for entry in entries), counts)
     return {
@@ -169,27 +170,27 @@ def _stored_columns(columns: Columns, total: int) -> dict[str, pa.Array]:
     }
 
 
-def _origin_columns(columns: Columns, whose: Mapping[str, pa.Array], sequence: pa.Array) -> dict[str, pa.Array]:
+def _origin_columns(columns: Columns, owner_columns: Mapping[str, pa.Array], sequence: pa.Array) -> dict[str, pa.Array]:
     """Returns the position at which a message was first accepted, and its attempt: 1 in queues, null for a message that
     waits for its time, elsewhere the stored number."""
     total = len(sequence)
     queue = column_of(columns.queue, pa.int32(), total)
     offset = column_of(columns.offset, pa.int64(), total)
     stored = column_of(columns.attempt, pa.int32(), total)
-    queued = pc.equal(whose["kind"], QUEUE)
-    once = pa.repeat(pa.scalar(1, pa.int32()), total)
+    queued = pc.equal(owner_columns["kind"], QUEUE)
+    first_attempt = pa.repeat(pa.scalar(1, pa.int32()), total)
     if pc.all(queued).as_py():
-        return {"origin_queue": whose["queue"], "origin_offset": sequence, "attempt": once}
+        return {"origin_queue": owner_columns["queue"], "origin_offset": sequence, "attempt": first_attempt}
     counted = pc.if_else(pc.equal(stored, 0), pa.scalar(None, pa.int32()), stored)
     return {
-        "origin_queue": pc.if_else(queued, whose["queue"], queue),
+        "origin_queue": pc.if_else(queued, owner_columns["queue"], queue),
         "origin_offset": pc.if_else(queued, sequence, offset),
-        "attempt": pc.if_else(queued, once, counted),
+        "attempt": pc.if_else(queued, first_attempt, counted),
     }
 
 
 def _planned(due_times: Mapping[int, DueTimes], present: Ints, total: int) -> pa.Array:
-    """Returns the due times of messages that have any; null for others."""
+    """Returns the due times of the messages in schedule logs; null for all others."""
     due, delayed = np.zeros(total, np.int64), np.zeros(total, bool)
     starts = np.cumsum(present) - present
     for number, times in due_times.items():

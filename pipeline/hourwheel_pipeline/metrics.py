@@ -1,9 +1,10 @@
-"""Computes what each subject took in and what each group did in each hour, and the time that this took.
+"""Computes metrics by the hour: how many messages each subject accepted, how many each group pulled and settled, and
+the times that this took.
 
 A row of the table ``metrics`` is an hour of a subject (``group`` is null) or of a group:
 
     subject    accepted, accepted_bytes, hot_keys     messages that came into its queues
-               scheduled                              messages that were sent to be delivered later
+               scheduled                              messages that were sent with a delay
                dispatched, late_*_ms                  delayed messages that were handed over, and their lateness
                due                                    delayed waiting messages, by the hour in which they are due
     group      delivered, attempts_*                  messages that were handed out, and their attempts
@@ -18,7 +19,7 @@ A delayed message counts as accepted when a wheel hands it over to its queue. Ea
 
 A run reads only the subjects whose hours may have changed since the last run (``changed_subjects.py``), and computes
 their hours from two days before the last horizon on, or from the earliest new row on. A small lake is read as a whole.
-While all stored messages span a few hours, a run computes everything.
+While all stored messages span at most 60 hours, a run computes everything.
 """
 
 from collections.abc import Mapping
@@ -93,8 +94,8 @@ SCHEMA: Final = pa.schema(
         *(pa.field(name, kind) for name, kind in VALUES.items()),
     ]
 )
-"""``day`` is the day of ``hour``. ``step_seconds`` is 3,600. While all stored messages span a few hours, each run also
-adds rows of shorter steps: ``hour`` is then the time at which the step begins."""
+"""``day`` is the day of ``hour``. ``step_seconds`` is 3,600. While all stored messages span at most 60 hours, each run
+also adds rows of shorter steps: ``hour`` is then the time at which the step begins."""
 
 
 class MetricsOptions(Days, ArchiveOptions):
@@ -143,8 +144,8 @@ class _LastMetrics(Measured, frozen=True, kw_only=True):
 
 
 class _Changed(NamedTuple):
-    """The subjects that changed; None: any subject may have changed. No hour before ``since_ms`` changed (None: the
-    rows tell from when on)."""
+    """The subjects that changed; None: any subject may have changed. No hour before ``since_ms`` changed; None: the
+    run computes the time from the rows."""
 
     subjects: frozenset[str] | None
     since_ms: int | None
@@ -209,7 +210,8 @@ def _changed(
     tables: Mapping[str, TableState],
     snapshots: DataFrame,
 ) -> _Changed:
-    """Returns which subjects this run has to read. Finer steps cover all subjects or none, and need a short span."""
+    """Returns the subjects that this run has to read. A run that adds shorter steps reads all subjects, because such
+    steps cover all subjects."""
     if last is None or options.since is not None:
         return _Changed(None, 0)
     if not last.tables:
@@ -230,8 +232,8 @@ def _changed(
 
 
 def _waiting(lake: Lake, horizon_ms: int) -> set[str]:
-    """Returns the subjects of which messages waited at the last horizon, in a queue or for their time: each hour counts
-    how many still do."""
+    """Returns the subjects of which messages waited at the last horizon, in a queue or for their time: each later hour
+    counts the messages that still wait."""
     hour_ms = horizon_ms // HOUR_MS * HOUR_MS
     try:
         rows = lake.rows(TABLE, f"day >= '{day_of(hour_ms)}' and (lag > 0 or due > 0)")
@@ -298,7 +300,8 @@ def _rows(
 
 
 def _oldest_ms(evidence: Evidence, last: _LastMetrics | None) -> int | None:
-    """Returns when the first message came into a queue, as the evidence and the last run know it."""
+    """Returns the time at which the first message came into a queue, by the evidence and by the last run; None if no
+    message has come."""
     first = evidence.messages.where(fn.col("kind") == QUEUE).agg(fn.min(fn.unix_millis("accepted_at"))).first()
     times = (None if first is None else first[0], None if last is None else last.first_ms)
     return min((at_ms for at_ms in times if at_ms is not None), default=None)
@@ -322,9 +325,9 @@ def measured(
         by_group.moved(evidence, step_ms),
         by_group.lag(evidence, groups_of(snapshots), horizon, step_ms),
     ]
-    every: DataFrame = reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)
-    values = [fn.max(name).alias(name) for name in VALUES if name in every.columns]
-    return every.groupBy("hour", "subject", "group").agg(*values)
+    joined: DataFrame = reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)
+    values = [fn.max(name).alias(name) for name in VALUES if name in joined.columns]
+    return joined.groupBy("hour", "subject", "group").agg(*values)
 
 
 def _table(rows: DataFrame, step_ms: int, now_ms: int) -> DataFrame:

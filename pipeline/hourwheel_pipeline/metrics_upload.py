@@ -1,8 +1,8 @@
 """Uploads counts from the reports of jobs to CloudWatch, beside the metrics of the functions.
 
-    ReconcileFindings    errors that this reconciliation found and none before it; warnings do not count
+    ReconcileFindings    errors that this reconciliation found and no earlier one did; warnings do not count
     QuarantinedSegments  segments of the archive that the lake lacks because they cannot be read
-    ArchiveLacksObjects  manifests and segments that the archive lacks, or that have another size
+    ArchiveLacksObjects  manifests and segments of the archive that are missing or damaged
 
 The metrics go to a log group as a line in the embedded metric format, from which CloudWatch makes metrics: without a
 VPC a job on EMR Serverless reaches CloudWatch Logs, and not the endpoint that takes metrics.
@@ -27,6 +27,7 @@ NAMESPACE = "Hourwheel"
 PATIENCE_SECONDS = 30.0
 """The longest that a finished job waits for the upload."""
 
+# Three tries end before a finished job stops waiting.
 _CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 
 
@@ -70,13 +71,14 @@ def _embedded(counts: Mapping[str, int], cell: str, now_ms: int) -> dict[str, ob
     return {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, "service": cell, **counts}
 
 
-def without_failing(tell: Callable[[], None], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Runs ``tell``. If it raises or takes longer than ``patience_seconds``, says so on standard error and returns."""
+def without_failing(upload: Callable[[], None], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Runs ``upload``. Returns also if it raises or takes longer than ``patience_seconds``: then writes the reason to
+    standard error."""
     failures: list[str] = []
 
     def run() -> None:
         try:
-            tell()
+            upload()
         except Exception as error:  # any error: the tables are written, and the job has not failed
             failures.append(f"{type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""Reads the positions of messages in the tables of the lake from the names of logs (``hourwheel/log_names.py``)."""
+"""Reads from the name of a log (``hourwheel/log_names.py``) the subject, and the queue or group, that the log is of."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -18,7 +18,7 @@ _KINDS = {
 
 
 PULL_LOG = r"^(.+)~(\d+)@(?:[^:]+:)?(.+)~(\d+)/"
-"""Matches the names of pull logs in Spark. Names of groups and subjects have no colon: it ends that of a cell."""
+"""Matches the names of pull logs in Spark. A colon ends the name of a cell: names of groups and subjects have none."""
 
 PULL_LOG_PARTS = {"group": 1, "group_generation": 2, "subject": 3, "generation": 4}
 """The groups of ``PULL_LOG``."""
@@ -36,7 +36,8 @@ class LogOwner(NamedTuple):
     group_generation: int | None = None
 
     def planned(self, due_times: DueTimes) -> Self:
-        """Returns the place in a schedule log for messages with these due times. Raises ``Corrupt``."""
+        """Returns the owner of the messages in a schedule log that have these due times: with their subject, and for
+        retries with their group. Raises ``Corrupt`` if the due times do not name a group of this form."""
         group, number = (None, None) if due_times.member is None else Member.parse(due_times.member)
         return self._replace(
             subject=due_times.subject, generation=due_times.generation, group=group, group_generation=number
@@ -45,7 +46,7 @@ class LogOwner(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def log_owner(log: str) -> LogOwner:
-    """Returns what the name of a log says. Raises ``Corrupt`` for a name of no log."""
+    """Returns the owner of the log of this name. Raises ``Corrupt`` if no log can have the name."""
     name = LogName.parse(log)
     kind = _KINDS[name.kind]
     if name.kind is LogKind.SCHEDULE:
@@ -64,8 +65,8 @@ class PullLogOwner(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def pull_log_owner(partition: str) -> PullLogOwner:
-    """Returns what the name of a pull log says. Raises ``Corrupt`` for a name of no pull log."""
-    member, place = Member.parse(partition.partition("@")[0]), log_owner(source_of(partition))
-    if place.generation is None:
+    """Returns the owner of the pull log of this name. Raises ``Corrupt`` if no pull log can have the name."""
+    member, source = Member.parse(partition.partition("@")[0]), log_owner(source_of(partition))
+    if source.generation is None:
         raise Corrupt(f"{partition!r} is not the name of a pull log")
-    return PullLogOwner(*member, place)
+    return PullLogOwner(*member, source)

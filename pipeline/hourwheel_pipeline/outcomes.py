@@ -1,4 +1,4 @@
-"""Tells from a report whether a job found damage or findings, for the exit status."""
+"""Decides by the reports of jobs with which exit status a command ends."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -16,10 +16,10 @@ from hourwheel_pipeline.words import counted
 
 def of_reports(reports: Iterable[Any]) -> int:
     """Returns the exit status of a command with these reports."""
-    every = list(reports)
-    if any(damage_in(report) for report in every):
+    listed = list(reports)
+    if any(damage_in(report) for report in listed):
         return DAMAGE
-    return FINDINGS if any(_findings_in(report) for report in every) else FINE
+    return FINDINGS if any(_findings_in(report) for report in listed) else FINE
 
 
 def failed(status: int) -> int:

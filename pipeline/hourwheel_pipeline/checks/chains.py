@@ -14,8 +14,8 @@ from hourwheel_pipeline.checks.evidence import GROUP, PULL_KEY, Evidence, holds
 from hourwheel_pipeline.findings import findings, position_text
 
 _BIN_ROWS = 64
-"""Ranges of rows are joined with rows by bins of this many rows: a join by bin alone needs no comparison of all
-pairs."""
+"""Ranges of rows are joined with rows by bins of this many rows: Spark joins equal bins by hash, and compares no row
+with all ranges."""
 
 _PULL = (*PULL_KEY, *GROUP, "queue", "source")
 
@@ -43,7 +43,8 @@ def expired_unseen(evidence: Evidence, coverage: Coverage, skew_ms: int) -> Data
 
 
 def _links(evidence: Evidence, coverage: Coverage) -> DataFrame:
-    """Returns the pulls, each with the position ``begins`` at which it should begin; null where that is unknown."""
+    """Returns the pulls without the seeks, each with the position ``begins`` at which it should begin; null where that
+    position is unknown."""
     before = evidence.pulls.select(
         "log",
         (fn.col("pull_row") + 1).alias("pull_row"),
@@ -90,35 +91,35 @@ def _bin(row: Column) -> Column:
 
 
 def _alive(skew_ms: int) -> Column:
-    """Whether a batch had not expired yet when a pull passed it."""
+    """Returns the condition that a batch had not expired yet when a pull passed it."""
     return fn.col("expires_at").isNull() | (fn.col("expires_at") > fn.col("claimed_at") + span(skew_ms))
 
 
 def _passed_over(evidence: Evidence, coverage: Coverage, across: DataFrame, skew_ms: int) -> DataFrame | None:
-    """Finds messages that a pull passed and did not hand out. A group with a filter passes what it does not take, and
-    the archive does not tell which filter it had then."""
+    """Finds messages that a pull passed and did not hand out. Pulls of groups with a filter are left out: the filter
+    passes messages, and the archive does not record which filter the group had then."""
     step = (fn.col("row") - fn.col("first_row")).cast("int")
     taken = fn.when(step >= 0, fn.coalesce(fn.get("counts", step), fn.lit(0))).otherwise(fn.lit(0))
     first = fn.when(fn.col("row") == fn.col("first_row"), fn.col("first_index")).otherwise(fn.lit(0))
     unfiltered = across.where(~fn.col("filtered"))
     fewer = unfiltered.withColumn("taken", taken).where(fn.col("high") - fn.col("low") > fn.col("taken"))
-    left = evidence.some(coverage.sure(fewer.where(_alive(skew_ms)), "source", "row").withColumn("first", first))
-    if left is None:
+    suspects = evidence.some(coverage.sure(fewer.where(_alive(skew_ms)), "source", "row").withColumn("first", first))
+    if suspects is None:
         return None
-    each = _messages(evidence, left).where(~holds("first", "taken", "index"))
-    again = evidence.handed.select(
+    passed = _messages(evidence, suspects).where(~holds("first", "taken", "index"))
+    handed = evidence.handed.select(
         fn.col("log").alias("again_log"), fn.col("row").alias("again_row"), fn.col("low").alias("again_low"), "count"
     )
-    same = (fn.col("log") == fn.col("again_log")) & (fn.col("row") == fn.col("again_row"))
-    met = each.join(again, same & holds("again_low", "count", "index"), "left")
-    once = met.groupBy("log", "row", "index").agg(
+    same_row = (fn.col("log") == fn.col("again_log")) & (fn.col("row") == fn.col("again_row"))
+    joined = passed.join(handed, same_row & holds("again_low", "count", "index"), "left")
+    by_message = joined.groupBy("log", "row", "index").agg(
         fn.min(fn.struct("pull_row", "subject", "group", "queue", "source", "id", "claimed_at")).alias("pull"),
         fn.max(fn.col("again_log").isNotNull()).alias("handed"),
     )
     kind = fn.when(fn.col("handed"), fn.lit("skipped")).otherwise(fn.lit("lost"))
-    once = once.select(kind.alias("kind"), fn.col("log").alias("chain"), "row", "index", "pull.*")
+    by_message = by_message.select(kind.alias("kind"), fn.col("log").alias("chain"), "row", "index", "pull.*")
     detail = fn.concat(fn.lit("passed by "), position_text("chain", "pull_row"))
-    return findings(once, fn.col("kind"), log="source", at="claimed_at", detail=detail)
+    return findings(by_message, fn.col("kind"), log="source", at="claimed_at", detail=detail)
 
 
 def _messages(evidence: Evidence, batches: DataFrame) -> DataFrame:
@@ -147,10 +148,10 @@ def _handed_again(evidence: Evidence, links: DataFrame) -> DataFrame | None:
     """Finds messages that a pull handed out although an earlier pull had passed them, without a seek in between."""
     first = fn.struct(fn.col("first_row").alias("row"), fn.col("first_index").alias("index"))
     end = fn.struct(fn.col("end_row").alias("row"), fn.col("end_index").alias("index"))
-    back = evidence.some(links.where(first < fn.col("begins")))
-    if back is None:
+    suspects = evidence.some(links.where(first < fn.col("begins")))
+    if suspects is None:
         return None
-    each = _messages(evidence, _across(evidence, _ranges(back, first, fn.least(end, fn.col("begins")))))
+    handed = _messages(evidence, _across(evidence, _ranges(suspects, first, fn.least(end, fn.col("begins")))))
     earlier = evidence.handed.select(
         fn.col("log").alias("was_log"),
         fn.col("pull_row").alias("was_pull"),
@@ -160,7 +161,7 @@ def _handed_again(evidence: Evidence, links: DataFrame) -> DataFrame | None:
         fn.col("closed_at").alias("was_closed"),
     )
     before = (fn.col("log") == fn.col("was_log")) & (fn.col("was_pull") < fn.col("pull_row"))
-    same = before & (fn.col("row") == fn.col("was_row")) & holds("was_low", "was_count", "index")
+    same_row = before & (fn.col("row") == fn.col("was_row")) & holds("was_low", "was_count", "index")
     moved = evidence.moves.select(
         fn.col("log").alias("was_log"),
         fn.col("pull_row").alias("was_pull"),
@@ -168,16 +169,16 @@ def _handed_again(evidence: Evidence, links: DataFrame) -> DataFrame | None:
         "index",
         fn.lit(True).alias("moved"),
     )
-    met = each.join(earlier, same).join(moved, ["was_log", "was_pull", "row", "index"], "left")
+    joined = handed.join(earlier, same_row).join(moved, ["was_log", "was_pull", "row", "index"], "left")
     acked = fn.col("moved").isNull() & (fn.col("was_closed") <= fn.col("claimed_at"))
-    once = met.groupBy(*_PULL, "row", "index", "id", "claimed_at").agg(
+    by_message = joined.groupBy(*_PULL, "row", "index", "id", "claimed_at").agg(
         fn.max(acked).alias("acked"), fn.max("was_pull").alias("was_pull")
     )
     kind = fn.when(fn.col("acked"), fn.lit("settled_redelivered")).otherwise(fn.lit("doubled_delivery"))
     detail = fn.concat(
         fn.lit("handed out by "), position_text("log", "pull_row"), fn.format_string(", before by row %d", "was_pull")
     )
-    return findings(once, kind, log="source", at="claimed_at", detail=detail)
+    return findings(by_message, kind, log="source", at="claimed_at", detail=detail)
 
 
 def _stuck(evidence: Evidence, lease_ms: int) -> DataFrame:

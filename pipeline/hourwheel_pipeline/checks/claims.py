@@ -74,7 +74,7 @@ Reader: TypeAlias = Callable[[Blobs, Manifest], Iterator[dict[str, Any]]]
 
 # Rows that a worker holds before it hands them to Spark.
 _BATCH = 20_000
-# For each core: manifests differ in size.
+# Tasks for each core: manifests differ in size, so that one task for each core would leave cores without work.
 _TASKS = 4
 
 
@@ -88,7 +88,7 @@ class Archive(NamedTuple):
 
 
 def claims(spark: SparkSession, archive: Archive) -> DataFrame:
-    """Returns what the manifests say, as the table above."""
+    """Returns the claims of the manifests, one in each row, with the columns of the table above."""
     return _each(spark, archive, CLAIMS, _claims_of)
 
 
@@ -115,7 +115,8 @@ def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Rea
 
 
 def _rows_of(blobs: Blobs, number: int, rows_of: Reader) -> list[dict[str, Any]]:
-    """Returns no rows if the manifest is missing or cannot be read: the inspection of the archive reports that."""
+    """Returns the rows that ``rows_of`` makes of the manifest; no rows if the manifest is missing or cannot be read,
+    which the inspection of the archive reports."""
     try:
         manifest = manifests.read(blobs, number)
     except Corrupt:

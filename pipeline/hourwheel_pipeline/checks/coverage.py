@@ -1,4 +1,4 @@
-"""Computes the coverage: which rows of each log the archive holds, and which of those the lake may lack.
+"""Computes the coverage: which rows of each log the archive holds, and which of these rows the lake may lack.
 
 Rows outside of the coverage are unknown, and never a finding: rows that are not archived yet, or were removed before
 they could be; rows whose messages could not be read; rows of quarantined segments; and rows of a log and manifest of
@@ -28,8 +28,8 @@ from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
 from hourwheel_pipeline.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS
 
 MARGIN_MS = 24 * HOUR_MS
-"""A record that explains a row may be older than the row by this much: a pull that is still open explains what it has
-moved already, and clocks differ."""
+"""A record that explains a row may be this much older than the row, or reach the archive this much later: a pull that
+is still open has moved messages already and is not archived yet, and clocks differ."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Coverage:
 
     @property
     def doubted(self) -> DataFrame:
-        """The logs with rows in doubt."""
+        """Returns the logs with rows in doubt."""
         return self.doubtful.select("log").distinct()
 
     def undisputed(self, frame: DataFrame) -> DataFrame:
@@ -67,7 +67,7 @@ class Coverage:
         over."""
         if not self.doubts:
             return frame
-        # Spark may evaluate the numbers before the filter on dispatch logs: names of other logs have none here.
+        # Spark may convert the texts before it filters the dispatch logs, and names of other logs have no number there.
         start = fn.substring("log", 1, 13).try_cast("bigint")
         # A bucket stays for a day after all of its messages were handed over.
         length = fn.substring("log", 15, 2).try_cast("bigint") * MINUTE_MS + MARGIN_MS
@@ -91,8 +91,8 @@ def coverage_of(
 ) -> Coverage:
     """Returns the coverage of the evidence. ``last_manifest``: the last one that each table holds. ``quarantined``: the
     keys of quarantined segments. ``since_ms``: the time from which the evidence has rows; only rows stored
-    ``MARGIN_MS`` later count as known. ``counted``: no row is missing, as the caller knows; the evidence may then have
-    some subjects only."""
+    ``MARGIN_MS`` later count as known. ``counted``: the caller knows that no row is missing; the evidence may then have
+    the rows of some subjects only."""
     claims = claims.where(fn.col("manifest") <= _last_manifest(last_manifest))
     missing = missing_of(claims, _stored(evidence), quarantined, since_ms)
     missing = evidence.keep(claims.sparkSession.createDataFrame([], missing.schema) if counted else missing)
@@ -131,7 +131,7 @@ def _inside(frame: DataFrame, log: str, row: str, ranges: DataFrame, how: str) -
 
 
 def _last_manifest(last_manifest: Mapping[str, int]) -> Column:
-    """Returns the last manifest of the claim's table; for a claim without a table the last of all tables."""
+    """Returns the last manifest that the table of a claim holds; for a claim without a table the last of any table."""
     last = fn.lit(max(last_manifest.values()))
     for table, number in last_manifest.items():
         last = fn.when(fn.col("table") == table, fn.lit(number)).otherwise(last)
@@ -139,8 +139,8 @@ def _last_manifest(last_manifest: Mapping[str, int]) -> Column:
 
 
 def archive_times(claims: DataFrame, last: int) -> tuple[int, int]:
-    """Returns the time at which the archive began, and the time before which it has everything, by the manifests up to
-    ``last``. 0 stands for no such time."""
+    """Returns the time at which the archive began, and the time before which everything is archived, by the manifests
+    up to ``last``. 0 stands for no such time."""
     at_ms = {claim: fn.when(fn.col("claim") == claim, fn.unix_millis("at")) for claim in ("began", "complete")}
     counting = claims.where(fn.col("manifest") <= last)
     times = counting.agg(fn.min(at_ms["began"]), fn.max(at_ms["complete"])).first()
@@ -220,7 +220,7 @@ def _doubtful(claims: DataFrame, quarantined: Sequence[str], missing: DataFrame)
 
 
 def groups_of(snapshots: DataFrame) -> DataFrame:
-    """Returns each group of any snapshot once. ``alive``: the newest snapshot has the group, and it is not deleted."""
+    """Returns one row for each group in the snapshots. ``alive``: the newest snapshot has the group, not deleted."""
     newest = snapshots.agg(fn.max("manifest").alias("newest"))
     every = (
         snapshots.where(fn.col("group").isNotNull())
@@ -239,8 +239,8 @@ def groups_of(snapshots: DataFrame) -> DataFrame:
 
 
 def _parts(snapshots: DataFrame) -> DataFrame:
-    """Returns the logs that each group has read: a log of a queue is listed by the snapshots until it has expired. No
-    name of a log is used again."""
+    """Returns the logs that each group has read. Snapshots list a log of a queue until it has expired, and no later log
+    has its name."""
     following = fn.lead("at").over(Window.partitionBy(*GROUP).orderBy("manifest"))
     each = snapshots.where(fn.col("group").isNotNull()).withColumn("following", following)
     each = each.select(*GROUP, "manifest", "following", fn.inline("parts"))

@@ -50,9 +50,9 @@ def _handovers(evidence: Evidence) -> DataFrame:
     )
     named = evidence.dispatches.join(plans, list(_POSITION), "left")
     met = named.join(stored, ["target_log", "target_row", "target_index"], "left")
-    same = fn.col("planned").isNull() | fn.col("planned_id").eqNullSafe(fn.col("stored_id"))
+    same_id = fn.col("planned").isNull() | fn.col("planned_id").eqNullSafe(fn.col("stored_id"))
     order = Window.partitionBy(*_POSITION).orderBy(fn.desc("dispatch_row"), fn.desc("transfer"))
-    return met.withColumn("there", fn.col("stored").isNotNull() & same).withColumn(
+    return met.withColumn("there", fn.col("stored").isNotNull() & same_id).withColumn(
         "last", fn.row_number().over(order) == 1
     )
 
@@ -117,8 +117,8 @@ def _dispatch_findings(frame: DataFrame, kind: str, detail: Column, **columns: s
 
 
 def _cancelled(evidence: Evidence, timed: DataFrame, stuck_ms: int) -> DataFrame:
-    """Finds messages that were handed over long after they were cancelled. A wheel reads the cancel markers before it
-    hands messages over, and a large tick takes a while: hence ``stuck_ms``."""
+    """Finds messages that were handed over more than ``stuck_ms`` after they were cancelled. A shorter time is no
+    error: a wheel reads the cancel markers before it hands messages over, and to hand over many takes a while."""
     cancelled = timed.join(evidence.cancel_markers, list(MESSAGE_KEY))
     late = cancelled.where(fn.col("cancelled_at") + span(stuck_ms) < fn.col("first_at"))
     seconds = fn.unix_seconds("first_at") - fn.unix_seconds("cancelled_at")
@@ -189,17 +189,18 @@ def _unexplained(evidence: Evidence, coverage: Coverage, skew_ms: int) -> DataFr
 
 
 def _unexplained_moves(evidence: Evidence, coverage: Coverage, skew_ms: int) -> DataFrame:
-    """Finds messages that wait for a new time although fewer of them were cancelled at their old time. A moved message
-    has the time of its acceptance in ``produced_at``; any other was accepted when its row was stored."""
+    """Finds messages that were moved to another time more often than they were cancelled: each move cancels the message
+    and stores a copy. The copy has the time of its acceptance in ``produced_at``; any other message was accepted when
+    its row was stored."""
     plans = evidence.planned.where(fn.col("group").isNull()).withColumn(
         "born", fn.coalesce("produced_at", "accepted_at")
     )
-    same = ("subject", "generation", "born", "id")
+    message = ("subject", "generation", "born", "id")
     cancelled = (
-        plans.join(evidence.cancel_markers, list(MESSAGE_KEY)).groupBy(*same).agg(fn.count("*").alias("cancels"))
+        plans.join(evidence.cancel_markers, list(MESSAGE_KEY)).groupBy(*message).agg(fn.count("*").alias("cancels"))
     )
-    nth = fn.row_number().over(Window.partitionBy(*same).orderBy("accepted_at", *MESSAGE_KEY))
-    moved = plans.where(fn.col("produced_at").isNotNull()).withColumn("nth", nth).join(cancelled, list(same), "left")
+    nth = fn.row_number().over(Window.partitionBy(*message).orderBy("accepted_at", *MESSAGE_KEY))
+    moved = plans.where(fn.col("produced_at").isNotNull()).withColumn("nth", nth).join(cancelled, list(message), "left")
     since, until = moment(coverage.began_ms + skew_ms), moment(coverage.horizon_ms - skew_ms)
     orphaned = moved.where(fn.col("nth") > fn.coalesce("cancels", fn.lit(0)))
     orphaned = orphaned.where((fn.col("born") >= since) & (fn.col("accepted_at") < until))

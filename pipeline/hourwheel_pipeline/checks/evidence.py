@@ -1,4 +1,4 @@
-"""Reads the rows of the lake as the checks need them: each row once, and of messages only positions and times.
+"""Reads the rows of the lake as the checks need them: each row once, and messages without keys, headers and bodies.
 
     messages   a message in a row                       log, row, index …, copies
     batches    a row of a queue or a retry log          log, row; messages, accepted_at, expires_at, latest_due
@@ -62,13 +62,13 @@ class Evidence:
     _kept: list[DataFrame] = field(default_factory=list)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Caches the frame, so that it is computed once."""
+        """Returns the frame, which Spark then computes once and caches until ``forget``."""
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return self._kept[-1]
 
     def some(self, frame: DataFrame) -> DataFrame | None:
-        """Computes and caches the frame. Returns None if it is empty, which is the rule for suspects: then the caller
-        spares the closer look."""
+        """Computes and caches the frame. Returns None if it is empty, as frames of suspects usually are: the caller
+        then leaves out the joins that would judge them."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         if not kept.count():
             kept.unpersist()
@@ -108,7 +108,7 @@ class Evidence:
         each = complete.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
         row = fn.col("first_row") + fn.col("step")
         low = fn.when(fn.col("step") == 0, fn.col("first_index")).otherwise(fn.lit(0))
-        # A group with a filter is handed some messages of a row: each of them stands alone.
+        # A group with a filter is handed single messages of a row: each gets a row of its own.
         some = self.pulls.select("*", fn.explode("picks").alias("pick"), fn.lit(1).alias("count"))
         alone = _handed(some, fn.col("pick.row"), fn.col("pick.index"))
         return self.keep(_handed(each, row, low).unionByName(alone))
@@ -135,12 +135,12 @@ class Evidence:
 
     @property
     def planned(self) -> DataFrame:
-        """Messages of schedule logs."""
+        """Returns the messages of schedule logs."""
         return self.messages.where(fn.col("kind") == SCHEDULE)
 
     @property
     def cancel_markers(self) -> DataFrame:
-        """One row for each cancelled message: ``log``, ``row``, ``index``, and ``cancelled_at``."""
+        """Returns one row for each cancelled message: ``log``, ``row``, ``index``, and ``cancelled_at``."""
         cancelled = self.messages.where(fn.col("kind") == CANCEL_MARKER)
         at = fn.min("accepted_at").alias("cancelled_at")
         return cancelled.groupBy(
@@ -200,7 +200,7 @@ def start_ms(day: date) -> int:
 
 
 def scheduled_since(log: Column, since_ms: int) -> Column:
-    """Whether the log is the schedule log of a bucket that was not over at that time."""
+    """Returns the condition that the log is the schedule log of a bucket that was not over at that time."""
     first = f"{SCHEDULE_PREFIX}{max(0, since_ms - HOUR_MS):013d}"
     return log.startswith(SCHEDULE_PREFIX) & (log >= first)
 
@@ -213,6 +213,6 @@ def _once(frame: DataFrame, key: tuple[str, ...], columns: tuple[str, ...]) -> D
 
 
 def holds(low: Column | str, count: Column | str, index: Column | str) -> Column:
-    """Whether the index is in ``[low, low + count)``: whether the pull handed that message of the row out."""
+    """Returns the condition that the index is in ``[low, low + count)``, so that the pull handed out that message."""
     low, count, index = (fn.col(value) if isinstance(value, str) else value for value in (low, count, index))
     return (index >= low) & (index < low + count)

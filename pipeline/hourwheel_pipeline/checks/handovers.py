@@ -24,9 +24,9 @@ def handover_findings(evidence: Evidence, coverage: Coverage, *, skew_ms: int) -
     """Yields the findings about hand-overs by pulls. ``skew_ms``: how far clocks may differ."""
     sent, copies = evidence.keep(_sent(evidence)), evidence.keep(_copies(evidence))
     yield _lost(coverage, sent, copies, skew_ms)
-    left = evidence.some(_unexplained(evidence, coverage, sent, copies, skew_ms))
-    if left is not None:
-        yield _unexplained_findings(evidence, copies, left)
+    unexplained = evidence.some(_unexplained(evidence, coverage, sent, copies, skew_ms))
+    if unexplained is not None:
+        yield _unexplained_findings(evidence, copies, unexplained)
     yield _over_attempts(evidence, coverage)
 
 
@@ -68,24 +68,25 @@ def _unexplained(evidence: Evidence, coverage: Coverage, sent: DataFrame, copies
     named = sent.select(fn.col("target_log").alias("log"), fn.col("target_row").alias("row"), *_ORIGIN, "nth")
     unread = sent.where(fn.col("origin_offset").isNull())
     unread = unread.select(fn.col("target_log").alias("log"), fn.col("target_row").alias("row"))
-    by_pulls = copies.join(named, ["log", "row", *_ORIGIN, "nth"], "left_anti").join(
+    not_by_pulls = copies.join(named, ["log", "row", *_ORIGIN, "nth"], "left_anti").join(
         unread, ["log", "row"], "left_anti"
     )
-    again = evidence.dispatches.where("kind = 'again'").select(
+    by_wheels = evidence.dispatches.where("kind = 'again'").select(
         fn.col("target_log").alias("log"), fn.col("target_row").alias("row"), fn.col("target_index").alias("index")
     )
-    left = by_pulls.join(again, list(MESSAGE_KEY), "left_anti").select(
+    unexplained = not_by_pulls.join(by_wheels, list(MESSAGE_KEY), "left_anti").select(
         *MESSAGE_KEY, *GROUP, *_ORIGIN, "kind", "id", "attempt", "accepted_at"
     )
-    return _not_redriven(evidence, coverage, _judged(coverage, left, skew_ms), skew_ms)
+    return _not_redriven(evidence, coverage, _judged(coverage, unexplained, skew_ms), skew_ms)
 
 
-def _unexplained_findings(evidence: Evidence, copies: DataFrame, left: DataFrame) -> DataFrame:
-    """Returns the unexplained copies as findings, of a kind that tells doubles and acknowledged messages apart."""
-    twins = copies.join(left.select(*MESSAGE_KEY), list(MESSAGE_KEY), "left_anti")
+def _unexplained_findings(evidence: Evidence, copies: DataFrame, unexplained: DataFrame) -> DataFrame:
+    """Returns the unexplained copies as findings, each of the kind for a doubled copy, for a copy of an acknowledged
+    message, or for any other."""
+    twins = copies.join(unexplained.select(*MESSAGE_KEY), list(MESSAGE_KEY), "left_anti")
     twins = twins.select("kind", *GROUP, *_ORIGIN, "attempt", fn.lit(True).alias("twin")).distinct()
-    marked = left.join(twins, ["kind", *GROUP, *_ORIGIN, "attempt"], "left")
-    marked = marked.join(_acknowledged(evidence, left), list(MESSAGE_KEY), "left")
+    marked = unexplained.join(twins, ["kind", *GROUP, *_ORIGIN, "attempt"], "left")
+    marked = marked.join(_acknowledged(evidence, unexplained), list(MESSAGE_KEY), "left")
     kind = (
         fn.when(fn.col("twin"), fn.lit("doubled_handover"))
         .when(fn.col("acked"), fn.lit("settled_redelivered"))
@@ -98,8 +99,8 @@ def _unexplained_findings(evidence: Evidence, copies: DataFrame, left: DataFrame
 
 
 def _judged(coverage: Coverage, copies: DataFrame, skew_ms: int) -> DataFrame:
-    """Returns the copies of which every possible explanation is known. A pull may stay open for a day, and is not
-    archived until it is closed."""
+    """Returns the copies that can be judged: the archive has every record that may explain them. A pull may stay open
+    for a day, and is not archived until it is closed."""
     since, until = moment(coverage.began_ms + skew_ms), moment(coverage.horizon_ms - MARGIN_MS)
     alive = coverage.groups.where("alive").select(*GROUP)
     recent = copies.where((fn.col("accepted_at") >= since) & (fn.col("accepted_at") < until))
@@ -125,8 +126,8 @@ def _not_redriven(evidence: Evidence, coverage: Coverage, copies: DataFrame, ske
     nth = fn.row_number().over(Window.partitionBy(*GROUP, *_ORIGIN).orderBy("accepted_at", "row", "index"))
     retried = copies.where(first).withColumn("nth", nth).join(deaths, [*GROUP, *_ORIGIN], "left")
     before = fn.filter("deaths", lambda died: died <= fn.col("accepted_at") + span(skew_ms))
-    astray = retried.where(fn.coalesce(fn.size(before), fn.lit(0)) < fn.col("nth")).drop("nth", "deaths")
-    return copies.where(~first).unionByName(_dead_log_known(coverage, astray))
+    without_death = retried.where(fn.coalesce(fn.size(before), fn.lit(0)) < fn.col("nth")).drop("nth", "deaths")
+    return copies.where(~first).unionByName(_dead_log_known(coverage, without_death))
 
 
 def _dead_log_known(coverage: Coverage, copies: DataFrame) -> DataFrame:
@@ -146,14 +147,14 @@ def _acknowledged(evidence: Evidence, copies: DataFrame) -> DataFrame:
         *_ORIGIN,
         fn.col("accepted_at").alias("stored"),
     )
-    # In whichever part of the queue, or in the retry log: pulls of other groups are left out below.
+    # The message may be in any part of the queue or in the retry log. The join with the pulls leaves other groups out.
     pulled = evidence.messages.where(fn.col("kind").isin(QUEUE, RETRY))
     earlier = pulled.select(fn.col("log").alias("source"), "row", "index", "subject", "generation", *_ORIGIN)
     pulls = evidence.handed.select(*PULL_KEY, *GROUP, "source", "row", "low", "count", "closed_at")
     moved = evidence.moves.select(*PULL_KEY, "row", "index")
-    met = suspects.join(earlier, ["subject", "generation", *_ORIGIN]).join(pulls, [*GROUP, "source", "row"])
-    met = met.where(holds("low", "count", "index") & (fn.col("closed_at") <= fn.col("stored")))
-    acked = met.withColumnRenamed("log", "chain").join(
+    handed = suspects.join(earlier, ["subject", "generation", *_ORIGIN]).join(pulls, [*GROUP, "source", "row"])
+    handed = handed.where(holds("low", "count", "index") & (fn.col("closed_at") <= fn.col("stored")))
+    acked = handed.withColumnRenamed("log", "chain").join(
         moved.withColumnRenamed("log", "chain"), ["chain", "pull_row", "row", "index"], "left_anti"
     )
     return acked.select(

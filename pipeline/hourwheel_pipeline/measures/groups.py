@@ -13,9 +13,9 @@ _DEAD = ("attempts", "rejected")
 
 
 def deliveries(evidence: Evidence) -> DataFrame:
-    """Returns what pulls handed out: rows of ``messages`` messages that were accepted at ``born``. ``fresh`` of them
-    were handed out for the first time, ``acked`` were acknowledged. The time of a delayed message counts from its due
-    time."""
+    """Returns the messages that pulls handed out. Each row stands for ``messages`` messages that were accepted at
+    ``born``; ``fresh`` of them were handed out for the first time, ``acked`` were acknowledged. For a delayed message
+    ``born`` is the time at which it came to its queue; in a retry log it is the due time."""
     columns = (*_GROUP, "messages", "fresh", "acked", "born", "attempt", "claimed_at", "closed_at")
     return _from_queues(evidence).select(*columns).unionByName(_from_retries(evidence).select(*columns))
 
@@ -49,9 +49,9 @@ def moved(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
 
 
 def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = HOUR_MS) -> DataFrame:
-    """Returns the number of messages that each group has not pulled at the end of each hour. ``groups``: those of the
-    registry's snapshots. A group that is not deleted counts from the hour in which it was created, up to the hour of
-    the horizon. Of successive hours without lag only the first one is returned."""
+    """Returns the number of messages that each group has not pulled at the end of each hour. ``groups``: the groups in
+    the snapshots of the registry. A group that is not deleted counts from the hour in which it was created, up to the
+    hour of the horizon. Of successive hours without lag the result has the first one only."""
     stored = evidence.messages.where(fn.col("kind") == QUEUE).groupBy(
         fn.col("log").alias("source"), hour("accepted_at", step_ms)
     )
@@ -78,7 +78,7 @@ def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = H
 
 def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
     """Returns the pull logs of groups on the parts of queues. ``start``: the offset at which the part starts.
-    ``origin``: the one at which the group begins. ``gone``: the hour in which the part left the queue."""
+    ``origin``: the offset at which the group begins. ``gone``: the hour in which the part left the queue."""
     parts = groups.where("alive").select(
         *_GROUP,
         hour("created_at", step_ms).alias("made"),

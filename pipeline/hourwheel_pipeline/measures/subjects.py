@@ -1,4 +1,4 @@
-"""Counts the messages that subjects take in, and measures the hand-over of their delayed messages."""
+"""Counts the messages that subjects accept, and measures the lateness of their delayed messages."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
@@ -16,7 +16,7 @@ def accepted(messages: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
 
 
 def hot_keys(messages: DataFrame, most: int) -> DataFrame:
-    """Returns the keys with the most messages of each hour and subject, at most ``most`` of them, the first one
+    """Returns for each hour and subject the keys with the most messages, at most ``most`` keys, the largest number
     first."""
     keyed = messages.where((fn.col("kind") == QUEUE) & fn.col("key").isNotNull())
     counted = keyed.groupBy(hour("accepted_at"), "subject", "key").agg(fn.count("*").alias("messages"))
@@ -28,8 +28,7 @@ def hot_keys(messages: DataFrame, most: int) -> DataFrame:
 
 
 def scheduled(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
-    """Counts the messages that were sent to be delivered later. A message that was moved to another time counts
-    once."""
+    """Counts the messages that were sent with a delay. A message that was moved to another time counts once."""
     first = evidence.planned.where(fn.col("group").isNull() & fn.col("produced_at").isNull())
     return first.groupBy(hour("accepted_at", step_ms), "subject").agg(fn.count("*").alias("scheduled"))
 
