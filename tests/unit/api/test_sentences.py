@@ -1,6 +1,10 @@
 """Hourwheel describes the mistake in a field in sentences of its own."""
 
-from typing import Any
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, get_args
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -8,11 +12,18 @@ import pytest
 from hourwheel.api.bodies import GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
-from hourwheel.misfits import decode
+from hourwheel.misfits import VALUES, decode
+from hourwheel.model.fields import Precision
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import PullRequest
+from hourwheel.model.pulls import PullRequest, WakeupState
 
 ABROAD = ("Input should", "Value error", "Expected `", "Extra inputs", "Object ", "Invalid JSON", "malformed", "Field ")
+TOO_LARGE = "is a number that is too large to be read: send one below 1.8e308"
+BASE64 = "must be base64 of the standard alphabet (A-Z, a-z, 0-9, + and /) with its padding (=)"
+
+
+class Colour(Enum):
+    RED = "red"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +53,13 @@ def test_of_a_control_request(model: Any, body: bytes, says: str) -> None:
     assert not any(word in str(raised.value) for word in ABROAD)
 
 
+@pytest.mark.parametrize(
+    ("field", "values"), [("precision", get_args(Precision)), ("wakeup", get_args(WakeupState))], ids=str
+)
+def test_names_each_value_that_a_field_takes(field: str, values: tuple[str, ...]) -> None:
+    assert all(repr(value) in VALUES[field] for value in values)
+
+
 def test_of_a_query() -> None:
     with pytest.raises(Rejected, match=r"^limit must be a whole number$"):
         decode_query(PageQuery, {"queryStringParameters": {"limit": "many"}})
@@ -58,6 +76,25 @@ def test_of_a_query() -> None:
         (PullRequest, b'{"max_messages": 1}', "consumer is missing"),
         (PullRequest, b'{"consumer": "c", "max_messages": 100000}', "max_messages must be at most "),
         (PullRequest, b'{"consumer": "c", "max_messages": 1.5}', "max_messages must be a whole number, got a number"),
+        (PullRequest, b'{"consumer": "c", "wait_seconds": 1e400}', f"wait_seconds {TOO_LARGE}"),
+        (PullRequest, b'{"consumer": "c", "wait_seconds": -1e400}', f"wait_seconds {TOO_LARGE}"),
+        (PullRequest, b'{"consumer": "c", "wait_seconds": ' + b"1" * 5_000 + b"}", f"wait_seconds {TOO_LARGE}"),
+        (PullRequest, b'{"consumer": "c", "wakeup": "abel"}', "wakeup must be 'able', 'woken' or 'missing'"),
+        (NewMessage, b'{"body": "a", "delay": 1e400}', f"delay {TOO_LARGE}"),
+        (NewMessage, b'{"body": "a", "headers": {"x": 1e400}}', f"headers[...] {TOO_LARGE}"),
+        (NewMessage, b'{"body": "a", "precision": "hour"}', "precision must be 'minute'"),
+        (NewMessage, b'{"body_base64": "AAE"}', f"body_base64 {BASE64}"),
+        (NewMessage, b'{"body_base64": "_-_-"}', f"body_base64 {BASE64}"),
+        (NewMessage, b'{"body_base64": "@@@@"}', f"body_base64 {BASE64}"),
+        (dict[str, Colour], b'{"x": "blue"}', "is none of the allowed values"),
+        (datetime, b'"noon"', "must be a time as in RFC 3339, such as 2026-11-20T09:00:00Z"),
+        (date, b'"noon"', "must be a date such as 2026-11-20"),
+        (time, b'"noon"', "must be a time of day such as 09:00:00"),
+        (UUID, b'"noon"', "must be a UUID"),
+        (Decimal, b'"noon"', "must be a decimal number"),
+        (timedelta, b'"noon"', "must be a duration as in ISO 8601, such as PT90S"),
+        (UUID, b"7", "must be a UUID, got a whole number"),
+        (tuple[int, int], b"[1]", "must have exactly 2 entries"),
     ],
 )
 def test_of_a_request_with_messages_or_receipts(model: Any, body: bytes, says: str) -> None:

@@ -23,7 +23,15 @@ _TYPES = {
     "datetime": "a time",
     "bytes": "base64",
     "ext": "an extension of msgpack",
+    "date": "a date",
+    "time": "a time of day",
+    "duration": "a duration",
+    "decimal": "a decimal number",
+    "uuid": "a UUID",
 }
+
+VALUES = {"precision": "'minute'", "wakeup": "'able', 'woken' or 'missing'"}
+"""The values of each field of a request that takes a few words only. A decoder does not name them."""
 
 # Wrong names have the slug of ``check_name``, wherever they are found.
 _NAMES = ("subject", "consumer")
@@ -69,10 +77,25 @@ _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`
 
 # msgspec's whole sentences.
 _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
-_LENGTH = re.compile(r"Expected `(?P<kind>[^`]*)` of length (?P<sign>[<>]=|==) (?P<bound>\d+)")
+_LENGTH = re.compile(r"Expected `(?P<kind>[^`]*)` of length (?:(?P<sign>[<>]=|==) )?(?P<bound>\d+)(?:, got \d+)?")
 _RANGE = re.compile(r"Expected `[^`]*` (?P<sign>[<>]=?) (?P<bound>[-\d.e+]+)")
 _PATTERN = re.compile(r"Expected `[^`]*` matching regex (?P<pattern>.*)", re.DOTALL)
 _MEMBER = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+_TOO_LARGE = "is a number that is too large to be read: send one below 1.8e308"
+_WHOLE: dict[str, str] = {
+    "Number out of range": _TOO_LARGE,
+    "Integer value out of range": _TOO_LARGE,
+    "Invalid base64 encoded string": (
+        "must be base64 of the standard alphabet (A-Z, a-z, 0-9, + and /) with its padding (=)"
+    ),
+    "Invalid RFC3339 encoded datetime": "must be a time as in RFC 3339, such as 2026-11-20T09:00:00Z",
+    "Invalid RFC3339 encoded date": "must be a date such as 2026-11-20",
+    "Invalid RFC3339 encoded time": "must be a time of day such as 09:00:00",
+    "Invalid ISO8601 duration": "must be a duration as in ISO 8601, such as PT90S",
+    "Invalid UUID": "must be a UUID",
+    "Invalid decimal string": "must be a decimal number",
+}
+_ENUM = "Invalid enum value "
 _SIGNS = {">=": "at least", "<=": "at most", "==": "exactly", ">": "more than", "<": "less than"}
 
 _MSGPACK_FAULTS: dict[type[Exception], str] = {
@@ -129,9 +152,11 @@ def not_json(data: bytes, reason: str, noun: str = "the body") -> Rejected:
 def _misfit(text: str, noun: str) -> Rejected:
     """Returns the error for a message of msgspec, which says what is wrong and where in one sentence."""
     what, path = _parts(text)
-    field = path[:QUOTED_CHARACTERS] or None
-    if path.rpartition(".")[2] in _NAMES and ("length" in what or "matching" in what):
+    field, name = path[:QUOTED_CHARACTERS] or None, path.rpartition(".")[2]
+    if name in _NAMES and ("length" in what or "matching" in what):
         return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
+    if name in VALUES and what.startswith(_ENUM):
+        return Rejected("field-invalid", f"{field} must be {VALUES[name]}", field=field)
     return Rejected("field-invalid", _sentence(what, path, noun), field=field)
 
 
@@ -163,14 +188,14 @@ def _of_msgspec(text: str) -> str:
     if match := _WRONG_TYPE.fullmatch(text):
         return f"must be {_types(match['wanted'])}, got {_types(match['got'])}"
     if match := _LENGTH.fullmatch(text):
-        return f"must have {_SIGNS[match['sign']]} {_of(int(match['bound']), match['kind'])}"
+        return f"must have {_SIGNS[match['sign'] or '==']} {_of(int(match['bound']), match['kind'])}"
     if match := _RANGE.fullmatch(text):
         return f"must be {_SIGNS[match['sign']]} {match['bound']}"
     if match := _PATTERN.fullmatch(text):
         return f"must match {match['pattern']}"
     if match := _MEMBER.fullmatch(text):
         return "is missing" if match["how"] == "missing required" else "is unknown here"
-    return _OTHERWISE
+    return "is none of the allowed values" if text.startswith(_ENUM) else _WHOLE.get(text, _OTHERWISE)
 
 
 def _place_in_json(text: str) -> str:
