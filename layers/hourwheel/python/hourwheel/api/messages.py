@@ -2,12 +2,11 @@
 
 from hourwheel.api.bodies import PeekQuery, TraceQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.requests import decode_query, path_name, path_text
+from hourwheel.api.requests import decode_query, path_name, path_text, time_of
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
 from hourwheel.model.fields import check_name
 from hourwheel.queueing.peek import PeekStart
-from hourwheel.times import parse_rfc3339
 from hourwheel.trace.messages import MessagePosition, SearchSpan
 from hourwheel.trace.scheduled import BucketRow
 
@@ -17,7 +16,7 @@ _LONGEST_NUMBER = 5  # a queue has at most two digits, and ``int`` raises for th
 def peek(cell: Cell, event: Event) -> Response:
     subject, queue = path_name(event, "subject"), queue_number(path_text(event, "queue"))
     query = decode_query(PeekQuery, event)
-    at_ms = None if query.time is None else parse_rfc3339(query.time, "time")
+    at_ms = time_of(query.time, "time")
     return ok(cell.peek(subject, queue, PeekStart(query.offset, at_ms, query.newest), query.limit))
 
 
@@ -27,8 +26,8 @@ def trace(cell: Cell, event: Event) -> Response:
     if query.group is not None:
         check_name(query.group, "group")
     after = None if query.after is None else _search_start(query.after)
-    since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
-    until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
+    since_ms = time_of(query.since, "from")
+    until_ms = time_of(query.until, "to")
     return ok(cell.trace(subject, message, SearchSpan(since_ms, until_ms, after), query.group))
 
 

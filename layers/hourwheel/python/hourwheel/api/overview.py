@@ -2,10 +2,9 @@
 
 from hourwheel.api.bodies import DueQuery, OverviewQuery, PageQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.requests import decode_query, path_name
+from hourwheel.api.requests import decode_query, path_name, time_of
 from hourwheel.cell import Cell
 from hourwheel.model.fields import check_name
-from hourwheel.times import parse_rfc3339
 
 
 def subjects(cell: Cell, event: Event) -> Response:
@@ -29,8 +28,8 @@ def groups(cell: Cell, event: Event) -> Response:
 def due(cell: Cell, event: Event) -> Response:
     query = decode_query(DueQuery, event)
     subject = None if query.subject is None else cell.subject(check_name(query.subject, "subject"))
-    since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
-    until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
+    since_ms = time_of(query.since, "from")
+    until_ms = time_of(query.until, "to")
     return ok(cell.background.due(subject, since_ms, until_ms, query.step))
 
 

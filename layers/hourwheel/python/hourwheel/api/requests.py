@@ -1,5 +1,6 @@
 """Reads requests, and raises ``Rejected`` with the JSON path of the fault for every wrong one."""
 
+import re
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,6 +10,7 @@ from hourwheel.api.routes import HttpRoute
 from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
 from hourwheel.misfits import QUOTED_CHARACTERS, not_json, of_pydantic
 from hourwheel.model.fields import REQUEST_BYTES, check_name
+from hourwheel.times import parse_rfc3339
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,6 +31,8 @@ _SIGNATURE = frozenset(
     for name in ("Algorithm", "Credential", "Date", "Expires", "Security-Token", "Signature", "SignedHeaders")
 )
 """Query parameters of a request that is signed in its URL. AWS has checked them, and may leave them in the event."""
+
+_UNESCAPED_PLUS = re.compile(r"(?<=\d) (?=\d\d:\d\d$)")
 
 
 def path_name(event: Event, parameter: str) -> str:
@@ -141,6 +145,14 @@ def decode_query(model: type[B], event: Event) -> B:
         return model.model_validate(_parameters(event))
     except ValidationError as error:
         raise _refused(error.errors(include_url=False, include_input=False)[0]) from None
+
+
+def time_of(text: str | None, field: str) -> int | None:
+    """Returns the Unix milliseconds of a time in a query; None without one. Raises ``Rejected`` for any other text.
+
+    A + that stands in a query as it is arrives as a space, which no time has before the offset of its zone.
+    """
+    return None if text is None else parse_rfc3339(_UNESCAPED_PLUS.sub("+", text), field)
 
 
 def _refused(fault: Any) -> Rejected:

@@ -4,12 +4,12 @@ import msgspec
 
 from hourwheel.api.bodies import DelayedQuery, PageQuery, PendingQuery, RescheduleBody
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.requests import body_of, decode_query, path_name, path_text
+from hourwheel.api.requests import body_of, decode_query, path_name, path_text, time_of
 from hourwheel.cell import Cell
 from hourwheel.delay.delayed_list import DelayedRequest
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
-from hourwheel.times import parse_rfc3339, rfc3339
+from hourwheel.times import rfc3339
 
 _decoder = msgspec.json.Decoder(RescheduleBody)
 
@@ -54,8 +54,8 @@ def list_delayed_of(cell: Cell, event: Event) -> Response:
 
 def _delayed_request(event: Event) -> DelayedRequest:
     query = decode_query(DelayedQuery, event)
-    since_ms = None if query.since is None else parse_rfc3339(query.since, "from")
-    until_ms = None if query.until is None else parse_rfc3339(query.until, "to")
+    since_ms = time_of(query.since, "from")
+    until_ms = time_of(query.until, "to")
     return DelayedRequest(since_ms, until_ms, query.after, query.limit, query.bodies)
 
 
