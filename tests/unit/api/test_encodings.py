@@ -36,9 +36,20 @@ def test_a_packed_request_is_served_as_if_it_were_not(api: Api, name: str) -> No
     assert [message["body"] for message in pull["messages"]] == ["é" * 300, '"' * 300]
 
 
-@pytest.mark.parametrize("name", ["identity", "gzip"])
-def test_a_body_whose_encoding_a_gateway_took_off_is_taken_as_it_is(api: Api, name: str) -> None:
-    assert answered(api.respond("POST", MESSAGES, raw=BATCH, headers={"content-encoding": name})) == (200, "")
+def test_a_body_may_be_said_to_have_no_encoding(api: Api) -> None:
+    assert answered(api.respond("POST", MESSAGES, raw=BATCH, headers={"content-encoding": "identity"})) == (200, "")
+
+
+def test_a_plain_body_that_is_said_to_be_packed_is_refused(api: Api) -> None:
+    response = api.respond("POST", MESSAGES, raw=BATCH, headers=GZIP)
+    assert answered(response) == (400, "encoding-invalid")
+    detail = json.loads(response["body"])["detail"]
+    assert detail == "the header content-encoding says gzip, but the body is not: compress it, or leave out the header"
+    assert api.pull() == []
+
+
+def test_a_request_without_a_body_has_nothing_to_unpack(api: Api) -> None:
+    assert api.respond("PUT", "/v1/subjects/orders", headers=GZIP)["statusCode"] == 200
 
 
 @pytest.mark.parametrize("name", ["br", "zstd", "deflate", "gzip, gzip", "x" * 5_000])

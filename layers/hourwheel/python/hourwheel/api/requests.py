@@ -64,14 +64,16 @@ def _bytes_of(body: str, *, encoded: bool) -> bytes:
 
 def _decompressed(data: bytes, encoding: str) -> bytes:
     """Returns the decompressed body. Raises ``UnknownEncoding``, ``TooLarge`` or ``Rejected``."""
-    # A gateway may have decompressed the body and left the header.
-    if encoding in ("identity", "") or (encoding == "gzip" and not data.startswith(gzipped.MAGIC)):
+    if encoding in ("identity", "") or not data:
         return data
     if encoding != "gzip":
         raise UnknownEncoding(
             "encoding-unknown",
             f"content-encoding must be gzip, or be left out, got {encoding[:QUOTED_CHARACTERS]!r}",
         )
+    if not data.startswith(gzipped.MAGIC):
+        detail = "the header content-encoding says gzip, but the body is not: compress it, or leave out the header"
+        raise Rejected("encoding-invalid", detail)
     try:
         return gzipped.unpack(data, REQUEST_BYTES)
     except gzipped.TooLong:
