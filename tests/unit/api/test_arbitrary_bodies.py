@@ -186,9 +186,7 @@ def encoded(document: Any) -> bytes:
 
 def bodies_of(route: HttpRoute) -> st.SearchStrategy[bytes]:
     anything = st.binary(max_size=200) | documents.map(encoded)
-    valid = VALID.get(route.key)
-    if valid is None:
-        return anything
+    valid = VALID.get(route.key, st.just({}))  # a call without a body takes an empty object
     # Half of them begin as a valid document: the handlers are to be reached, not the parser alone.
     return st.booleans().flatmap(lambda close: near(valid).map(encoded) if close else anything)
 
@@ -234,7 +232,7 @@ def test_no_body_is_a_fault_of_ours(route: HttpRoute) -> None:
 
     send()
     assert answers[True] >= 15, "hardly any body was near a valid one"
-    assert answers[False] >= 15 or route.key not in VALID
+    assert answers[False] >= 15 or route.key == "GET /v1/health"
 
 
 api = Api()

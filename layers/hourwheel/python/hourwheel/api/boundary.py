@@ -17,12 +17,13 @@ from aws_lambda_powertools import Logger
 
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.api.problems import is_fault, problem_of
-from hourwheel.api.requests import check_parameters
+from hourwheel.api.requests import check_no_body, check_parameters
 from hourwheel.api.routes import ROUTES
 from hourwheel.cell import Cell
 from hourwheel.errors import HourwheelError
 
 _ROUTES = {route.key: route for route in ROUTES}
+_BODILESS = {route.key: route for route in ROUTES if not route.takes_body and route.query is not None}
 
 _current: ContextVar[str | None] = ContextVar("correlation", default=None)
 
@@ -69,6 +70,8 @@ class Boundary:
             # A request through the URL of a function has no route yet: ``urls.serve`` checks it.
             if event.get("queryStringParameters") and (route := _ROUTES.get(event["routeKey"])) is not None:
                 check_parameters(event, route)
+            if event.get("body") and (route := _BODILESS.get(event["routeKey"])) is not None:
+                check_no_body(event, route)
             return function(self.cell, event, context)
         except Exception as error:
             if is_fault(error):

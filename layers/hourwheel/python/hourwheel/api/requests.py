@@ -127,6 +127,18 @@ def check_parameters(event: Event, route: HttpRoute) -> None:
             raise Rejected("field-invalid", _unknown(name, route), field=name[:QUOTED_CHARACTERS] or None)
 
 
+def check_no_body(event: Event, route: HttpRoute) -> None:
+    """Raises ``Rejected`` for a body of a call that takes none. An empty object says nothing, and is no body."""
+    data = body_of(event).strip()
+    if data in (b"", b"{}"):
+        return
+    what = f"{route.key} takes no body: leave it out"
+    if b'"dry_run"' in data:
+        takes = "dry_run" in (route.query or ())
+        what += ", and write dry_run=true into the query" if takes else "; the call has no dry run"
+    raise Rejected("field-invalid", what, field="body")
+
+
 def _unknown(name: str, route: HttpRoute) -> str:
     takes = f"takes {', '.join(route.query or ()) or 'none'}"
     if name == "dry_run":

@@ -6,14 +6,19 @@ from typing import NamedTuple
 
 class HttpRoute(NamedTuple):
     """A method and a path template, and the Lambda ``function`` that serves them. The route refuses every query
-    parameter that is not in ``query``; with None it takes and ignores all. ``dry_run_in_body``: a field of the body,
-    not a parameter, asks for a dry run."""
+    parameter that is not in ``query``; with None it takes and ignores all, and a body too. ``body``: whether it takes
+    one, else it refuses a body. ``dry_run_in_body``: a field of the body, not a parameter, asks for a dry run."""
 
     method: str
     template: str
     function: str
     query: tuple[str, ...] | None = ()
+    body: bool = False
     dry_run_in_body: bool = False
+
+    @property
+    def takes_body(self) -> bool:
+        return self.body or self.dry_run_in_body
 
     @property
     def key(self) -> str:
@@ -31,37 +36,37 @@ _PAGE = ("limit", "after")
 _DELAYED = (*_PAGE, "from", "to", "bodies")
 
 ROUTES = (
-    HttpRoute("POST", "/v1/messages", "produce"),
-    HttpRoute("POST", f"{_SUBJECT}/messages", "produce"),
-    HttpRoute("POST", f"{_GROUP}/pull", "pull"),
-    HttpRoute("POST", f"{_GROUP}/ack", "ack"),
+    HttpRoute("POST", "/v1/messages", "produce", body=True),
+    HttpRoute("POST", f"{_SUBJECT}/messages", "produce", body=True),
+    HttpRoute("POST", f"{_GROUP}/pull", "pull", body=True),
+    HttpRoute("POST", f"{_GROUP}/ack", "ack", body=True),
     HttpRoute("GET", "/v1/health", "meta", query=None),
     HttpRoute("GET", "/v1/openapi.json", "meta"),
     HttpRoute("GET", "/v1/overview", "meta", (*_PAGE, "prefix", "sort", "order")),
     HttpRoute("GET", "/v1/subjects", "meta", _PAGE),
     HttpRoute("GET", _SUBJECT, "meta"),
-    HttpRoute("PUT", _SUBJECT, "meta"),
+    HttpRoute("PUT", _SUBJECT, "meta", body=True),
     HttpRoute("DELETE", _SUBJECT, "meta"),
     HttpRoute("POST", f"{_SUBJECT}/pause", "meta"),
     HttpRoute("POST", f"{_SUBJECT}/resume", "meta"),
     HttpRoute("GET", f"{_SUBJECT}/overview", "meta", _PAGE),
     HttpRoute("GET", f"{_SUBJECT}/groups", "meta", _PAGE),
     HttpRoute("GET", _GROUP, "meta"),
-    HttpRoute("PUT", _GROUP, "meta"),
+    HttpRoute("PUT", _GROUP, "meta", body=True),
     HttpRoute("DELETE", _GROUP, "meta"),
     HttpRoute("POST", f"{_GROUP}/pause", "meta"),
     HttpRoute("POST", f"{_GROUP}/resume", "meta"),
     HttpRoute("POST", f"{_GROUP}/seek", "meta", dry_run_in_body=True),
     HttpRoute("GET", f"{_GROUP}/lag", "meta"),
-    HttpRoute("POST", f"{_GROUP}/held", "meta"),
+    HttpRoute("POST", f"{_GROUP}/held", "meta", body=True),
     HttpRoute("GET", f"{_GROUP}/push", "meta"),
     HttpRoute("GET", f"{_GROUP}/consumers", "meta"),
     HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta"),
     HttpRoute("GET", f"{_GROUP}/leases", "meta"),
     HttpRoute("GET", f"{_GROUP}/retries", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead", "meta", (*_PAGE, "reason", "detail", "newest")),
-    HttpRoute("DELETE", f"{_GROUP}/dead", "meta"),
-    HttpRoute("POST", f"{_GROUP}/dead/redrive", "meta"),
+    HttpRoute("DELETE", f"{_GROUP}/dead", "meta", body=True),
+    HttpRoute("POST", f"{_GROUP}/dead/redrive", "meta", body=True),
     HttpRoute("GET", f"{_GROUP}/dead/reasons", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead/{{dead_id}}", "meta"),
     HttpRoute("GET", f"{_QUEUE}/messages", "meta", ("offset", "time", "newest", "limit")),
@@ -83,7 +88,7 @@ ROUTES = (
     HttpRoute("GET", "/v1/wheels", "meta"),
     HttpRoute("GET", "/v1/archive", "meta"),
     HttpRoute("GET", _SCHEDULED, "meta"),
-    HttpRoute("PATCH", _SCHEDULED, "meta"),
+    HttpRoute("PATCH", _SCHEDULED, "meta", body=True),
     HttpRoute("DELETE", _SCHEDULED, "meta"),
 )
 

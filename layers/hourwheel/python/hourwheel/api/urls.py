@@ -22,7 +22,7 @@ from hourwheel.api.grants import (
     sign_grant,
 )
 from hourwheel.api.problems import problem
-from hourwheel.api.requests import body_of, check_parameters, decode_control
+from hourwheel.api.requests import body_of, check_no_body, check_parameters, decode_control
 from hourwheel.api.router import Match, Router, check_query, unknown_path, wrong_method
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.cell import Cell
@@ -34,8 +34,8 @@ GRANT_HEADER = "x-hourwheel-token"
 next token, which replaces that of the request."""
 
 URL_ROUTES = (
-    _CREATE := HttpRoute("POST", "/v1/grants", "meta"),
-    _ROTATE := HttpRoute("POST", "/v1/grants/rotate", "meta"),
+    _CREATE := HttpRoute("POST", "/v1/grants", "meta", body=True),
+    _ROTATE := HttpRoute("POST", "/v1/grants/rotate", "meta", body=True),
     _ENDPOINTS := HttpRoute("GET", "/v1/endpoints", "meta"),
 )
 """Routes that only deployments with function URLs have."""
@@ -76,6 +76,8 @@ def serve(
     route, names = match.route.key, match.parameters
     grant = None if route in OPEN else _granted(cell, event, route, names, front)
     check_parameters(event, match.route)
+    if not match.route.takes_body and match.route.query is not None:
+        check_no_body(event, match.route)
     matched = {**event, "routeKey": route, "pathParameters": names, "grant": grant}
     if match.route in URL_ROUTES:
         return _CALLS[route](cell, matched, front)
