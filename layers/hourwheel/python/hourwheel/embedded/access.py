@@ -16,13 +16,14 @@ from hourwheel.api.routes import HttpRoute
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 _OPEN = frozenset({"/v1/health", "/v1/ready"})
-"""Paths for probes, which need no token and whose answers hold no data."""
+"""Paths of probes. They need no token, because their answers hold no data."""
 
 _SECRET = frozenset({"GET /v1/subjects/{subject}/groups/{group}/push"})
 """Routes whose answer holds the secret that signs deliveries. With it, a holder of a read-only token could send to the
 target."""
 
 
+# A host header with a name or an IPv4 address, or with an IPv6 address in brackets; a port may follow.
 _HOST = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
 
 
@@ -33,7 +34,8 @@ class Grant(Enum):
 
 
 class Access:
-    """Lets ``tokens`` do everything and ``read_only_tokens`` read. Without any token, programs may do everything."""
+    """Decides what requests may do: those with one of ``tokens`` everything, those with one of ``read_only_tokens``
+    only read. On a server without tokens every request of a program may do everything, and none of a web page."""
 
     def __init__(self, tokens: Sequence[str], read_only_tokens: Sequence[str]) -> None:
         self._grants = [(_digest(token.encode()), Grant.READ) for token in read_only_tokens]
@@ -54,16 +56,17 @@ class Access:
         return granted
 
     def refusal(self, grant: Grant, path: str, headers: Headers, *, secure: bool, request_id: str) -> Response | None:
-        """Returns the refusal of a request without a valid token, or from a web page; None where it may go on."""
+        """Returns the refusal of a request without a valid token, or on a server without tokens of one that a web page
+        may have sent; None if the request is allowed so far."""
         if not self._grants:
             return _from_a_web_page(headers, secure, request_id)
         if grant is not Grant.NONE or path in _OPEN:
             return None
         if header(headers, b"authorization") is None:
-            slug, what = "token-missing", "the request has no token"
+            slug, fault = "token-missing", "the request has no token"
         else:
-            slug, what = "token-wrong", "the server does not know the token of the request"
-        detail = f"{what}: send the header Authorization: Bearer and a token with which the server was started"
+            slug, fault = "token-wrong", "the server does not know the token of the request"
+        detail = f"{fault}: send the header Authorization: Bearer and a token with which the server was started"
         return problem(401, slug, detail, instance=request_id, headers={"www-authenticate": "Bearer"})
 
 
@@ -95,7 +98,8 @@ def _from_a_web_page(headers: Headers, secure: bool, request_id: str) -> Respons
 
 @lru_cache(maxsize=256)
 def _is_address(host: str) -> bool:
-    """Returns whether a Host header names localhost or an IP address, and no name that DNS could point anywhere."""
+    """Returns whether a Host header names localhost or an IP address. DNS can make any other name resolve to this
+    machine."""
     parts = _HOST.fullmatch(host)
     if parts is None:
         return False

@@ -39,7 +39,7 @@ _OWN_ROUTES = (
 )
 
 
-_IN_GREENLETS = frozenset({"produce", "pull", "ack"})
+_IN_GREENLETS = frozenset({"produce", "pull", "ack"})  # functions that compute only shortly: the loop runs them
 
 Reply: TypeAlias = Callable[[Answer], None]
 
@@ -49,7 +49,8 @@ class Application:
 
     def __init__(self, runtime: Runtime, options: ServeOptions) -> None:
         self._runtime = runtime
-        # Drawing a random id releases the interpreter lock, which would cost a tenth of the time of a small request.
+        # Request ids are this name and a count: drawing a random id for each releases the interpreter lock, which costs
+        # a tenth of the time of a small request.
         self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
         self._count = count(1)
         self._access = Access(options.tokens, options.read_only_tokens)
@@ -60,9 +61,9 @@ class Application:
         self._router = Router((*ROUTES, *_OWN_ROUTES))
 
     def plan(self, request: Request) -> Answerer | None:
-        """Returns how to answer a request to produce, pull or settle that is allowed, without a task: these are nearly
-        all requests, and a task costs a third of a small one. A client sends the same head with each of its requests,
-        and a head is judged once."""
+        """Returns how to answer an allowed request to produce, pull or settle without a task; None if ``respond`` has
+        to answer the request. Nearly all requests are of these kinds, and a task costs a third of a small one. The
+        decision is kept with the head, because a client sends the same head with each of its requests."""
         head = request.head
         begin: Answerer | None = head.plans.get(request.secure)
         if begin is None and head.length is not None and head.length <= REQUEST_BYTES:
@@ -77,6 +78,7 @@ class Application:
         secure = request.secure
         if self._access.refusal(grant, request.path, request.headers, secure=secure, request_id="") is not None:
             return None
+        # Queries with several parameters are left to ``respond``, which counts them.
         if read_only_refusal(grant, match.route, "") is not None or request.query.count("&"):
             return None
         template = make_event(
@@ -100,8 +102,8 @@ class Application:
         self._runtime.greenlets.spawn(work)
 
     def _begin_pull(self, match: Match, template: Event, request: Request, reply: Reply) -> None:
-        """Begins to answer a pull. Ends the wait when the client leaves, so that nobody leases messages for a lost
-        client."""
+        """Begins to answer a pull. Ends its wait when the client leaves, so that no messages are leased to a client
+        that is gone."""
         event = self._event(template, request)
         refusal = self._too_fast(match, event["requestContext"]["requestId"])
         if refusal is not None:
@@ -122,7 +124,8 @@ class Application:
         return template | {"body": request.complete_body, "requestContext": context}
 
     async def respond(self, request: Request) -> Answer:
-        """Returns the answer. Raises ``Disconnected`` alone, when the client left before its request was complete."""
+        """Returns the answer, also to a request that failed. Raises only ``Disconnected``, if the client left before
+        its request was complete."""
         request_id = f"{self._name}-{next(self._count)}"
         try:
             response = await self._respond(request, request_id)
@@ -153,14 +156,15 @@ class Application:
             check_query(request.query)
         except Rejected as error:
             return problem_of(error, request_id)
-        # The bodies of probes without a token are not read: a client without a token gets no memory.
+        # Without a token the body of a probe is not read, so that it takes no memory.
         body = b"" if grant is Grant.NONE else await request.body()
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
         return await self._served(match, request, body, request_id)
 
     def _console_answer(self, grant: Grant, request: Request, request_id: str) -> Response:
-        """Returns a file of the console. Without tokens only a browser on this machine gets it, as with the API."""
+        """Returns a file of the console, or its refusal. A server without tokens gives it only to requests at localhost
+        or its IP address, as it does with the API."""
         if self._is_open:
             refusal = self._access.refusal(
                 grant, request.path, request.headers, secure=request.secure, request_id=request_id
@@ -199,9 +203,9 @@ class Application:
         return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, work)
 
     def _too_fast(self, match: Match, request_id: str) -> Response | None:
-        """Returns the refusal of a pull beyond the rate of its group, or None.
+        """Counts a pull, and returns its refusal if the group pulls more often than it may; None for other requests.
 
-        Only pulls are counted: settlements follow from pulls, and a refused settlement would cost another delivery.
+        Only pulls have a rate: a refused settlement would cost another delivery.
         """
         if match.route.function != "pull":
             return None
@@ -214,7 +218,8 @@ class Application:
         return problem(429, "too-many-requests", detail, instance=request_id, headers=retry)
 
     async def _pull(self, event: Event, request: Request) -> Response:
-        """Answers a pull. Ends the wait when the client leaves, so that nobody leases messages for a lost client."""
+        """Answers a pull. Ends its wait when the client leaves, so that no messages are leased to a client that is
+        gone."""
         caller = Caller()
         request.when_left(partial(self._runtime.wakeups.leave, caller))
         return await self._runtime.greenlets.run(partial(self._serve, caller, event))

@@ -1,7 +1,7 @@
 """Opens the data directories of other cells.
 
-Each is marked with the home that it belongs to, and with the name of its cell, in its file ``cell``: rows of one cell
-in the directory of another one would be lost.
+The file ``cell`` in each directory names the home and the cell to which the directory belongs. A server refuses the
+directory of another cell, because the rows that it would write there would be lost.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from hourwheel.ports import CellStorage
 
 
 class EmbeddedCells(DirectoryCells):
-    """``Cells`` in data directories, by name. All are opened at the start: a directory that is not the cell's stops the
-    server, with a sentence."""
+    """Opens cells in data directories, as ``Cells``. The constructor opens all of them, and raises ``Broken`` for a
+    directory that belongs to another cell."""
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class EmbeddedCells(DirectoryCells):
 
     def wrote(self) -> bool:
         """Returns whether other processes may have written to a cell since the last call."""
-        wrote = [neighbours.wrote() for neighbours in self._neighbours]  # each is asked, also behind one that wrote
+        # ``any`` of a generator would skip the cells behind one with a change, whose change would be told next time.
+        wrote = [neighbours.wrote() for neighbours in self._neighbours]
         return any(wrote)
 
     def flush_marks(self) -> None:

@@ -1,4 +1,5 @@
-"""Serves the console at ``/console/``. Its files hold no data, and need no token: the API does."""
+"""Serves the console at ``/console/``. Its files need no token, because they hold no data; the calls that they make
+need one."""
 
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
@@ -39,7 +40,7 @@ def console_answer(method: str, path: str, headers: Headers, settings: ConsoleSe
 
 
 def settings_for(grant: Grant, *, is_open: bool) -> ConsoleSettings:
-    """Returns the settings for a person whose token allows this."""
+    """Returns the settings of the console for a person with this grant."""
     return ConsoleSettings(read_only=grant is Grant.READ, needs_token=not is_open)
 
 

@@ -20,14 +20,15 @@ from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.proxy import ConsoleProxy, Upstream, UpstreamCall
 
 _HOST = "127.0.0.1"  # no other machine may reach a port that acts with the user's rights
-_CONNECTIONS = 64  # one person's tabs: a browser opens six for each
+_CONNECTIONS = 64  # enough for the tabs of one person: a browser opens six connections for each
 _TIMEOUT_SECONDS = 35.0  # longer than the gateway of AWS waits for a function
 _STOP_SECONDS = 2.0  # a person who pressed Ctrl-C waits for answers that are under way
 
 
 @dataclass(frozen=True, kw_only=True)
 class Console:
-    """The deployment that ``hourwheel console`` shows, and the rights of its calls. ``port=0`` takes a free port."""
+    """Holds the settings of ``hourwheel console``: the deployment that it shows, and the token or signer with which it
+    makes calls. ``port=0`` takes a free port."""
 
     url: str
     endpoint: Endpoint
@@ -54,8 +55,8 @@ def serve_console(console: Console, *, opened: Callable[[str], None], warn: Call
     """Serves the console on loopback until SIGTERM or SIGINT. Called on the main thread.
 
     Calls ``opened`` with the address as soon as it is served. Then makes one call of the deployment, and calls ``warn``
-    with the error where it is refused or unanswered: the console goes on, and recovers when the reason is gone. Raises
-    ``OSError`` for a port that cannot be taken.
+    with the error if the call fails; the console goes on, and works once the reason is gone. Raises ``OSError`` for a
+    port that cannot be taken.
     """
     with socket.socket() as listener, closing(_connections(console)) as connections:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,7 +100,7 @@ async def _serve(
 
 
 async def _try(upstream: Upstream, warn: Callable[[AnswerError], None]) -> None:
-    """Makes a call that every reader may make, so that a missing token is reported before the page is used."""
+    """Makes a call that every token allows, so that a missing token is reported before a person opens the page."""
     try:
         reply = await asyncio.to_thread(upstream.exchange, UpstreamCall("GET", "/v1/subjects?limit=1"))
         if reply.status >= 400:

@@ -32,8 +32,8 @@ INLINE_BYTES = 300 * 1024
 
 
 def mark_cell(data: Path, home: str, cell: str) -> None:
-    """Marks a new directory as that of a cell. Raises ``Broken``, and changes nothing, for a directory that belongs to
-    another cell or another home, or is a home itself."""
+    """Marks a new or empty directory as that of a cell, and creates it if it does not exist. Raises ``Broken``, and
+    changes nothing, for a directory of another cell or another home, and for one without a mark."""
     text = f"{home} {cell}\n"
     marker = data / "cell"
     if not data.exists() or not any(data.iterdir()):
@@ -49,11 +49,11 @@ def mark_cell(data: Path, home: str, cell: str) -> None:
 
 
 def prepare(data: Path, *, cell: str = "") -> None:
-    """Creates the directory for its owner alone if it does not exist, and closes one that others may read. ``cell`` is
-    the cell to which the directory belongs (empty: it is a home).
+    """Creates a data directory that only its owner may read, or takes the rights of others from an existing one.
+    ``cell`` is the cell to which the directory belongs (empty: it is a home).
 
-    Raises ``DataVersion``, ``Corrupt`` or ``Broken``, and changes nothing, where this process must not write to the
-    directory, and ``OSError`` where it cannot.
+    Raises ``DataVersion``, ``Corrupt`` or ``Broken``, and changes nothing, if this process must not write to the
+    directory, and ``OSError`` if it cannot.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_directory(data)
@@ -69,7 +69,7 @@ def prepare(data: Path, *, cell: str = "") -> None:
         raise Corrupt(f"{version_file} does not hold a version: is this a data directory?")
     if int(text) != FORMAT:
         raise DataVersion(expected=FORMAT, actual=int(text))
-    # SQLite creates its other files with the mode of the database.
+    # Creates the database with a mode for the owner alone: SQLite gives its other files the mode of the database.
     os.close(_open_private(database(data)))
 
 
@@ -90,12 +90,12 @@ def lake_of(data: Path) -> Path:
 
 
 def _open_private(path: Path) -> int:
-    """Opens a file; a new one only its owner may read."""
+    """Opens a file, and creates one that only its owner may read. Returns the descriptor. Refuses links."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file in one step: another process that opens the directory meanwhile finds the whole file or none."""
+    """Creates a file in one step, unless it exists: other processes find the whole file or none."""
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
@@ -120,8 +120,8 @@ class Neighbours:
     def wrote(self) -> bool:
         """Returns whether other processes may have written since the last call.
 
-        The result is False while this process is alone, whose own writes change the version as well. A process that was
-        open at the last call may have written and ended since.
+        The version of the database also changes with the writes of this process. So the result is False if this process
+        has been alone, at the last call and now: a process that was there at the last call may have written since.
         """
         was_alone, self._was_alone = self._was_alone, self._alone()
         before, self._seen = self._seen, self._version()
@@ -145,7 +145,8 @@ class Neighbours:
 
 
 class DirectoryCells:
-    """``Cells`` in data directories, by name. ``remedy`` says how to open a cell that is not among them."""
+    """Gives access to cells in data directories, as ``Cells``. ``remedy`` begins the advice for a cell that is not
+    among them."""
 
     def __init__(self, directories: Mapping[str, Path], storages: Mapping[str, CellStorage], remedy: str) -> None:
         self._directories, self._storages, self._remedy = directories, storages, remedy
@@ -170,4 +171,4 @@ class DirectoryCells:
         self.storage(cell)  # the directory was marked when it was opened
 
     def forget(self, cell: str) -> None:
-        pass
+        pass  # ``GuardedCells`` around this object remembers the state, not this one

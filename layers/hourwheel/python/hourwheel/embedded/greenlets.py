@@ -1,8 +1,8 @@
-"""Runs blocking functions on the event loop, each in a greenlet that lets others run while it waits.
+"""Runs blocking functions on the event loop, each in a greenlet. While one waits, others run.
 
-A thread for each request would pass the interpreter lock back and forth a dozen times a request. Measured with 16
-clients that send one message at a time, that took a third of the server's time. A waiting consumer costs one small
-stack. Code in threads may use the same store, blobs and wakeups: outside a greenlet they block as usual.
+With a thread for each request, the interpreter lock would change hands a dozen times a request: with 16 clients that
+send one message at a time, this took a third of the server's time. A consumer that waits costs one small stack. Code in
+threads may use the same store, blobs and wakeups: outside a greenlet they block as usual.
 """
 
 import asyncio
@@ -22,12 +22,13 @@ from hourwheel.ports import Blobs, Store
 
 T = TypeVar("T")
 
-_IDLE_GREENLETS = 64  # more than that end when their work does; each takes 20 KB
+_IDLE_GREENLETS = 64  # kept for later work, 20 KB each; further ones end with their work
 
 
 class Resume:
-    """Has a paused greenlet go on. Called from any thread; ``now`` is called on the loop's thread, outside of
-    greenlets, and returns once the greenlet has paused again or ended. Only the first call counts."""
+    """Resumes a paused greenlet. Any thread may call it; the loop resumes the greenlet soon. ``now`` resumes the
+    greenlet at once, and returns when the greenlet has paused again or ended: only the loop's thread may call it,
+    outside of greenlets. Only the first call of either has an effect."""
 
     __slots__ = ("_loop", "now")
 
@@ -47,7 +48,8 @@ class GreenletRunner:
         self._thread = 0
         self._idle: list[Any] = []
         self.before_commit: Callable[[], object] = lambda: None
-        """Called on the loop's thread while a transaction runs: the transactions that it begins join that one."""
+        """Called on the loop's thread while a transaction runs. Transactions that begin within the call join that
+        one."""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Binds the runner to the loop. Called on the loop's thread."""
@@ -73,7 +75,7 @@ class GreenletRunner:
         """Runs ``work``, which raises nothing, in a greenlet until it pauses for the first time or ends. Called on the
         loop's thread."""
         if self.inside:
-            # The greenlet would return to this one when it pauses, and this one may do other work by then.
+            # A greenlet that is started here returns to this greenlet when it pauses, which may do other work by then.
             self.soon(partial(self.spawn, work))
         elif self._idle:
             self._idle.pop().switch(work)
@@ -81,7 +83,7 @@ class GreenletRunner:
             greenlet(self._work).switch(work)
 
     def _work(self, work: Callable[[], None]) -> None:
-        """Does the work of one ``spawn`` after the other: a new greenlet costs more than a small request."""
+        """Does the work of one ``spawn`` after the other, because a new greenlet costs more than a small request."""
         current = getcurrent()
         while True:
             work()
@@ -116,8 +118,8 @@ class GreenletRunner:
         return await done
 
     def pause(self, begin: Callable[[Resume], None], seconds: float | None = None) -> None:
-        """Pauses the current greenlet, and lets others run. Passes a callback to ``begin``; the greenlet goes on once
-        any thread has called it, or after ``seconds``."""
+        """Pauses the current greenlet, and lets others run. Calls ``begin`` with a ``Resume``; the greenlet is resumed
+        when a thread calls that, or after ``seconds``. Raises the error of ``begin``, without a pause."""
         loop = self._loop
         assert loop is not None
         current = getcurrent()
@@ -150,7 +152,8 @@ class GreenletRunner:
         self._loop.call_soon_threadsafe(work)
 
     def aside(self, executor: Executor, work: Callable[[], T]) -> T:
-        """Runs ``work`` in a thread of the executor, and other greenlets meanwhile. Returns or raises its outcome."""
+        """Runs ``work`` in a thread of the executor while other greenlets run. Returns its result or raises its
+        error."""
         future = executor.submit(work)
         self.pause(lambda resume: future.add_done_callback(lambda _: resume()))
         return future.result()
@@ -159,14 +162,14 @@ class GreenletRunner:
 class GreenletStore(SqliteWrites):
     """Offers the SQLite store to greenlets and threads.
 
-    Reads run at once. A transaction pauses its greenlet; the loop's thread then runs the transactions of all paused
-    greenlets as one group, without competition for the interpreter lock. The sync of the group has a thread of its own.
+    Reads run at once. A transaction pauses its greenlet. The loop's thread then runs the transactions of all paused
+    greenlets as one group, so that no threads compete for the interpreter lock. A thread of its own syncs the group.
     """
 
     def __init__(self, store: SqliteStore, greenlets: GreenletRunner) -> None:
         self._store = store
         self._greenlets = greenlets
-        self._notify = self._wake  # one object for all tickets: a group tells their owners together
+        self._notify = self._wake  # one object for all tickets, so that a group notifies all owners in one call
         self.get = store.get
         self.get_many = store.get_many
         self.scan = store.scan
@@ -175,7 +178,7 @@ class GreenletStore(SqliteWrites):
 
     def transact(self, work: Callable[[Store], T]) -> T:
         if not self._greenlets.inside:
-            # Outside a greenlet the loop would block, and wait for a transaction that only the loop can run.
+            # Code of the loop outside a greenlet would wait for a transaction that only the loop can run.
             assert not self._greenlets.on_loop
             return self._store.transact(work)
         current = getcurrent()
@@ -186,12 +189,13 @@ class GreenletStore(SqliteWrites):
         return result
 
     def _wake(self, tickets: list[Ticket]) -> None:
-        """Has the greenlets of a group go on, one after the other. Called from any thread. Claims that joined go first:
-        their consumers wait for messages, and the kernel takes a tenth of a millisecond to send each answer."""
+        """Resumes the greenlets of a group, one after the other. Called from any thread. Claims that joined a
+        transaction go first: their consumers wait for messages, and sending each answer takes the kernel a tenth of a
+        millisecond."""
         self._greenlets.soon(partial(_go_on, deque(sorted(tickets, key=_joined_first))))
 
     def _invite(self) -> None:
-        # Runs after the callbacks that are ready: other requests that have arrived join the group.
+        # The loop calls this after the callbacks that are ready now, so that requests that have arrived join the group.
         self._greenlets.soon(self._lead)
 
     def _lead(self) -> None:
@@ -223,7 +227,7 @@ def _go_on(tickets: deque[Ticket]) -> None:
         while tickets:
             tickets.popleft().owner.switch()
     finally:
-        # One of them has raised, which nothing but the end of the process does: the others go on all the same.
+        # A greenlet has raised, as only the end of the process makes it do: the others are resumed all the same.
         if tickets:
             _go_on(tickets)
 

@@ -8,7 +8,7 @@ from hourwheel.api.problems import is_fault
 
 
 class Repeating:
-    """Calls ``work`` every ``seconds`` until ``stop``. Reports an error once, not each time it repeats in a row."""
+    """Calls ``work`` every ``seconds`` until ``stop``. Of equal errors in a row it reports the first."""
 
     def __init__(self, name: str, work: Callable[[], object], *, seconds: float, boundary: Boundary) -> None:
         self._name = name

@@ -12,8 +12,8 @@ _POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The report loads nothing, and the policy that it holds itself names its one script and style. In the sandbox it has
-an origin of its own, so that it can read no token of the console."""
+"""Lets the report load nothing. (A policy within the report names its one script and style.) In the sandbox the report
+has an origin of its own, so that it cannot read the token that the console keeps."""
 
 _HEADERS = {
     **SECURITY_HEADERS,
@@ -39,7 +39,7 @@ class LakeDirectory:
 
 
 def report_answer(lake: LakeFiles, request_id: str) -> Response:
-    """Returns the report that the job wrote last."""
+    """Returns the last report of the pipeline, or 404 if there is none."""
     page = lake.read(REPORT)
     if page is None:
         detail = "there is no report in the lake of this data directory: hourwheel pipeline run writes one"

@@ -19,10 +19,9 @@ _logger = logging.getLogger("hourwheel")
 def check_complete(database: Path, mark: SyncedMark, *, accept_loss: bool) -> None:
     """Compares the database with the synced mark beside it, before the server writes to the database.
 
-    Raises ``Lost`` where transactions are missing. With ``accept_loss`` it logs the missing transactions instead, and
-    resets the mark.
+    Raises ``Lost`` if transactions are missing. With ``accept_loss`` it logs their number instead, and resets the mark.
     """
-    # The mark is read first, because another server may commit meanwhile.
+    # The mark is read before the database: another server may commit between the two, and then the database is ahead.
     expected = mark.read()
     try:
         actual = last_transaction(database)
@@ -43,9 +42,9 @@ def check_complete(database: Path, mark: SyncedMark, *, accept_loss: bool) -> No
 
 
 def check_archived(context: Context, archive: Blobs, *, accept_loss: bool) -> None:
-    """Compares the rows of the logs with the rows of the archive.
+    """Compares the ends of the logs with those in the archive.
 
-    Raises ``Lost`` where the database lacks archived rows; with ``accept_loss`` it logs them instead.
+    Raises ``Lost`` if the archive has rows that the database lacks; with ``accept_loss`` it logs their number instead.
     """
     try:
         missing = rows_beyond(context, archive)

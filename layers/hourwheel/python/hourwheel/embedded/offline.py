@@ -19,7 +19,8 @@ from hourwheel.system import SystemClock, SystemIds
 
 
 class ServerTimers:
-    """Ignores timers, because a command turns no wheels. The server finds due wheels at its start and each minute."""
+    """Ignores timers, because a command turns no wheels. A server finds the wheels that are due, at its start and each
+    minute."""
 
     def at(self, when_ms: int, bucket: str) -> None:
         pass
@@ -27,8 +28,8 @@ class ServerTimers:
 
 @contextmanager
 def opened(data: Path, *, cells: Mapping[str, Path] | None = None, accept_loss: bool = False) -> Iterator[Context]:
-    """Opens the directory, and those of other cells, for a block. Raises the store's errors, ``OSError``, and ``Lost``
-    unless ``accept_loss``."""
+    """Opens a data directory, and those of other cells, for a block. Raises the errors of the store, ``OSError``, and
+    without ``accept_loss`` also ``Lost``."""
     prepare(data)
     clock, ids = SystemClock(), SystemIds()
     with ExitStack() as opening:

@@ -35,7 +35,7 @@ class ServeOptions(BaseModel):
     """The data directories of other cells, by name."""
 
     bucket_minutes: int = Field(default=60, ge=5, le=60)
-    """Length of the buckets in which delayed messages wait. The length may change while messages wait."""
+    """Length of the buckets in which delayed messages wait. It may change between two starts, while messages wait."""
 
     retry_seconds: float = Field(default=5.0, ge=0, le=7_200)
     """Seconds before the first retry of a message, in groups without a retry policy of their own."""
@@ -47,7 +47,7 @@ class ServeOptions(BaseModel):
     """Whether groups may push to this machine, also over plain HTTP."""
 
     archive_seconds: float = Field(default=0, ge=0, le=86_400)
-    """Seconds between two runs of the archiver, before which no row is removed; 0: no archive."""
+    """Seconds between two runs of the archiver, without which no row is removed; 0: no archive."""
 
     auto_create: bool = True
     """Whether produce and pull create the subject and the group that they name."""
@@ -60,7 +60,7 @@ class ServeOptions(BaseModel):
     """Pulls a second of each group; 0: any number."""
 
     metrics_groups: int = Field(default=1_000, ge=0)
-    """The most groups with series of their own in ``/metrics``; groups with most messages come first."""
+    """The most groups with series of their own in ``/metrics``: those with the most messages."""
 
     console: bool = True
     """Whether the console is served at ``/console``."""
@@ -72,10 +72,10 @@ class ServeOptions(BaseModel):
     """Threads for the control plane, and for the files of large batches."""
 
     max_waiting: int = Field(default=2_000, ge=0, le=10_000)
-    """Pulls that wait for messages at the same time; further ones answer at once."""
+    """The most pulls that wait for messages at the same time; further ones are answered at once."""
 
     max_connections: int = Field(default=4_096, ge=1, le=100_000)
-    """Connections at the same time; the limit of descriptors is another cap. Further connections get 503."""
+    """The most connections at the same time; fewer if the process has fewer descriptors. Further ones get 503."""
 
     body_seconds: float = Field(default=30.0, gt=0)
     """The longest time from the first byte of a request to its last."""

@@ -1,9 +1,9 @@
 """Checks the owner and the permissions of a data directory.
 
-Another user who may write there could, by a link, make the server overwrite any of the server's own files. A user who
-may read there sees every message. Therefore the directory and its files must belong to the server's user, and others
-must not write to them. Parent folders are not checked: a user who may rename them can swap the directory, but cannot
-create one that belongs to the server's user.
+Another user who may write there could place a link, and make the server overwrite any file of the server's user. A user
+who may read there sees every message. Therefore the directory and its files must belong to the server's user, and
+others must not write to them. Parent folders are not checked: a user who may rename them can swap the directory, but
+cannot create one that belongs to the server's user.
 """
 
 import os
@@ -19,17 +19,18 @@ _FOLDERS = ("batches", "archive", "scratch", "live")
 _OWN = frozenset({*_FILES, *_FOLDERS})
 
 _WRITTEN_IN_PLACE = frozenset(_FILES) - {"format", "cell"}
-"""Files that the server overwrites: a hard link there would destroy another file of its user. ``format`` and ``cell``
-are none of them: they are written once, and a crash may leave a second name for them."""
+"""Files that the server overwrites in place. If one of them were a hard link, the server would destroy the other file.
+``format`` and ``cell`` are written once, and may have two names after a crash."""
 
 _GROUP_AND_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_directory(data: Path) -> None:
-    """Closes the directory to others if it is new, empty, or a data directory that others may only read.
+    """Takes the rights of others from a directory that is empty, or that is a data directory which others may only
+    read. A group keeps the right to read it.
 
-    A group may keep the right to read it. Raises ``Broken`` for a directory of another user, for one to which others
-    may have written, and for links within it; ``OSError`` where this process cannot check.
+    Raises ``Broken`` for a directory of another user, for one to which others may have written, and for links within
+    it. Raises ``OSError`` if this process cannot check.
     """
     with _opened(data) as folder:
         _check_folder(data, folder)
@@ -41,7 +42,8 @@ def check_directory(data: Path) -> None:
 
 @contextmanager
 def _opened(data: Path) -> Iterator[int]:
-    """Opens the folder, so that nobody can swap it between the checks. The path may be a link, to a larger disk."""
+    """Opens the folder, so that no other user can swap it between two checks. The path itself may be a link, such as to
+    a larger disk."""
     folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield folder
@@ -57,7 +59,7 @@ def _check_folder(data: Path, folder: int) -> None:
     if not mode & (_GROUP_AND_OTHERS_WRITE | stat.S_IRWXO):
         return
     if names and mode & _GROUP_AND_OTHERS_WRITE:
-        raise Broken(f"others may write to {data} (mode {mode:04o}): look what is in it, then chmod 700 {data}")
+        raise Broken(f"others may write to {data} (mode {mode:04o}): check what is in it, then chmod 700 {data}")
     if names and names.isdisjoint(_OWN):
         raise Broken(
             f"{data} holds other things and is open to others (mode {mode:04o}): name a directory of its own, or "
@@ -83,7 +85,8 @@ def _check_entry(path: Path, folder: int, is_kind: Callable[[int], bool]) -> Non
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
-    """Raises ``Broken`` for a file of another user, also for root, whom a link of that user could lead anywhere."""
+    """Raises ``Broken`` for a file of another user. Root is refused too: a link of that user could make it write
+    anywhere."""
     if status.st_uid != os.geteuid():
         raise Broken(
             f"{path} belongs to user {status.st_uid}, and this is user {os.geteuid()}: run as its owner, or chown it"

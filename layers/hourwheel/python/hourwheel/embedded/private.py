@@ -8,9 +8,9 @@ _OTHERS = stat.S_IWGRP | stat.S_IRWXO
 
 
 def read_private(path: Path) -> str:
-    """Returns the text of a file that only its owner and a group may read, and only the owner may write.
+    """Returns the text of a file that only its owner and its group may read, and only its owner may write.
 
-    Raises ``ValueError`` with one sentence about the fault.
+    Raises ``ValueError`` with one sentence for any other file, and for one that cannot be read.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -23,9 +23,9 @@ def read_private(path: Path) -> str:
 
 
 def _check_mode(path: Path, mode: int) -> None:
-    """Raises ``ValueError`` where others may read, or a group may write.
+    """Raises ``ValueError`` for a file that others may read, or that its group may write.
 
-    A group may read, as PostgreSQL allows for keys: services read files of root in this way.
+    Its group may read it: so services read files of root, and PostgreSQL allows it for keys too.
     """
     if stat.S_ISREG(mode) and mode & _OTHERS:
         raise ValueError(

@@ -23,8 +23,8 @@ _HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 
 _KEPT_MS = 5_000
 _SHARE = 20
-"""The metrics of groups are computed again after 5 s, or after 20 times the duration of the last computation if that is
-longer. Whatever the number of groups and of scrapes, this takes at most a twentieth of one core."""
+"""The metrics of groups are computed anew after 5 s, or after 20 times as long as the last computation took. So they
+take at most a twentieth of a core, for any number of groups and of scrapes."""
 
 _COUNTERS = (
     ("Accepted", "accepted", "Messages accepted, delayed ones included."),
@@ -61,10 +61,7 @@ _GROUP_GAUGES = (
 
 
 class Exporter:
-    """Exports the metrics of a runtime, in total and for each of the ``groups`` groups with most messages.
-
-    Thread-safe.
-    """
+    """Exports the metrics of a server, and those of the ``groups`` groups with the most messages. Thread-safe."""
 
     def __init__(self, runtime: Runtime, *, groups: int) -> None:
         self._runtime = runtime
@@ -76,9 +73,8 @@ class Exporter:
         self._computed_ms = self._expires_ms = 0
 
     def answer(self) -> Response:
-        """Returns the page of metrics. Raises the store's errors.
-
-        Computes the metrics of every group where the last ones are too old, which may take long.
+        """Returns the page of metrics. Raises the errors of the store. If the metrics of groups are too old, computes
+        those of every group, which may take long.
         """
         return {"statusCode": 200, "headers": _HEADERS, "body": "\n".join(self._lines()) + "\n"}
 
@@ -111,14 +107,14 @@ class Exporter:
     def _group_lines(self) -> list[str]:
         with self._lock:
             began_ms = self._clock.now_ms()
-            # A clock that was set back makes old metrics look new.
+            # After the clock was set back, ``began_ms`` is before the last computation: compute anew.
             if not self._computed_ms <= began_ms < self._expires_ms:
-                self._groups = list(self._look())
+                self._groups = list(self._all_group_lines())
                 self._computed_ms = self._clock.now_ms()
                 self._expires_ms = self._computed_ms + max(_KEPT_MS, _SHARE * (self._computed_ms - began_ms))
             return self._groups
 
-    def _look(self) -> Iterator[str]:
+    def _all_group_lines(self) -> Iterator[str]:
         cell = self._runtime.cell
         groups: list[tuple[dict[str, str], dict[str, float]]] = []
         for subject in cell.registry.all_subjects():
@@ -126,7 +122,7 @@ class Exporter:
                 continue
             for group in cell.registry.groups(subject):
                 if group.broadcast:
-                    continue  # its consumers have the messages
+                    continue  # each consumer has a group of its own, with its own messages
                 labels = {"subject": subject.name, "group": group.shared_name}
                 if group.consumer:
                     labels["consumer"] = group.consumer

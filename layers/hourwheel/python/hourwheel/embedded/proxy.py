@@ -2,9 +2,9 @@
 
     browser ──http://127.0.0.1:PORT/console/──► proxy ──https, signed──► the HTTP API
 
-Nothing is added to the deployment. A web page in the same browser, or a program of another user of this machine, must
-not act with the user's rights: a call needs the Host of this machine, no foreign Origin, and a secret that only the
-printed address holds.
+Nothing is added to the deployment. A foreign web page in the same browser, or a program of another user of this
+machine, must not act with the user's rights. So a call needs the Host of this machine, no foreign Origin, and a secret
+that only the printed address holds.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.model.fields import REQUEST_BYTES
 
-_CONSOLE_HEADER = b"x-hourwheel-console"  # holds the secret: no page of another origin can set it
+_CONSOLE_HEADER = b"x-hourwheel-console"  # holds the secret; a page of another origin cannot set this header
 
 _THREADS = 8  # a page makes a few calls at a time
 _API = "/v1/"
@@ -41,7 +41,7 @@ _NO_STORE = {"cache-control": "no-store"}
 
 
 class UpstreamCall(NamedTuple):
-    """A call as it is passed on. ``target`` begins with ``/v1/``."""
+    """A call of the console, which the proxy passes on. ``target`` begins with ``/v1/``."""
 
     method: str
     target: str
@@ -51,7 +51,8 @@ class UpstreamCall(NamedTuple):
 
 
 class Upstream:
-    """Makes calls to a deployment, once each. Thread-safe."""
+    """Makes calls to a deployment, one try each: after a failure nobody knows whether a call took effect, and the
+    person at the page decides. Thread-safe."""
 
     def __init__(
         self, endpoint: Endpoint, connections: Connections, *, token: str | None, signer: Signer | None
@@ -62,10 +63,10 @@ class Upstream:
         self._signer = signer
 
     def exchange(self, call: UpstreamCall) -> Reply:
-        """Returns the answer, also a refusal of the deployment. Raises ``AnswerError`` where there is none, where there
-        are no credentials, and where AWS refuses the signature."""
+        """Returns the answer of the deployment, also a refusal. Raises ``AnswerError`` if no answer comes, if there are
+        no credentials, and if AWS refuses the signature."""
         target = self._endpoint.prefix + call.target
-        # None of the browser's own headers: cookies and origins are nothing for the deployment.
+        # The headers of the browser are not passed on: its cookies and its origin do not concern the deployment.
         headers = {"accept": "application/json", "accept-encoding": call.accept_encoding}
         if call.content_type is not None:
             headers["content-type"] = call.content_type
@@ -82,7 +83,7 @@ class Upstream:
 
 
 class ConsoleProxy:
-    """Answers the requests of one user's browser. ``close`` it."""
+    """Answers the requests of one user's browser. The owner of the object calls ``close``."""
 
     def __init__(self, upstream: Upstream, settings: ConsoleSettings, *, port: int, secret: str) -> None:
         self._upstream = upstream
@@ -96,7 +97,7 @@ class ConsoleProxy:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def respond(self, request: Request) -> Answer:
-        """Returns the answer. Raises ``Disconnected`` alone."""
+        """Returns the answer, also to a request that failed. Raises only ``Disconnected``."""
         try:
             return await self._answer(request)
         except Disconnected:
@@ -127,7 +128,7 @@ class ConsoleProxy:
         return _passed_on(await asyncio.get_running_loop().run_in_executor(self._threads, pass_on))
 
     def _foreign(self, request: Request) -> Answer | None:
-        """Returns the refusal of a request that another site's page may have sent, or None.
+        """Returns the refusal of a request that a page of another site may have sent, or None.
 
         Such a page could send requests here from its own origin, or under a name of its own that resolves to this
         address (DNS rebinding).
@@ -139,9 +140,10 @@ class ConsoleProxy:
         return _problem(403, "origin-forbidden", "Requests of other web pages are not answered", detail)
 
     def _refused(self, request: Request) -> Answer | None:
-        """Returns the refusal of a call without the secret, and of one that a read-only console does not make."""
+        """Returns the refusal of a call without the secret, or of one that a read-only console does not make; None for
+        other calls."""
         secret = header(request.headers, _CONSOLE_HEADER) or b""
-        # In constant time, as other programs of this machine can measure.
+        # In constant time: other programs on this machine could measure the time and guess the secret.
         if not hmac.compare_digest(secret, self._secret):
             detail = "open the address that the command has printed: it holds the secret of this console"
             return _problem(403, "console-secret", "The secret of the console is missing or wrong", detail)
@@ -157,7 +159,8 @@ class ConsoleProxy:
 
 
 def _is_call(path: str) -> bool:
-    """Returns whether a path is one of the API. Empty parts, ``.`` and ``..`` could lead a proxy elsewhere."""
+    """Returns whether a path is one of the API. Refuses empty parts, ``.`` and ``..``, with which a proxy on the way
+    could reach another path."""
     parts = path.removeprefix(_API).split("/")
     return path.startswith(_API) and {"", ".", ".."}.isdisjoint(map(unquote, parts))
 
@@ -176,7 +179,7 @@ def _call(request: Request, body: bytes) -> UpstreamCall:
 
 
 def _passed_on(reply: Reply) -> Answer:
-    # Whatever the deployment answers is data: the browser must not take it for a page of this origin.
+    # The answer must not become a page of this origin in the browser, whatever the deployment answers.
     headers = {**SECURITY_HEADERS, **_NO_STORE, "content-type": reply.kind or "application/octet-stream"}
     if reply.encoding:
         headers["content-encoding"] = reply.encoding

@@ -14,11 +14,12 @@ from hourwheel.push.waking import drop_leftover, start_overdue
 
 _STOP_SECONDS = 10.0  # a supervisor kills a process that takes much longer to stop
 _LINGER_SECONDS = 1.0
-"""A pusher waits this long for more messages, so that a steady flow does not start one for each message."""
+"""A pusher waits this long for more messages before it ends. Without that, each message of a steady flow would start
+another pusher."""
 
 
 class EmbeddedPushes:
-    """Implements ``Pushes`` for one process. Pushes no message before ``begin``."""
+    """Implements ``Pushes`` with threads of one process. Starts no pusher before ``begin``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,9 +72,9 @@ class EmbeddedPushes:
         self._groups = dict(groups)
         keys = {(subject, group) for subject, names in groups.items() for group in names}
         with self._lock:
-            fresh, self._looked_at = keys - self._looked_at, keys
-        # Messages that a killed process stored for these groups may have woken no pusher.
-        for subject, group in fresh:
+            unseen, self._looked_at = keys - self._looked_at, keys
+        # A process that was killed may have stored messages for these groups without starting a pusher.
+        for subject, group in unseen:
             self.start(subject, group)
         if groups:
             start_overdue(self._cell.context, self._cell.registry)
@@ -130,6 +131,7 @@ class EmbeddedPushes:
             with self._lock:
                 self._looked_at.discard((subject, group))  # the next ``look`` starts the pusher again
         if ended in (PusherEnd.BUSY, PusherEnd.PAUSED):
-            # The pusher that holds the lease checks once more; after a pause, ``look`` starts the pusher.
+            # No further round: the pusher that holds the lease looks for messages before it ends, and after a pause
+            # ``look`` starts the pusher.
             with self._lock:
                 self._again.discard((subject, group))

@@ -1,7 +1,7 @@
 """Checks whether the server can write.
 
-A process that is stopped within a transaction keeps all others from writing: reads go on, and every write is 503.
-``GET /v1/ready`` therefore writes, and a watch logs the processes that may be the cause.
+A process that is stopped (SIGSTOP) within a transaction keeps all others from writing: then reads succeed, and every
+write is answered 503. ``GET /v1/ready`` therefore writes, and a watch logs the processes that may be the cause.
 """
 
 import asyncio
@@ -15,9 +15,8 @@ from hourwheel.api.problems import problem
 from hourwheel.embedded.roster import Roster
 from hourwheel.errors import HourwheelError, StorageFull
 
-_PATIENCE_SECONDS = 2.0  # a write takes milliseconds: after two seconds it is blocked
-_KEPT_SECONDS = 1.0
-"""Bounds the probes, which need no token, to one write a second."""
+_PATIENCE_SECONDS = 2.0  # a write takes milliseconds: one that takes so long is blocked
+_KEPT_SECONDS = 1.0  # probes need no token, so they must not cause more than one write a second
 
 _BLOCKED = "the disk does not answer, or another process keeps the database locked, stopped amid a transaction perhaps"
 
@@ -25,7 +24,8 @@ _logger = logging.getLogger("hourwheel")
 
 
 class Readiness:
-    """Answers ``GET /v1/ready``, for one event loop. ``probe`` writes, and raises the errors of a write."""
+    """Answers ``GET /v1/ready``, on one event loop. ``probe`` writes to the store, and raises the errors of the
+    write."""
 
     def __init__(self, probe: Callable[[], None]) -> None:
         self._probe = probe
@@ -48,7 +48,7 @@ class Readiness:
         self._thread.shutdown()
 
     async def _look(self, loop: asyncio.AbstractEventLoop) -> str:
-        """Returns the reason why writing fails, or empty text. Requests that arrive meanwhile share one attempt."""
+        """Returns the reason why writing fails; "" if it does not. Requests share the attempt that is under way."""
         if self._attempt is None or self._attempt.done():
             self._attempt = loop.run_in_executor(self._thread, self._try)
         attempt = self._attempt  # another request may begin the next attempt before this one resumes
@@ -66,7 +66,7 @@ class Readiness:
 
 
 class WriteWatch:
-    """Logs when another process has kept this one from writing for two seconds, and when writing works again."""
+    """Logs that another process has kept this one from writing for two seconds, and later that writing works again."""
 
     def __init__(self, store: SqliteStore, roster: Roster) -> None:
         self._store = store
@@ -85,5 +85,5 @@ class WriteWatch:
             self._logged = True
             others = ", ".join(map(str, self._roster.processes())) or "none"
             _logger.warning("nothing could be stored for %.0f s: %s; other servers: %s", seconds, _BLOCKED, others)
-        # Without a probe, only the next request would notice that writing works again.
+        # Without this write, only the next request that writes would find that writing works again.
         self._store.probe()

@@ -2,8 +2,7 @@
 
 live/{name}       locked by the server of that name while its process lives; contains its process id
 
-The kernel releases the lock as soon as the process ends, in whatever way. A process that is only stopped keeps the
-lock.
+The kernel releases the lock when the process ends, however it ends. A process that is only stopped (SIGSTOP) keeps it.
 """
 
 import fcntl
@@ -14,7 +13,8 @@ from pathlib import Path
 
 
 class Roster:
-    """Adds this server to the roster as ``name``, a file name that no other server has. Thread-safe."""
+    """The roster of a data directory. The constructor adds this server as ``name``, a file name that no other server
+    has. Thread-safe."""
 
     def __init__(self, data: Path, name: str) -> None:
         self._folder = data / "live"
@@ -46,7 +46,7 @@ class Roster:
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Another server may have removed the file before this one locked it.
+            # Another server that found the file unlocked may have removed it before this one locked it: try again.
             if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
                 os.ftruncate(file, 0)
                 os.write(file, b"%d" % os.getpid())

@@ -47,29 +47,32 @@ from hourwheel.registry.cells import all_cells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
-_LOOK_SECONDS = 0.1  # how late pulls and wheels here may notice a message that another server has stored
-_OTHERS_SECONDS = 1.0  # how soon the leases of a killed server are taken over
-_MARK_SECONDS = 1.0  # the oldest that the mark may be after a power failure (docs/decisions/0019)
-_LEASES_SECONDS = 1.0  # how late after its end a lease may be noticed
-_PUSHES_SECONDS = 1.0  # how soon an overdue pusher starts after a pause is over
-_CHANGES_SECONDS = 1.0  # how soon a cancel or a move that was cut off is looked for
+_LOOK_SECONDS = 0.1  # pulls and wheels here notice a message that another server has stored this late at most
+_OTHERS_SECONDS = 1.0  # the leases of a killed server are taken over within this time
+_MARK_SECONDS = 1.0  # after a power failure the mark is at most this old (docs/decisions/0019)
+_LEASES_SECONDS = 1.0  # the end of a lease is noticed this late at most
+_PUSHES_SECONDS = 1.0  # a pusher starts this late at most after a pause
+_CHANGES_SECONDS = 1.0  # the time between two looks for cancels and moves that were cut off
 _CUT_OFF_MS = 2_000
-"""A cancel or a move that is not decided after this long was most likely cut off."""
+"""A cancel or a move that is not decided after this time was most likely cut off."""
 
 _SWEEP_SECONDS = 60.0  # as on AWS, where the schedule of the sweeper has no shorter period
 _ARCHIVE_MS = 3_000
 """The longest run of the archiver, for which a stop of the server waits."""
 
-_NOISE_BYTES = 4 * 1024  # the disk holds more than the time of one core is worth; smaller batches take little of both
-_SUMMARY_BYTES = 1_024  # a filter that finds no summary unpacks the batch, which costs far more than a disk's kilobyte
+# Larger batches of noise are compressed less (docs/decisions/0038): on one machine CPU is scarcer than room on the
+# disk.
+_NOISE_BYTES = 4 * 1024
+_SUMMARY_BYTES = 1_024  # without a summary a filter unpacks the batch, which costs far more than a kilobyte of disk
 _TICK_MS = 0  # wheels sleep until a message is due (docs/decisions/0032-no-ticks-on-one-machine.md)
-_WHEELS = 6  # wheels that turn at the same time: each has a thread, and they share one interpreter lock
+_WHEELS = 6  # wheels that turn at the same time: each has a thread, and all share one interpreter lock
 
 
 class Runtime:
-    """Opens ``options.data``, which several processes may have open.
+    """Holds the cell of a server and its background work. The constructor opens ``options.data``, which other processes
+    may have open too.
 
-    Raises the store's errors, ``OSError``, and ``ValueError`` for a target that cannot be loaded.
+    Raises the errors of the store, ``OSError``, and ``ValueError`` for a target that cannot be loaded.
     """
 
     def __init__(self, options: ServeOptions) -> None:
@@ -79,7 +82,7 @@ class Runtime:
         with ExitStack() as opened:
             self._mark = SyncedMark(synced(options.data))
             opened.callback(self._mark.close)
-            # Without a sync at each commit, a power cut may lose the last commits: the operator has accepted that.
+            # By another value than FULL the operator accepts that a power cut may lose the last commits.
             lossy = options.accept_loss or options.synchronous != "FULL"
             check_complete(database(options.data), self._mark, accept_loss=lossy)
             store = SqliteStore(database(options.data), synchronous=options.synchronous, mark=self._mark)
@@ -138,7 +141,8 @@ class Runtime:
         self.boundary = Boundary(self.cell, logger)
 
     def _open_cells(self, lossy: bool) -> EmbeddedCells | None:
-        """Opens the directories of other cells, if there are any."""
+        """Opens the directories of other cells; returns None without any. Closes what was opened before after an
+        error."""
         if not self._options.cells:
             return None
         clock = SystemClock()
@@ -191,7 +195,7 @@ class Runtime:
         return cell
 
     def unopened_cells(self) -> list[str]:
-        """Returns the names of the cells that are registered, and whose directories this server was not given."""
+        """Returns the names of the registered cells whose directories the options do not name."""
         opened = {HOME, *(() if self._cells is None else self._cells.names())}
         return [record.name for record in all_cells(self.cell.context) if record.name not in opened]
 
@@ -201,7 +205,7 @@ class Runtime:
         return self._store.blocked_seconds
 
     def close(self) -> None:
-        """Stops the background work, then closes the files. No call may be under way."""
+        """Stops the background work, then closes the files. Called when no request is under way."""
         self._stopping.set()
         self.wakeups.close()
         self._store.uninvite()
@@ -221,9 +225,8 @@ class Runtime:
         self._living = living
 
     def _take_over(self, living: Collection[str]) -> None:
-        """Expires the leases of servers that no longer live, and starts the wheels that are due.
-
-        So these wheels and pushers need not wait until the leases run out.
+        """Ends the leases of servers that no longer live, and starts the wheels that are due, so that wheels and
+        pushers need not wait until the leases run out.
         """
         context = self.cell.context
         lease.expire_wheel_leases(context, living)

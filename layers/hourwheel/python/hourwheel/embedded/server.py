@@ -21,11 +21,11 @@ from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.tls import server_context
 from hourwheel.errors import HourwheelError
 
-_BACKLOG = 2_048  # for many clients that connect at once, as after a restart
-_FAREWELL_SECONDS = 0.3  # for answers to pulls whose wait a stop has ended
+_BACKLOG = 2_048  # after a restart many clients connect at once
+_FAREWELL_SECONDS = 0.3  # the time for the answers to pulls whose wait a stop has ended
 _COLLECTED_OBJECTS = 10_000
-"""The collector of garbage runs after this many new objects: a batch of a thousand messages makes thousands, and few of
-them are part of a cycle. With Python's 700 it took a sixth of the time of such a batch."""
+"""The garbage collector runs after this many new objects. A batch of a thousand messages creates thousands, and few of
+them are part of a cycle. With Python's default of 700 the collector took a sixth of the time of such a batch."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -53,14 +53,14 @@ def serve(options: ServeOptions) -> int:
             _run(runtime, options, listener, security)
         finally:
             runtime.close()
-    with suppress(BrokenPipeError):  # unbuffered: nobody may read this any more
+    with suppress(BrokenPipeError):  # the reader may be gone; unbuffered, as Python would fail to flush at its exit
         os.write(sys.stdout.fileno(), b"hourwheel stopped\n")
     return 0
 
 
 def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket, security: ssl.SSLContext | None) -> None:
-    # sys.setswitchinterval keeps its default: threads release the interpreter at each call into SQLite, long before
-    # their interval ends. From 5 ms to 0.02 ms, throughput (16 connections) and latency changed no more than the noise.
+    # sys.setswitchinterval keeps its default, because threads release the interpreter at each call into SQLite, long
+    # before their interval ends. Between 5 ms and 0.02 ms, throughput (16 connections) and latency did not change.
     application = Application(runtime, options)
     if options.is_open and not options.is_loopback:
         sys.stderr.write(f"hourwheel: warning: anybody who reaches {options.host} can read and write\n")
@@ -70,7 +70,7 @@ def _run(runtime: Runtime, options: ServeOptions, listener: socket.socket, secur
             f" start with --cell {name}=DIRECTORY\n"
         )
     runtime.start()
-    # Modules and their objects stay until the end: the collector of garbage need not search them each time.
+    # Modules and their objects stay until the end, so the garbage collector need not search them each time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTED_OBJECTS)
@@ -101,7 +101,7 @@ class _Server:
         watch = asyncio.ensure_future(self._registry.watch())
         url = _url(self._options.host, listener, self._security)
         console = f"console: {url}/console/\n" if self._options.console else ""
-        # One write, also where the output is not buffered: who has read the first line may close it.
+        # One write for both lines: a program that has read the first line may close the output.
         sys.stdout.write(f"hourwheel listening on {url}, data in {self._options.data}\n{console}")
         sys.stdout.flush()
         await self._stopped.wait()
@@ -127,8 +127,8 @@ class _Server:
     async def _say_farewell(self) -> None:
         """Ends the waits of pulls, and closes the connections.
 
-        Active clients learn from their next answer that the connection ends, because closing an idle connection could
-        cut a request that is on its way.
+        The next answer of each connection says that the connection ends: closing an idle one at once could cut a
+        request that is on its way.
         """
         registry = self._registry
         registry.stopping = True
@@ -141,7 +141,8 @@ class _Server:
 
 
 def _security(options: ServeOptions) -> ssl.SSLContext | None:
-    """Returns the TLS context, or None for plain HTTP. Raises ``ValueError`` for wrong files or an open server."""
+    """Returns the TLS context, or None for plain HTTP. Raises ``ValueError`` for wrong files, and for a server without
+    tokens that other machines could reach."""
     if options.is_open and not options.is_loopback and not options.insecure:
         raise ValueError(
             f"anybody who reaches {options.host} could read and write: give --token-file, or --insecure to allow it"
@@ -153,13 +154,13 @@ def _security(options: ServeOptions) -> ssl.SSLContext | None:
 
 def _listen(options: ServeOptions) -> socket.socket:
     addresses = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # "localhost" may stand for IPv4 and IPv6: more clients try IPv4 first.
+    # "localhost" may resolve to both IPv4 and IPv6: more clients try IPv4 first.
     family, kind, protocol, _, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        # From here on no other process gets the port; the loop listens again with its own backlog.
+        # From here on no other process gets the port. The loop listens once more, with ``_BACKLOG``.
         listener.listen()
     except OSError:
         listener.close()

@@ -1,8 +1,8 @@
 """Delivers to the targets of the embedded server: HTTPS, and Python functions in its own process.
 
-The server calls a Python target as Lambda would, with the event of a delivery and no context, so one function serves
-both. Its result may name failed messages; an exception fails the batch. The server cannot stop a target that takes too
-long.
+The server calls a Python target as Lambda would, with the event of a delivery and without a context, so that one
+function can serve both. Its result may name failed messages; an exception fails the batch. The server cannot stop a
+target that takes too long.
 """
 
 import importlib
@@ -21,7 +21,7 @@ Handler: TypeAlias = Callable[[Any, Any], Any]
 
 
 class EmbeddedTargets:
-    """Implements ``Targets`` for one process. ``handlers`` holds the Python targets by name."""
+    """Implements ``Targets`` for the embedded server. ``handlers`` has the Python targets by name."""
 
     def __init__(self, webhooks: Webhooks, handlers: Mapping[str, Handler]) -> None:
         self._webhooks = webhooks
@@ -56,7 +56,8 @@ class EmbeddedTargets:
 
 
 def load_handler(path: str) -> Handler:
-    """Returns the function at ``package.module:name``. Raises ``ValueError`` with one line about the fault."""
+    """Imports and returns the function at ``package.module:name``. Raises ``ValueError`` with one line if there is no
+    such function."""
     module, _, name = path.partition(":")
     if not (module and name):
         raise ValueError(f"{path!r} is no target: give MODULE:FUNCTION")

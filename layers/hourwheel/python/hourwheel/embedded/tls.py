@@ -1,4 +1,4 @@
-"""Makes the TLS context of the server."""
+"""Creates the TLS context of the server."""
 
 import ssl
 from pathlib import Path
@@ -13,12 +13,12 @@ class _Encrypted(Exception):
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Returns a context for TLS 1.2 or newer, with a chain of certificates and its key.
 
-    Raises ``ValueError`` with one sentence about a fault in the files.
+    Raises ``ValueError`` with one sentence if the files cannot be used.
     """
     read_private(key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could load the server with renegotiations
+    context.options |= ssl.OP_NO_RENEGOTIATION  # each renegotiation costs the server far more than the client
     try:
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except _Encrypted:

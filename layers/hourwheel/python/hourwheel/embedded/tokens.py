@@ -23,7 +23,7 @@ class Tokens(NamedTuple):
 
 
 def check_token(token: str) -> str:
-    """Returns the token. Raises ``ValueError``, which does not quote it, for text that cannot be a token."""
+    """Returns the token. Raises ``ValueError``, whose text does not quote it, for a text that cannot be a token."""
     if not token.strip():
         raise ValueError("a token is blank: give a token, or leave it out")
     if not _TOKEN.fullmatch(token):
@@ -32,7 +32,8 @@ def check_token(token: str) -> str:
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Returns the tokens of a file, one on each line. Raises ``ValueError``, also for a file without tokens."""
+    """Returns the tokens of a file, one on each line. Raises ``ValueError`` for a file that ``read_private`` refuses,
+    for a wrong line, and for a file without tokens."""
     tokens: dict[bool, list[str]] = {False: [], True: []}
     for number, line in enumerate(read_private(path).splitlines(), 1):
         words = line.split()
@@ -42,5 +43,5 @@ def read_tokens(path: Path) -> Tokens:
             raise ValueError(f"line {number} of {path} holds a token and, at most, the word {_READ_ONLY} behind it")
         tokens[bool(words[1:])].append(check_token(words[0]))
     if not any(tokens.values()):
-        raise ValueError(f"{path} holds no token")
+        raise ValueError(f"{path} holds no token: write one on a line of its own")
     return Tokens(tuple(tokens[False]), tuple(tokens[True]))

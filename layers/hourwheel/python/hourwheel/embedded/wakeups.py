@@ -10,11 +10,12 @@ from hourwheel.embedded.greenlets import GreenletRunner, Resume
 from hourwheel.log_names import shared_name
 
 _COUNTS = 4_096
-"""Subjects share the counts. A change of another subject may end a wait early, which is harmless."""
+"""Bounds the memory: subjects share this many counts of announcements. An announcement for another subject may end a
+wait early, which is harmless."""
 
 
 class Caller:
-    """Represents the client of a pull. Once the client has ``left``, no messages can be handed to it."""
+    """The client of a pull. Once the client has ``left``, no messages can be handed to it."""
 
     def __init__(self) -> None:
         self.left = False
@@ -22,7 +23,7 @@ class Caller:
 
 
 class Waiter:
-    """Represents one wait. ``signal`` stays locked until the wait ends, which costs no CPU."""
+    """One wait of a pull. ``signal`` stays locked until the wait ends, so that a thread can wait for it."""
 
     def __init__(self) -> None:
         self.signal = threading.Lock()
@@ -34,9 +35,9 @@ class Waiter:
 class EmbeddedWakeups:
     """Implements ``Wakeups`` for greenlets and threads of one process.
 
-    An announcement wakes the waiter of a group that has waited longest, and of a broadcast group one of each consumer.
-    A pull that takes all that it may announces again (see ``Puller.pull``), so further waiters wake while messages are
-    left.
+    An announcement wakes in each group the pull that has waited longest, and in a broadcast group one pull of each
+    consumer. A pull that takes as many messages as it may announces anew (see ``Puller.pull``), so that further pulls
+    wake while messages are left.
     """
 
     def __init__(self, *, max_waiting: int, greenlets: GreenletRunner | None = None) -> None:
@@ -55,7 +56,7 @@ class EmbeddedWakeups:
         self._listen: Callable[[str, str | None], object] = lambda subject, group: None
 
     def listen(self, hear: Callable[[str, str | None], object]) -> None:
-        """Calls ``hear`` with every announcement, for listeners that do not wait in a pull."""
+        """Has ``hear`` called with every announcement, for a listener that is no pull."""
         self._listen = hear
 
     @contextmanager
@@ -93,8 +94,8 @@ class EmbeddedWakeups:
         return self._waking_early == subject
 
     def _wake_early(self) -> None:
-        """Wakes a waiter of each group of the subjects whose messages the transaction stores. Each begins a claim, and
-        pauses, before this returns."""
+        """Wakes a waiting pull of each group of the subjects whose messages the running transaction stores. Each of
+        these pulls begins a claim, which joins the transaction, and has paused when this returns."""
         if not self._early:
             return
         subjects, self._early = dict.fromkeys(self._early), []
@@ -110,7 +111,7 @@ class EmbeddedWakeups:
 
     @staticmethod
     def _next_paused(queue: "deque[Waiter]") -> Resume | None:
-        """Removes the first waiter, if it is a greenlet that has paused, and returns what makes it go on."""
+        """Removes the first waiter if it is a greenlet that has paused, and returns its ``Resume``; None otherwise."""
         if not queue or queue[0].resume is None or not queue[0].signal.locked():
             return None
         waiter = queue.popleft()
@@ -119,7 +120,7 @@ class EmbeddedWakeups:
         return waiter.resume
 
     def announce_all(self) -> None:
-        """Wakes one waiter of every group, because messages may have arrived anywhere."""
+        """Wakes one waiting pull of every group, because messages may have come to any subject."""
         with self._lock:
             subjects = list(self._waiting)
         for subject in subjects:
@@ -135,7 +136,7 @@ class EmbeddedWakeups:
         with self._lock:
             if self._closed or (caller is not None and caller.left):
                 return False
-            # An announcement came after the caller had looked: the message may be there already.
+            # An announcement came after the caller looked, so a message may be there already.
             if self._counts[hash(subject) % _COUNTS] != since:
                 return True
             if self._count >= self._max_waiting:
@@ -177,7 +178,7 @@ class EmbeddedWakeups:
         def begin(resume: Resume) -> None:
             with self._lock:
                 waiter.resume = resume
-                # Announced before the greenlet paused: ``resume`` was not set yet.
+                # The announcement came before ``waiter.resume`` was set, and could not resume the greenlet.
                 if not waiter.signal.locked():
                     resume()
 

@@ -1,4 +1,4 @@
-"""Has a wheel sleep between two turns, on one machine."""
+"""Lets a wheel sleep between two turns, on one machine."""
 
 import threading
 import time
@@ -6,14 +6,14 @@ import time
 from hourwheel.ports import Clock
 
 _SLICE_SECONDS = 0.1
-"""A wheel that sleeps compares the clock this often: the clock may be set forward meanwhile."""
+"""A sleeping wheel looks at the clock this often, because the clock may be set forward."""
 
 
 class WheelSleep:
-    """Lets one wheel sleep until a time, or until a message that was announced meanwhile is due.
+    """Lets one wheel sleep until a time, or until a message that is announced during the sleep is due.
 
-    An announcement that comes before the wheel sleeps counts for its next sleep, so none falls between the wheel's
-    last look at the schedule log and its sleep.
+    An announcement that comes while the wheel is awake counts for its next sleep, so that none is lost between the
+    wheel's last look at the schedule log and its sleep.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -39,10 +39,11 @@ class WheelSleep:
             self._changed.notify()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleeps, and returns False once the wheel has to stop. 0 seconds are no sleep: announcements stay."""
+        """Sleeps for this time, or until an announced message is due. Returns False once the wheel has to stop. With 0
+        seconds it does not sleep, and keeps the announcements for the next sleep."""
         if seconds <= 0:
             return not self._ended
-        # The clock may be set back: by another one, no sleep takes longer than its seconds.
+        # The monotonic clock bounds the sleep, as the other clock may be set back.
         latest = time.monotonic() + seconds
         with self._changed:
             self._until_ms = self._clock.now_ms() + round(seconds * 1_000)

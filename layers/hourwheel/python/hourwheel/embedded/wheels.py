@@ -13,11 +13,10 @@ from hourwheel.delay.wheel import WheelEnd
 from hourwheel.embedded.wheel_sleep import WheelSleep
 from hourwheel.system import SystemClock
 
-_RETRY_MS = 2_000  # doubled after each error in a row
-_LONGEST_RETRY_MS = 60_000  # the interval of the sweeper, which starts overdue wheels as well
+_RETRY_MS = 2_000  # doubled after each further error in a row
+_LONGEST_RETRY_MS = 60_000  # the sweeper, which starts overdue wheels too, comes as often
 _LONGEST_SLEEP_SECONDS = 5.0  # the clock may be set forward while the thread sleeps
-_SPARE = 2
-"""The number of threads that stay free for buckets that are not over."""
+_SPARE = 2  # threads that stay free for buckets that are not over, while buckets that are over take turns
 
 
 class Wheels:
@@ -62,9 +61,8 @@ class Wheels:
         failing: dict[str, tuple[int, str]] = {}
 
         def turn(bucket: str) -> int | None:
-            """Turns the wheel until it ends. Returns None, or the milliseconds until a retry where it ended too early.
-
-            Reports an error once, not each time it repeats in a row.
+            """Turns the wheel until it ends. Returns the milliseconds until a retry if it failed, or if another process
+            has its lease; None otherwise. Of equal errors in a row it reports the first.
             """
             try:
                 ended = cell.turn_wheel(bucket, owner, self._sleeps[bucket].sleep)
@@ -82,7 +80,7 @@ class Wheels:
         self._starter.start()
 
     def stop(self) -> None:
-        """Stops the wheels. Each finishes its turn and releases its lease."""
+        """Stops the wheels, and waits until each has finished its turn and released its lease."""
         self._stopping.set()
         with self._changed:
             for sleeping in self._sleeps.values():
@@ -118,7 +116,7 @@ class Wheels:
             self._changed.notify()
 
     def _due(self) -> list[str]:
-        """Returns the buckets to start now: due, not turning, and no more than threads are free."""
+        """Returns the buckets to start now: those that are due and not turning, as many as threads are free."""
         now_ms = self._clock.now_ms()
         while self._timers and self._timers[0][0] <= now_ms:
             when_ms, bucket = heapq.heappop(self._timers)
@@ -133,7 +131,8 @@ class Wheels:
                 self._ready[bucket] = None
         room = self._at_once - len(self._turning)
         due = list(islice(self._ready, max(0, room)))
-        # One bucket that is over always turns: it may contain messages that no other wheel sends.
+        # Of the buckets that are over, one always turns, even without a spare thread: else their messages could wait
+        # for ever.
         over = sum(Bucket.parse(bucket).end_ms <= now_ms for bucket in self._turning)
         due += islice(self._overdue, max(1 - over, room - len(due) - _SPARE, 0))
         for bucket in due:

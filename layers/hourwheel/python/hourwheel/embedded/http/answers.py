@@ -6,7 +6,8 @@ from typing import NamedTuple
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
-"""Answers whose head ends them. A length would be that of the answer with a body (RFC 9110, 8.6)."""
+"""Statuses of answers that end with their head. They have no content-length, which would be that of an answer with a
+body (RFC 9110, 8.6)."""
 
 
 class Answer(NamedTuple):
@@ -18,8 +19,8 @@ class Answer(NamedTuple):
 
 
 def encode_answer(answer: Answer, *, close: bool, body: bool = True) -> bytes:
-    """Returns the answer as one piece, which one call into the kernel sends. Without ``body``, returns the head alone,
-    with the length of the body: the answer to HEAD."""
+    """Returns the answer as one piece, so that one call into the kernel sends it. Without ``body``, returns the head
+    alone, with the length of the body: this answers HEAD. Raises ``ValueError`` for a header with a line end."""
     lines = [_STATUS_LINES[answer.status]]
     lines += [f"{name}: {text}\r\n" for name, text in answer.headers.items() if name != "connection"]
     if answer.status not in _WITHOUT_BODY:

@@ -10,15 +10,15 @@ _EOL = b"\r\n"
 
 
 class TooMuch(Exception):
-    """The extensions of chunks, the framing of tiny chunks, and the trailers exceed their bound."""
+    """Says that the extensions of chunks, the framing of tiny chunks, and the trailers exceed their bound."""
 
 
 class Body(Protocol):
     complete: bool
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Takes bytes from the connection. Returns the part that belongs to the body, and the rest. While the body is
-        incomplete, the caller feeds the rest again together with later bytes; afterwards the rest belongs to the next
+        """Takes bytes from the connection. Returns the content of the body in them, and the rest. While the body is
+        incomplete, the caller feeds the rest again, together with later bytes; afterwards the rest belongs to the next
         request. Raises ``Malformed`` and ``TooMuch``."""
 
 
@@ -35,14 +35,14 @@ class SizedBody:
 
 
 class ChunkedBody:
-    """A chunked body, whose extensions and trailers are dropped. These may take ``extra_bytes`` in all, together with
-    the bytes by which the sizes and line ends of chunks exceed the content of the chunks."""
+    """A chunked body. Its extensions and trailers are dropped. They may take ``extra_bytes`` in all, including the
+    bytes by which the size and the line ends of a chunk exceed its content."""
 
     def __init__(self, extra_bytes: int) -> None:
         self.complete = False
         self._extra_bytes = extra_bytes
         self._missing = 0
-        """The bytes that are missing of the chunk, its end of line included."""
+        """The number of bytes of the current chunk, with its line end, that have not come."""
         self._in_trailers = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
@@ -54,7 +54,8 @@ class ChunkedBody:
                 continue
             end = data.find(_EOL, position)
             if end < 0:
-                # A line longer than the rest of the bound is refused before its end has come.
+                # Refuses a line that is longer than the rest of the bound before its end has come; 16 digits of a size
+                # are no extra bytes.
                 self._check_extra(len(data) - position - 16)
                 break
             self._take_line(data[position:end])
@@ -62,7 +63,8 @@ class ChunkedBody:
         return b"".join(parts), data[position:]
 
     def _take_chunk(self, data: bytes, position: int, parts: list[bytes]) -> int:
-        """Takes content of the chunk from ``data`` and appends it to ``parts``. Returns the number of bytes taken."""
+        """Moves content of the chunk from ``data`` to ``parts``, or checks a byte of its line end. Returns the number
+        of bytes taken."""
         content = self._missing - len(_EOL)
         if content > 0:
             parts.append(data[position : position + content])
@@ -81,7 +83,7 @@ class ChunkedBody:
         if size is None:
             raise Malformed("the size of a chunk is not a number")
         length = int(size[1], 16)
-        # Thousands of chunks of a byte or two cost far more to read than their content is worth.
+        # Reading thousands of chunks of a byte or two costs far more than reading their content at once.
         framing = max(0, len(line) - len(size[2] or b"") + 2 * len(_EOL) - length) if length else 0
         self._extra_bytes -= len(size[2] or b"") + framing
         self._check_extra(0)

@@ -4,8 +4,8 @@ import resource
 from dataclasses import dataclass
 
 _RESERVED_DESCRIPTORS = 256
-"""Descriptors left for the database, large batches, threads that push and archive, and refused connections that still
-get an answer."""
+"""Descriptors that connections leave for the database, large batches, threads that push and archive, and refused
+connections that get an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,43 +16,42 @@ class Bounds:
     header_count: int = 100
 
     empty_bytes: int = 1_024
-    """The most empty lines before a request, which are dropped."""
+    """The most bytes of empty lines before a request, which are dropped."""
 
     extra_bytes: int = 16 * 1024
-    """The most that one request may spend on extensions of chunks and trailers, which are dropped, and on framing
-    beyond the
-content of tiny chunks."""
+    """The most bytes of a request that are no content: extensions of chunks and trailers, which are dropped, and the
+    framing of chunks that are shorter than their framing."""
 
     head_seconds: float = 10.0
     """The time from the first byte of a request to the end of its headers; for the first request, from the start of the
-connection."""
+    connection."""
 
     request_seconds: float = 30.0
     """The time from the first byte of a request to the end of its body; for the first request, from the start of the
-connection."""
+    connection."""
 
     idle_seconds: float = 75.0
-    """The time between two requests. Longer than proxies keep an idle connection (60 s is common), so that the proxy
-    closes the connection, and never sends a request into one that is about to end."""
+    """The time between two requests. It is longer than the time for which proxies keep an idle connection (60 s is
+    common): so the proxy closes the connection, and never sends a request into one that is about to end."""
 
     answer_seconds: float = 60.0
-    """The time that a client may leave 64 KB of an answer unread."""
+    """The time within which a client has to read 64 KB of an answer."""
 
     farewell_seconds: float = 1.0
-    """The time for which a refused connection stays open: an immediate close would reset the connection, and the answer
-    would be lost."""
+    """The time for which a refused connection stays open. Closing it at once would reset the connection, and lose the
+    answer."""
 
     farewells: int = 64
-    """The number of connections beyond the cap that get a refusal at the same time; others are closed without an
+    """The most connections beyond the cap that wait for their refusal to be read; further ones are closed without an
     answer."""
 
     tick_seconds: float = 0.5
-    """The interval at which the bounds in seconds are checked."""
+    """The time between two checks of the bounds in seconds."""
 
 
 def connection_cap(limit: int) -> int:
-    """Returns the number of connections for which the process has descriptors, at most ``limit``. Raises the soft limit
-    of descriptors as far as this number requires and the hard limit allows."""
+    """Returns the number of connections for which the process has descriptors, at most ``limit``. Before, raises the
+    soft limit of descriptors as far as ``limit`` requires and the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = limit + _RESERVED_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -60,4 +59,4 @@ def connection_cap(limit: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
         return limit
-    return min(limit, max(soft - _RESERVED_DESCRIPTORS, soft // 4))
+    return min(limit, max(soft - _RESERVED_DESCRIPTORS, soft // 4))  # with few descriptors, a quarter is for clients

@@ -27,14 +27,14 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _NEVER = math.inf
-_PROGRESS_BYTES = 64 * 1024  # a client that reads fewer bytes of an answer in the bound of time is cut off
+_PROGRESS_BYTES = 64 * 1024  # a client that reads fewer bytes of an answer within ``answer_seconds`` is cut off
 
 
 Respond: TypeAlias = Callable[[Request], Awaitable[Answer]]
 """Answers a request. May raise ``Disconnected``; any other exception ends the connection without an answer."""
 
 Answerer: TypeAlias = Callable[[Request, Callable[[Answer], None]], None]
-"""Answers a request that has arrived: calls the callback with the answer, once, on the loop's thread, now or later."""
+"""Answers a request that has arrived: passes the answer to the callback, once, on the loop's thread, now or later."""
 
 Plan: TypeAlias = Callable[[Request], Answerer | None]
 """Returns how to answer a request whose head has arrived, without a task of its own; None where ``Respond`` answers."""
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._unread_deadline = _NEVER
         self._unread_bytes = 0
         self._ended = False
-        """The client has ended its side, and sends nothing more."""
+        """Whether the client has ended its side of the connection, and sends nothing more."""
         self._paused = False
 
     # Called by the transport
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._secure = transport.get_extra_info("sslcontext") is not None
-        # The transport calls as soon as one byte waits: TLS would take 0 to mean "always".
+        # ``pause_writing`` is called as soon as one byte waits to be sent. TLS takes a limit of 0 for "always".
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._started_at = self._loop.time()
         registry = self._registry
@@ -102,8 +102,8 @@ class Connection(asyncio.Protocol):
         self._state = State.CLOSING
         if self._request is not None:
             self._request.leave()
-            # The request refers to this connection: without this line its body would stay until the collector of
-            # garbage comes, which is seldom.
+            # The request and this connection refer to each other: the body would stay until the garbage collector runs,
+            # which is seldom.
             self._request = None
 
     def data_received(self, data: bytes) -> None:
@@ -113,8 +113,8 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """Keeps the connection open: a client that has sent a complete request may end its side and still read the
-        answer."""
+        """Keeps the connection open if a complete request has arrived: its client may end its side and still read the
+        answer. A pull stops waiting."""
         self._ended = True
         if self._request is not None:
             self._request.leave()
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
     # Reading
 
     def _advance(self) -> None:
-        """Continues as far as the bytes that have arrived allow."""
+        """Reads as much of the request as has arrived, and begins to answer it or refuses it."""
         try:
             if self._state in {State.IDLE, State.HEAD} and self._unread_deadline == _NEVER:
                 self._read_head()
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
         request.asked_for_body = True
 
     def _regulate(self) -> None:
-        """Pauses reading once the head of one further request has arrived."""
+        """Pauses reading while bytes of further requests wait that are longer than one head, and resumes it after."""
         full = len(self._data) > self._bounds.head_bytes and self._state is not State.CLOSING
         if full != self._paused and not self._transport.is_closing():
             self._paused = full
@@ -288,7 +288,8 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, request: Request, answer: Answer) -> None:
         request.answered = True
-        # A client that asked whether to send its body may leave it out now: the next bytes may be a body or a request.
+        # After an early answer, a client that asked whether to send its body may send it or leave it out: nobody could
+        # tell whether the next bytes are a body or a request.
         unsure = not request.framing.complete and request.head.expects_continue and not request.asked_for_body
         last = unsure or not request.head.keep_alive or self._registry.stopping or "connection" in answer.headers
         self._transport.write(encode_answer(answer, close=last, body=request.method != "HEAD"))
@@ -304,7 +305,8 @@ class Connection(asyncio.Protocol):
         self._started_at = _NEVER
         self._deadline = self._loop.time() + self._bounds.idle_seconds
         if self._in_answerer:
-            # The answer came at once: requests that were sent ahead must not be answered within one another.
+            # The answer came within the call of the answerer. Requests that were sent ahead are taken by the loop, as
+            # each would be answered within the call for the one before.
             self._loop.call_soon(self._take_next)
         else:
             self._take_next()
@@ -317,14 +319,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def _goes_on(self) -> bool:
-        """Whether a request that has arrived is to be answered, though the client has ended its side."""
+        """Whether a request has arrived and has to be answered, though the client has ended its side."""
         return self._state is State.WORKING or (self._state is State.IDLE and bool(self._data))
 
     # Ending
 
     def _end(self) -> None:
-        """Ends the server's side, and drops later bytes for a moment: an immediate close would reset the connection,
-        and the client might lose the answer."""
+        """Ends the server's side, and drops later bytes for a moment. Closing at once would reset the connection, and
+        the client might lose the answer."""
         request = self._request
         if request is not None and request.framing.complete and not self._data:
             self.close()

@@ -16,17 +16,18 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 
 SHORT_BYTES = 512
-"""The longest head that a server keeps: see ``ConnectionRegistry.parse_short_head``. Clients send about 200 bytes.
-A parsed head of many tiny headers takes up to 25 times its length."""
+"""The longest head that a server keeps (``ConnectionRegistry.parse_short_head``). The heads of clients have about 200
+bytes. A parsed head of many tiny headers takes up to 25 times its length, so longer ones would take much memory."""
 
 
 class Malformed(Exception):
-    """The request is not HTTP/1.1. The end of its body is unknown, so no later byte of the connection can be read."""
+    """Says that a request is not HTTP/1.1. The end of its body is unknown, so no later byte of the connection can be
+    understood."""
 
 
 class Head(NamedTuple):
-    """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case. ``plans``
-    is for the application: how it answers requests with this head, by whether they came over TLS."""
+    """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case. In
+    ``plans`` the application keeps how it answers requests with this head, by whether they came over TLS."""
 
     method: str
     path: str
@@ -113,14 +114,14 @@ def _body_length(headers: Headers, *, modern: bool) -> int | None:
         return None
     if not lengths:
         return 0
-    # Equal lengths too, and signs, which some readers accept.
+    # Refuses equal lengths and signs too, which some readers accept.
     if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
         raise Malformed("its Content-Length is not one number")
     return int(lengths[0])
 
 
 def _says(headers: Headers, header: bytes, token: bytes) -> bool:
-    """Returns whether a list in the headers of this name has the token."""
+    """Returns whether the headers of this name, which are lists separated by commas, contain the token."""
     return any(
         token in [part.strip(b" \t") for part in value.lower().split(b",")] for name, value in headers if name == header
     )

@@ -7,8 +7,8 @@ from typing import Protocol
 from hourwheel.embedded.http.bounds import Bounds
 from hourwheel.embedded.http.heads import parse_head
 
-# A head names the subject and the length of the body, so clients of a thousand subjects send some thousands of heads.
-# They take 6 MB; heads made to take memory take 45 MB.
+# Clients of a thousand subjects send some thousands of different heads, as a head names the subject and the length of
+# the body. These take 6 MB; heads that a client makes to take memory, 45 MB.
 _KEPT_HEADS = 4_096
 
 
@@ -28,10 +28,11 @@ class ConnectionRegistry:
         self.busy = 0
         """Requests that are being answered, including those whose client has left."""
         self.parse_short_head = lru_cache(_KEPT_HEADS)(parse_head)
-        """Parses a head of at most ``SHORT_BYTES``, once: clients send the same head with each of their requests. Each
-        server has heads of its own, as the application keeps with a head that its token was checked."""
+        """Parses a head of at most ``SHORT_BYTES``, and remembers it, because clients send the same head with each of
+        their requests. Each server remembers its own heads, as the application records in a head that its token was
+        checked."""
         self.stopping = False
-        """Set while the server stops: each answer is then the last one of its connection."""
+        """Whether the server stops: then each answer is the last one of its connection."""
 
     async def watch(self) -> None:
         """Ends connections that take too long, until the task is cancelled. One timer serves all connections: setting a

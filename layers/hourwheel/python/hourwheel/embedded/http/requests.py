@@ -9,7 +9,7 @@ from hourwheel.model.fields import REQUEST_BYTES
 
 
 class Disconnected(Exception):
-    """The client has left, or its body was refused: nobody waits for an answer."""
+    """Says that the client has left, or that its body was refused: nobody waits for an answer."""
 
 
 class Request:
@@ -37,8 +37,8 @@ class Request:
         self._when_left: Callable[[], object] | None = None
 
     async def body(self) -> bytes:
-        """Returns the body; of a body larger than ``REQUEST_BYTES``, returns a little more than this many bytes. Raises
-        ``Disconnected``."""
+        """Returns the body. Of a body larger than ``REQUEST_BYTES`` it returns only the beginning, which is larger than
+        that too. Raises ``Disconnected`` if the client leaves before the body has come."""
         if not self.framing.complete and not self._disconnected:
             self._ask_for_body()
         while not self.framing.complete and self._size <= REQUEST_BYTES and not self._disconnected:
@@ -49,17 +49,17 @@ class Request:
 
     @property
     def complete_body(self) -> bytes:
-        """The body of a request that has arrived."""
+        """The body of a request that has arrived as a whole."""
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
     def when_left(self, call: Callable[[], object]) -> None:
-        """Calls ``call`` once the client has left, or has ended its side: at once if it has."""
+        """Calls ``call`` when the client leaves or ends its side; at once if it has done so."""
         self._when_left = call
         if self._disconnected:
             call()
 
     def take(self, part: bytes) -> None:
-        """Adds a part of the body. Drops the part when nobody will read it."""
+        """Adds a part of the body. Drops it if the request was answered, or the body is larger than allowed."""
         if part and not self.answered and self._size <= REQUEST_BYTES:
             self._parts.append(part)
             self._size += len(part)

@@ -1,9 +1,9 @@
 """Puts TLS between a connection and its socket.
 
-The event loop's own TLS does not say how many bytes wait below it: answers that nobody reads would pile up, and closing
-a connection would cut off an answer that takes longer to read than the end of TLS may take. It also hides connections
-until their handshake is over. This layer therefore only encrypts and decrypts, and passes on the socket's own reports
-of full and empty buffers.
+The TLS of the event loop does not tell how many bytes wait below it. So answers that no client reads would pile up, and
+closing a connection would cut off an answer that the client reads more slowly than the end of TLS allows. It also hides
+connections until their handshake is over. This layer therefore only encrypts and decrypts, and passes on the socket's
+own reports of full and empty buffers.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import ssl
 from contextlib import suppress
 from typing import Any, cast
 
-_READ_BYTES = 256 * 1024  # as the event loop reads from a plain socket
+_READ_BYTES = 256 * 1024  # as many as the event loop reads from a plain socket
 
 
 class Secure(asyncio.Protocol, asyncio.Transport):
@@ -47,12 +47,12 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             self._flush()
         except ssl.SSLError:
-            self._flush()  # sends the alert that states the reason
+            self._flush()  # sends the alert, which tells the client the reason
             self._socket.close()
 
     def eof_received(self) -> bool:
-        """Ends the connection: after the end of TLS the other side reads nothing more, even over an open TCP
-        connection."""
+        """Ends the connection, as the other side reads nothing after the end of TLS, even if its TCP connection is
+        open."""
         self._protocol.eof_received()
         return False
 
@@ -85,7 +85,7 @@ class Secure(asyncio.Protocol, asyncio.Transport):
     def close(self) -> None:
         """Sends the bytes that were written, and then the end of TLS. Does not wait for the other side to end TLS."""
         if not self.is_closing() and self._established:
-            with suppress(ssl.SSLError):  # raised until the other side ends TLS too: this end is encoded already
+            with suppress(ssl.SSLError):  # raised until the other side has ended TLS too; the end is encoded before
                 self._tls.unwrap()
             self._flush()
         self._socket.close()
