@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.errors import Sealed
-from hourwheel.ports import Counter, Key, Record, Refused, Store, Table, Transactional, atomically
+from hourwheel.ports import Counter, Key, Record, Refused, Store, Table, Transactional, atomically, transaction_of
 
 from .records import THREADS, at_once, filled, record, stored
 from .simulated import InstantClock, SteadyIds
@@ -43,6 +43,11 @@ def test_all_effects_are_there_afterwards(transactional_store: Store, partition:
     atomically(transactional_store, work)
     assert transactional_store.counter(partition) == Counter(1, 1)
     assert transactional_store.scan(Table.CONSUME, partition, limit=10) == [("1", mine)]
+
+
+def test_each_transaction_has_an_identity_of_its_own(transactional_store: Transactional) -> None:
+    first, second = (transactional_store.transact(transaction_of) for _ in range(2))
+    assert first is not second
 
 
 @pytest.mark.parametrize("error", [RuntimeError, Interruption])

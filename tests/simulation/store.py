@@ -468,6 +468,11 @@ class _Undone(Exception):
 class _Inside(SimulatedStore):
     """The store that a transaction passes to its work. The process may end between two calls."""
 
+    @property
+    def transaction(self) -> object:
+        """See ``transaction_of``: each transaction passes on a store of its own."""
+        return self
+
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         if not self.process.atomic:
             raise RuntimeError(f"{name} {about} after the end of the transaction")

@@ -23,9 +23,16 @@ def pull_log(bench: Bench) -> PullLog:
 def told(state: KeyStates) -> object:
     """Returns what a state says, without its times."""
     return (
-        (state.row_no, state.position, state.seq, state.total, state.parked, state.retries, state.busy),
-        {row_no: (flight.size, _positions(flight), flight.again_below) for row_no, flight in state.open.items()},
+        (state.row_no, state.position, state.seq, state.total, state.parked, state.retries, state.busy, state.shared),
+        {
+            row_no: (flight.row.size, _positions(flight), flight.digests, flight.again_below)
+            for row_no, flight in state.open.items()
+        },
     )
+
+
+def _flight(flight: InFlight) -> object:
+    return flight.row.size, _positions(flight), flight.digests, flight.again_below
 
 
 def _positions(flight: InFlight) -> dict[int, tuple[bytes, Position, int]]:

@@ -86,13 +86,16 @@ def ordered(first: Position, *counts: int, order: Order | None, **fields: object
 
 def test_an_ordered_pull_hands_out_parked_messages_first_and_parks_what_it_does_not_take() -> None:
     order = Order(digests=A + B + C + B, taken=bits([0, 2], 3), parked=((1, 4, 2),))
-    taken, parks = ordered(Position(3, 1), 2, 1, order=order).divided()
+    row = ordered(Position(3, 1), 2, 1, order=order)
+    taken, divided = row.messages(), row.divided()
     assert [(digest, parked.row_no, parked.in_row, parked.attempt) for digest, parked in taken] == [
         (A, 1, 4, 2),
         (B, 3, 1, 1),
         (B, 4, 0, 1),
     ]
-    assert [(digest, parked.position) for digest, parked in parks] == [(C, Position(3, 2))]
+    assert [(digest, parked.position) for digest, parked in divided.parks] == [(C, Position(3, 2))]
+    assert divided.parked == taken[:1]
+    assert divided.taken == {A, B}
 
 
 def test_the_size_of_an_ordered_pull_counts_what_it_hands_out() -> None:

@@ -164,7 +164,7 @@ class Transactional(Protocol):
     def transact(self, work: Callable[[Store], T]) -> T:
         """Runs ``work`` with a store whose calls take effect together when ``work`` returns, or not at all when
         ``work`` raises (the error passes through). No other writer runs meanwhile. ``work`` may run more than once;
-        only the last run counts. ``work`` must not keep the store that it receives."""
+        only the last run counts. ``work`` must not keep the store that it receives. See also ``transaction_of``."""
         ...
 
 
@@ -190,6 +190,12 @@ def atomically(store: Store, work: Callable[[Store], T]) -> T:
     transact = getattr(store, "transact", None)
     result: T = work(store) if transact is None else transact(work)
     return result
+
+
+def transaction_of(store: Store) -> object | None:
+    """Returns an object that stands for the transaction whose work received this store: several pieces of work that
+    share a transaction get the same one, and no other transaction has it. None for a store that does not tell."""
+    return getattr(store, "transaction", None)
 
 
 def transactional(store: Store) -> bool:

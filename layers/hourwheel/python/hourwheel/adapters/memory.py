@@ -38,6 +38,7 @@ class _Rows:
         self._counters: dict[str, Counter] = {}
         self._partitions: dict[tuple[Table, str], _Partition] = {}
         self.undo: list[Callable[[], None]] = []
+        self.transaction: object | None = None
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:
         before = self.counter(counter)
@@ -141,6 +142,7 @@ class MemoryStore(TransactedWrites):
             if self._inside:
                 raise RuntimeError("inside transact, use the store that it hands over")
             self._inside = True
+            self._rows.transaction = object()
             try:
                 return work(self._rows)
             except BaseException:

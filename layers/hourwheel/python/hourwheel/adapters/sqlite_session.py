@@ -23,6 +23,7 @@ class SqliteSession:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.transaction: object | None = None
         self._added: dict[str, Counter] = {}
 
     def add(self, counter: str, *, rows: int, numbers: int) -> Counter:

@@ -92,6 +92,7 @@ class SqliteWriter:
     def try_begin(self) -> None:
         """Takes the write lock, or raises SQLite's error if another process has the lock."""
         self.connection.execute("BEGIN IMMEDIATE")
+        self.session.transaction = object()
 
     def commit(self) -> None:
         """Commits, and numbers the transaction if it changes anything."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hourwheel.context import Context
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.rows import sort_of
-from hourwheel.ports import GET_MANY, Key, Record, Table
+from hourwheel.ports import GET_MANY, Key, Record, Table, transaction_of
 from hourwheel.queueing.key_states import KeyStates, ParkedCounts
 from hourwheel.queueing.keyed_rows import KeyedRowCache
 from hourwheel.queueing.ordered_rows import OrderedRow, Snapshot
@@ -34,10 +34,11 @@ _CLAIMED_ROWS = 256  # rows that this process claimed lately, and settles withou
 
 
 class _LastClaim(NamedTuple):
-    """The state behind a claim, and the claim's token."""
+    """The state behind a claim, the claim's token, and what stands for its transaction: see ``transaction_of``."""
 
     claim: bytes
     state: KeyStates
+    transaction: object | None
 
 
 @dataclass
@@ -94,6 +95,9 @@ class KeyStateCache:
 
     def opened(self, log: PullLog) -> KeyStates:
         """Returns a state with all rows that are stored now, which the caller may change."""
+        own = self._of_this_transaction(log)
+        if own is not None:
+            return own
         now_ms = log.context.clock.now_ms()
         cached = self._in_transaction(log) or self._states.get(log.partition)
         trusted = cached is not None and 0 <= now_ms - cached.at_ms < _TRUSTED_MS
@@ -101,6 +105,22 @@ class KeyStateCache:
         self._catch_up(log, state)
         state.at_ms = now_ms
         return state
+
+    def changed(self, log: PullLog, row_no: int, row: PullRow, token: bytes) -> None:
+        """Notes that this process has changed an open row of the log, which has this token now: later claims of the
+        same transaction then need not read the open rows again."""
+        state = self._of_this_transaction(log)
+        if state is not None and row_no in state.open:
+            state.see(row_no, _ordered(row), token)
+
+    def _of_this_transaction(self, log: PullLog) -> KeyStates | None:
+        """Returns the state behind a claim that this very transaction has stored. Nobody else has it before the
+        transaction is committed, and nobody else writes meanwhile: it lacks nothing but what ``changed`` was not told,
+        which only keeps keys busy for longer."""
+        last = self._claimed.get(log.partition) if log.context.later is not None else None
+        if last is None or last.transaction is None or last.transaction is not transaction_of(log.source.store):
+            return None
+        return last.state
 
     def _in_transaction(self, log: PullLog) -> KeyStates | None:
         """Returns the state behind the last claim of this process, if its row is there. That claim may belong to the
@@ -118,7 +138,8 @@ class KeyStateCache:
     def claimed(self, log: PullLog, state: KeyStates, row: Versioned[OrderedRow]) -> None:
         """Publishes the state behind a claim that was stored as this row."""
         if log.context.later is not None:
-            self._claimed[log.partition] = _LastClaim(row.value.claim, state)
+            transaction = transaction_of(log.source.store)
+            self._claimed[log.partition] = _LastClaim(row.value.claim, state, transaction)
         self._rows[row.value.claim] = row
         if len(self._rows) > _CLAIMED_ROWS:
             self._rows.pop(next(iter(self._rows), b""), None)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hourwheel.queueing.ordered_rows import STOPPED_MS, Divided, OrderedRow, Parked, Snapshot, SnapshotRow
+from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedMessages, OrderedRow, Parked, Snapshot, SnapshotRow
 from hourwheel.queueing.records import OPEN, SOUGHT, Position, Tail
 
 SOON_MS = 70_000
@@ -36,18 +36,21 @@ class ParkedCounts:
 
 @dataclass(frozen=True)
 class InFlight:
-    """The undecided messages of an open row by their index in the pull, each with its digest, and the size of the pull.
+    """An open row and the indexes of those messages of its pull that are decided. ``digests`` are those of the others.
     ``again_below``: see ``SnapshotRow``. ``token`` is that of the row when it was last read. Never changed: states
     share it."""
 
-    size: int
-    messages: Mapping[int, tuple[bytes, Parked]]
+    row: OrderedRow
+    digests: frozenset[bytes]
+    decided: frozenset[int] = frozenset()
     again_below: Position | None = None
     token: bytes = b""
 
     @cached_property
-    def digests(self) -> frozenset[bytes]:
-        return frozenset([digest for digest, _ in self.messages.values()])
+    def messages(self) -> Mapping[int, tuple[bytes, Parked]]:
+        """The undecided messages by their index in the pull, each with its digest."""
+        # Made when they are needed: most rows are acknowledged as a whole.
+        return {index: message for index, message in enumerate(self.row.messages()) if index not in self.decided}
 
     def parks(self, parked: Parked) -> bool:
         """Returns whether this message is parked when it fails."""
@@ -55,8 +58,8 @@ class InFlight:
 
     def without(self, indexes: Set[int], token: bytes) -> "InFlight":
         """Returns what is left when these messages are decided, in the row that has this token now."""
-        left = {index: message for index, message in self.messages.items() if index not in indexes}
-        return InFlight(self.size, left, self.again_below, token)
+        digests = frozenset([digest for index, (digest, _) in self.messages.items() if index not in indexes])
+        return InFlight(self.row, digests, self.decided | indexes, self.again_below, token)
 
 
 @dataclass
@@ -70,8 +73,10 @@ class KeyStates:
     seq: int
     parked: dict[bytes, tuple[Parked, ...]] = field(default_factory=dict)
     open: dict[int, InFlight] = field(default_factory=dict)
-    busy: dict[bytes, int] = field(default_factory=dict)
-    """The digests of messages in flight, each with the number of open rows that have any."""
+    busy: set[bytes] = field(default_factory=set)
+    """The digests of messages in flight."""
+    shared: dict[bytes, int] = field(default_factory=dict)
+    """The digests with messages in flight in several open rows, as after a seek, and in how many besides the first."""
     retries: dict[bytes, int] = field(default_factory=dict)
     """When the first message of a digest is tried again, for the digests of which it has failed."""
     rows: int = 0
@@ -100,13 +105,13 @@ class KeyStates:
 
     def copy(self) -> "KeyStates":
         """Returns a state that changes by itself."""
-        # A copy of the dictionaries is enough: what they hold is never changed, only replaced.
-        own = {name: dict(getattr(self, name)) for name in ("parked", "open", "busy", "retries")}
+        # A copy of the collections is enough: what they hold is never changed, only replaced.
+        own = {name: getattr(self, name).copy() for name in ("parked", "open", "busy", "shared", "retries")}
         return KeyStates(**{**vars(self), **own})
 
     def snapshot(self, now_ms: int) -> Snapshot:
         rows = tuple(
-            SnapshotRow(row_no, tuple(sorted(set(range(flight.size)) - flight.messages.keys())), flight.again_below)
+            SnapshotRow(row_no, tuple(sorted(flight.decided)), flight.again_below)
             for row_no, flight in sorted(self.open.items())
         )
         return Snapshot(self.row_no, self.position, self.seq, tuple(self.parked.items()), rows, now_ms)
@@ -133,7 +138,7 @@ class KeyStates:
             busy = self.busy
             return [(digest, entries) for digest, entries in self.parked.items() if digest not in busy]
         turns: list[tuple[bytes, tuple[Parked, ...]]] = []
-        for digest in self.parked.keys() - self.busy.keys():
+        for digest in self.parked.keys() - self.busy:
             entries = self.parked[digest]
             if entries[0].due_ms > now_ms:
                 continue
@@ -182,24 +187,23 @@ class KeyStates:
 
     # Rows
 
-    def follow(self, row_no: int, row: OrderedRow, token: bytes, divided: Divided | None = None) -> None:
+    def follow(self, row_no: int, row: OrderedRow, token: bytes, divided: OrderedMessages | None = None) -> None:
         """Adds the next row, which has this token now, or a later one if the rows between were removed. ``divided`` is
         ``row.divided()``, for a caller that knows it."""
         if row.outcome == SOUGHT:
             self._seek(row.end)
-        messages, parks = divided or row.divided()
+        divided = divided or row.divided()
         if row.order is not None:
-            before = len(row.order.parked)
-            self._take_parked(messages[:before])
+            self._take_parked(divided.parked)
             # A seek hands messages out again that are still in flight: from now on the later row has them.
             if any(flight.again_below is not None for flight in self.open.values()):
-                for _, taken in messages[before:]:
+                for _, taken in row.messages()[len(divided.parked) :]:
                     self._leave_earlier(taken.row_no, taken.in_row, sought=True)
             for digest, row_number, index in row.order.dropped:
                 self._take(digest, row_number, index)
-        self._park_fresh(parks)
-        if messages:
-            self._set_open(row_no, InFlight(len(messages), dict(enumerate(messages)), token=token))
+        self._park_fresh(divided.parks)
+        if divided.taken:
+            self._set_open(row_no, InFlight(row, divided.taken, token=token))
             self.see(row_no, row, token)
         self.row_no, self.position, self.seq = row_no + 1, row.end, row.end_seq
         if row.covered:
@@ -207,17 +211,17 @@ class KeyStates:
 
     def reopen(self, seen: SnapshotRow, row: OrderedRow, token: bytes) -> None:
         """Adds a row that was open at the snapshot, as it is now."""
-        messages = {index: message for index, message in enumerate(row.messages()) if index not in seen.done}
-        self._set_open(seen.row_no, InFlight(row.size, messages, seen.again_below, token))
+        whole = InFlight(row, frozenset(), again_below=seen.again_below)
+        self._set_open(seen.row_no, whole.without(frozenset(seen.done), token))
         self.see(seen.row_no, row, token)
 
     def see(self, row_no: int, row: OrderedRow, token: bytes) -> None:
         """Notes which messages of an open row are decided by now."""
         flight = self.open[row_no]
-        decided = row.settled & flight.messages.keys() if row.state == OPEN else flight.messages.keys()
+        decided = row.settled - flight.decided
         for index, attempt, due_ms in row.order.failed if row.order else ():
             # A seek hands out the messages behind it again: parked here as well, they would come twice.
-            if index in decided and flight.parks(flight.messages[index][1]):
+            if (index in decided or row.state != OPEN) and self._parks_again(flight, index):
                 digest, message = flight.messages[index]
                 self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms))
         if row.state != OPEN:
@@ -227,25 +231,33 @@ class KeyStates:
         elif flight.token != token:
             self.open[row_no] = replace(flight, token=token)
 
+    @staticmethod
+    def _parks_again(flight: InFlight, index: int) -> bool:
+        """Returns whether a message that failed was undecided so far, and no seek hands it out again."""
+        return index in flight.messages and flight.parks(flight.messages[index][1])
+
     def close(self, row_no: int) -> None:
         """Forgets an open row, of which every message is decided."""
         self._land(self.open.pop(row_no).digests)
 
     def _set_open(self, row_no: int, flight: InFlight) -> None:
-        before, busy = self.open.get(row_no), self.busy
-        for digest in flight.digests if before is None else flight.digests - before.digests:
-            busy[digest] = busy.get(digest, 0) + 1
+        before = self.open.get(row_no)
+        begun = flight.digests if before is None else flight.digests - before.digests
+        for digest in self.busy & begun:
+            self.shared[digest] = self.shared.get(digest, 0) + 1
+        self.busy |= begun
         if before is not None:
             self._land(before.digests - flight.digests)
         self.open[row_no] = flight
 
     def _land(self, digests: Set[bytes]) -> None:
         """Notes that a row has no message of these digests in flight any more."""
-        busy = self.busy
-        for digest in digests:
-            rows = busy.pop(digest) - 1
-            if rows:
-                busy[digest] = rows
+        shared = self.shared.keys() & digests
+        self.busy -= digests - shared if shared else digests
+        for digest in shared:
+            self.shared[digest] -= 1
+            if not self.shared[digest]:
+                del self.shared[digest]
 
     def _park_fresh(self, parks: Sequence[tuple[bytes, Parked]]) -> None:
         """Parks messages that no row has handed out yet."""

@@ -15,6 +15,7 @@ The digest of a key tells keys apart. Messages without a key have a digest each.
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -35,15 +36,16 @@ def digest_of(key: str | None, row_no: int, index: int) -> bytes:
 
 def digests_of(messages: Iterable[Message], row_no: int) -> list[bytes]:
     """Returns the key digests of the messages of a row."""
-    cached = _digests
-    return [
-        cached.get(key) or _digest(key) if (key := message.key) is not None else digest_of(None, row_no, index)
-        for index, message in enumerate(messages)
-    ]
+    keys = [message.key for message in messages]
+    # Mostly every key was seen before, and nothing but this look-up is done for a message.
+    digests = [*map(_digests.get, keys)]
+    if None not in digests:
+        return cast("list[bytes]", digests)
+    return [digest_of(key, row_no, index) for index, key in enumerate(keys)]
 
 
 _DIGESTS = 1 << 16  # some 10 MB with keys of usual length
-_digests: dict[str, bytes] = {}  # no ``lru_cache``, which takes twice as long as a dictionary
+_digests: dict[str | None, bytes] = {}  # no ``lru_cache``, which takes twice as long as a dictionary
 
 
 def _digest(key: str) -> bytes:
@@ -82,8 +84,13 @@ class Parked(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False)
         return self.row_no == row_no and self.in_row == in_row
 
 
-Divided = tuple[Sequence[tuple[bytes, Parked]], Sequence[tuple[bytes, Parked]]]
-"""The messages of a pull by their index, and those that its row parks, each with its digest."""
+class OrderedMessages(NamedTuple):
+    """What a row says about its messages: the parked ones that the pull takes and those that the row parks, each with
+    its digest; and the digests of all messages that the pull takes."""
+
+    parked: Sequence[tuple[bytes, Parked]]
+    parks: Sequence[tuple[bytes, Parked]]
+    taken: frozenset[bytes]
 
 
 class Order(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -127,9 +134,15 @@ class OrderedRow(PullRow, array_like=True, frozen=True, kw_only=True):
 
     def messages(self) -> Sequence[tuple[bytes, Parked]]:
         """Returns the messages of the pull by their index, each with its digest."""
-        return self.divided()[0]
+        return self._messages()[0]
 
-    def divided(self) -> Divided:
+    def divided(self) -> OrderedMessages:
+        """Returns what the row says about its messages."""
+        taken, parks = self._messages()
+        parked = len(self.order.parked) if self.order is not None else 0
+        return OrderedMessages(taken[:parked], parks, frozenset([digest for digest, _ in taken]))
+
+    def _messages(self) -> tuple[list[tuple[bytes, Parked]], list[tuple[bytes, Parked]]]:
         """Returns the messages of the pull by their index, and those that the row parks, each with its digest."""
         order = self.order
         if order is None:

@@ -17,7 +17,7 @@ from hourwheel.ports import GET_MANY
 from hourwheel.queueing import claim_range
 from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.keyed_rows import KeyedMessages, KeyedRow, KeyedRowCache
-from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Divided, Order, Parked, bits
+from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Order, OrderedMessages, Parked, bits
 from hourwheel.queueing.pull_log import PullLog, first_page
 from hourwheel.queueing.records import Position
 
@@ -64,7 +64,10 @@ class _OrderedRange:
     counts: list[int] = field(default_factory=list)
     digests: bytearray = field(default_factory=bytearray)
     takes: list[int] = field(default_factory=list)
-    taken: list[tuple[bytes, Parked]] = field(default_factory=list)
+    parts: list[KeyedMessages] = field(default_factory=list)
+    """The messages that the pull takes, by their rows."""
+    taken: list[bytes] = field(default_factory=list)
+    """The digests of these messages."""
     parks: list[tuple[bytes, Parked]] = field(default_factory=list)
     last_row: int = -1
     empty: int = 0
@@ -98,7 +101,9 @@ class _OrderedRange:
         """Covers messages of the row that was begun last."""
         number = self.size - run.start
         self.takes += [number + index for index in run.takes]
-        self.taken += row.parked(row_no, run.takes)
+        if run.takes:
+            self.taken += [row.digests[index] for index in run.takes]
+            self.parts.append(KeyedMessages(row, run.takes, 1))
         kept = len(self.parks) + bisect_left(run.parks, run.kept)
         self.parks += row.parked(row_no, run.parks)
         if run.kept > run.start:
@@ -141,7 +146,7 @@ class OrderedSelection:
     limited: bool = False
     size: int = 0
     _rows: dict[int, KeyedRow] = field(default_factory=dict)
-    """The rows of the messages that the pull takes."""
+    """The rows of the parked messages that the pull takes."""
     _charged: set[int] = field(default_factory=set)
     _free: set[bytes] = field(default_factory=set)
     """The digests of which the pull takes every parked message."""
@@ -164,9 +169,10 @@ class OrderedSelection:
         return bool(self.count or self.dropped or passes)
 
     @property
-    def divided(self) -> Divided:
-        """The messages of the pull by their index, and those that its row parks, as the row tells them."""
-        return [*self.parked, *self.covered.taken], self.covered.parks
+    def divided(self) -> OrderedMessages:
+        """What the row says about its messages."""
+        digests = [digest for digest, _ in self.parked]
+        return OrderedMessages(self.parked, self.covered.parks, frozenset([*digests, *self.covered.taken]))
 
     @property
     def taken(self) -> tuple[KeyedMessages, ...]:
@@ -174,13 +180,17 @@ class OrderedSelection:
         part."""
         parts: list[KeyedMessages] = []
         last: tuple[int, int] | None = None
-        for _, message in self.divided[0]:
+        for _, message in self.parked:
             of = (message.row_no, message.attempt)
             if of != last:
                 parts.append(KeyedMessages(self._rows[message.row_no], [], message.attempt))
                 last = of
             parts[-1].indexes.append(message.in_row)
-        return tuple(parts)
+        covered = self.covered.parts
+        if parts and covered and parts[-1].row is covered[0].row and parts[-1].attempt == 1:
+            parts[-1].indexes.extend(covered[0].indexes)
+            covered = covered[1:]
+        return (*parts, *covered)
 
     @property
     def order(self) -> Order:
@@ -203,16 +213,19 @@ class OrderedSelection:
         turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
         turns.sort()
         rows = self._read([turn[0] for turn in turns[: self.limits.max_messages]])
-        taken, charged, most = self.parked, self._charged, self.limits.max_messages
-        for row_no, _, digest, parked in turns:
+        taken, most, start = self.parked, self.limits.max_messages, 0
+        while start < len(turns) and not self.limited:
+            row_no, _, digest, parked = turns[start]
             if len(taken) >= most or row_no not in rows:
                 self.limited = True
-                break
-            if row_no in charged:
-                taken.append((digest, parked))
-            elif not self._take(digest, parked, rows[row_no]):
-                self.limited = True
-                break
+            elif row_no in self._charged:
+                # There is room for all messages of the row: they are taken at once.
+                end = min(bisect_left(turns, (row_no + 1,), start), start + most - len(taken))
+                taken += [turn[2:] for turn in turns[start:end]]
+                start = end
+            else:
+                self.limited = not self._take(digest, parked, rows[row_no])
+                start += 1
         self.count = len(taken)
         if self.limited:
             return
@@ -268,9 +281,7 @@ class OrderedSelection:
             covered.begin_row(row_no, skip)
             run = self._run(row_no, row, skip)
             covered.add(row_no, row, run)
-            if run.takes:
-                self._rows[row_no] = row
-                self.count += len(run.takes)
+            self.count += len(run.takes)
             # Checked before the next row is read.
             if self.limited or run.end < row.row.count:
                 return

@@ -20,6 +20,7 @@ from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.growth import was_acknowledged
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_settle import settle_in_order
 from hourwheel.queueing.parsed_settlements import ParsedSettlement
@@ -64,13 +65,15 @@ class Settler:
 
     log: PullLog
     subject: Subject
+    key_states: KeyStateCache | None = None
+    """In an ordered group: learns which rows change."""
 
     @property
     def context(self) -> Context:
         return self.log.context
 
     def on(self, context: Context) -> "Settler":
-        return Settler(self.log.on(context), self.subject)
+        return Settler(self.log.on(context), self.subject, self.key_states)
 
     def apply(
         self,
@@ -187,6 +190,8 @@ class Settler:
             release(self.context, value.transfers)
         elif dead := sum(len(transfer.picks) for transfer in value.transfers if transfer.kind in (ATTEMPTS, REJECTED)):
             self._count("DeadLetters", dead)
+        if outcome.stored and outcome.current is not None and self.key_states is not None:
+            self.key_states.changed(self.log, row_no, value, outcome.current.token)
         return outcome
 
     def _count(self, name: str, amount: int) -> None:

@@ -173,10 +173,11 @@ class Settlements:
         if log is None:
             return _STALE
         receipt = opened.receipt
-        row: Versioned[PullRow] | None = receipt.pull_row
-        if log.group.ordered:
-            row = self.key_states.claimed_row(log, receipt.row_no, receipt.value.claim)
-        return _STALE if row is None else Settler(log, subject).apply(receipt.row_no, row, opened.parsed, current)
+        if not log.group.ordered:
+            return Settler(log, subject).apply(receipt.row_no, receipt.pull_row, opened.parsed, current)
+        row = self.key_states.claimed_row(log, receipt.row_no, receipt.value.claim)
+        settler = Settler(log, subject, self.key_states)
+        return _STALE if row is None else settler.apply(receipt.row_no, row, opened.parsed, current)
 
     def _group_of(self, receipt: Receipt, group: Group) -> Group | None:
         """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it was
