@@ -81,8 +81,8 @@ def _moves(moves: Sequence[Sequence[Moved]]) -> pa.Array:
         "picks": lists([len(move.picks) for move in flat], pick, _struct(kind, "picks")),
     }
     fields = list(kind.value_type)
-    each = pa.StructArray.from_arrays([columns[field.name] for field in fields], fields=fields)
-    return lists([len(some) for some in moves], each, kind)
+    structs = pa.StructArray.from_arrays([columns[field.name] for field in fields], fields=fields)
+    return lists([len(of_pull) for of_pull in moves], structs, kind)
 
 
 def _struct(kind: pa.DataType, name: str) -> pa.DataType:

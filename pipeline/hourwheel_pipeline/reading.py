@@ -8,7 +8,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.ports import Blobs
 from hourwheel.retention.manifests import Manifest, Segment, manifest_key, read
 
-# Manifests are small: reading them is waiting for storage.
+# Manifests are small: their readers mostly wait for storage.
 _AT_ONCE = 64
 _THREADS = 16
 
@@ -29,9 +29,9 @@ class Work(NamedTuple):
 
 
 def manifests_from(archive: Blobs, start: int) -> Iterator[Manifest]:
-    """Yields the manifests from number ``start`` on, in order, up to the last one; reads more of them at once the more
-    there are. Raises ``Corrupt`` for a manifest that cannot be read, or that is missing although one of the next ones
-    exists. Larger gaps show only in a listing: see ``integrity.py``."""
+    """Yields the manifests from number ``start`` on, in order, up to the last one. Reads one at first, then twice as
+    many at once each time, up to ``_AT_ONCE``. Raises ``Corrupt`` for a manifest that cannot be read, or that is
+    missing although one of the next ones exists. Larger gaps show only in a listing: see ``integrity.py``."""
     width = 1  # a reader of new manifests finds few, and the first call opens the client for all threads
     with ThreadPoolExecutor(_THREADS) as pool:
         while True:
@@ -40,7 +40,7 @@ def manifests_from(archive: Blobs, start: int) -> Iterator[Manifest]:
             for i, number in enumerate(numbers):
                 manifest = futures[i].result()
                 if manifest is None:
-                    # Also reads the one after these: with a width of one, a gap would look like the end.
+                    # Also reads the manifest after these: with a width of one, a gap would look like the end.
                     later = [*(future.result() for future in futures[i + 1 :]), read(archive, numbers.stop)]
                     if not any(later):
                         return

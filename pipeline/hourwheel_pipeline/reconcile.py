@@ -1,14 +1,14 @@
-"""Compares the messages that were accepted, dispatched, pulled, retried, given up and settled, and finds
-errors. A working system has no findings.
+"""Compares the messages that were accepted, dispatched, pulled, retried, given up and settled, and finds errors. A
+working system has no findings.
 
-The job judges the subjects that changed since its last run, and takes over what it found before about all others
+The job judges the subjects that changed since its last run, and takes over its earlier findings about all others
 (``judgement.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the tables; with
-``days`` it takes over findings of these days for a week, and then judges all subjects again. From a part it cannot
-judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters, and messages that
-were moved out of an older bucket.
+``days`` it takes over findings of these days for a week, and then judges all subjects again. A run over a part does
+not judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters, and messages
+that were moved out of an older bucket.
 
-The job adds its findings to the table ``findings``, those of one run with the same ``found_at``, and notes what it
-counted in the summary of the table.
+The job adds its findings to the table ``findings``, all with the ``found_at`` of the run, and records its counts in the
+summary of the table.
 """
 
 from collections.abc import Mapping
@@ -129,8 +129,8 @@ class UnknownRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """What could not be judged: quarantined segments, ranges of rows, unreadable snapshots of the registry.
-    ``segments`` and ``ranges`` count all; the lists are limited to ``listed``."""
+    """The parts of the archive that could not be judged: quarantined segments, ranges of rows, unreadable snapshots of
+    the registry. ``segments`` and ``ranges`` count all; the lists have at most ``listed`` of each."""
 
     segments: int
     quarantined: list[QuarantinedSegment]
@@ -170,10 +170,10 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _LastReconciliation(Reconciled, frozen=True, kw_only=True):
-    """The report of a run without its findings, and what the next run needs. ``basis``: a digest of what was judged,
-    and how. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no answer.
-    ``judgement``: the last one of the whole lake, ``within_days``: the last one of some days; None if the next run has
-    to judge all subjects."""
+    """The report of a run without its findings, and what the next run needs. ``basis``: a digest of the judged rows and
+    of the limits. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no finding.
+    ``judgement``: the last judgement of the whole lake, ``within_days``: the last one of some days; None if the next
+    run has to judge all subjects."""
 
     basis: str = ""
     open_until_ms: int = 0
@@ -193,8 +193,8 @@ R = TypeVar("R", bound=Reconciled)
 
 
 def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconciled:
-    """Compares what was accepted, dispatched, pulled and settled, and adds the findings to their table. ``now_ms`` is
-    the time of the run, in Unix milliseconds.
+    """Compares the messages that were accepted, dispatched, pulled and settled, and adds the findings to their table.
+    ``now_ms`` is the time of the run, in Unix milliseconds.
 
     Raises:
         Broken: the lake was copied or moved, or another version wrote its tables.
@@ -213,7 +213,7 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
 
 
 def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
-    """Returns the last report, and notes that it still holds, if there is nothing new to judge; None otherwise."""
+    """Returns the last report, and records that it still holds, if there is nothing new to judge; None otherwise."""
     existing = options.find_lake()
     if existing is None or options.full:
         return None
@@ -291,7 +291,7 @@ def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> A
 
 
 class _Carried(NamedTuple):
-    """The last judgement of the whole lake, and what this run judges again."""
+    """The judgement that this run continues, and the subjects that the run judges again."""
 
     before: Judgement
     scope: Scope
@@ -308,7 +308,7 @@ class _Reconciliation:
     _cached: ExitStack = field(default_factory=ExitStack)
 
     def report(self) -> Reconciled:
-        """Judges, adds the findings and the note to the table, and returns the report."""
+        """Judges the evidence, adds the findings and the note to the table, and returns the report."""
         last, basis = _last(self.lake, _LastReconciliation), _basis(self.lake, self.options, self.now_ms)
         carried = self._carried(last)
         judges = "all subjects" if carried is None else words.counted(len(carried.scope.subjects), "subject")
@@ -333,8 +333,8 @@ class _Reconciliation:
         return report
 
     def close(self) -> None:
-        """Frees what the run has cached. Spark would take a frame that stays cached for that of a later run, which
-        would then see the manifests of before."""
+        """Frees the frames that the run has cached. If a frame stayed cached, Spark would use it for an equal frame of
+        a later run, which would then see old manifests."""
         self._cached.close()
 
     def _keep(self, frame: DataFrame) -> DataFrame:
@@ -375,14 +375,14 @@ class _Reconciliation:
     def _judgements(
         self, last: "_LastReconciliation | None", judgement: Judgement | None
     ) -> dict[str, Judgement | None]:
-        """Returns what the next runs may take over: this judgement, and the last one of the other kind."""
+        """Returns the judgements that the next runs may continue: this one, and the last one of the other kind."""
         kept = {} if last is None else {"judgement": last.judgement, "within_days": last.within_days}
         if self.options.since is not None:
             return kept
         return {**kept, "judgement" if self.options.days is None else "within_days": judgement}
 
     def _carried(self, last: "_LastReconciliation | None") -> _Carried | None:
-        """Returns None if the run judges everything that its options ask for."""
+        """Returns the judgement that this run continues; None if the run judges all subjects."""
         if last is None:
             return None
         before = last.judgement if self.options.days is None else last.within_days
@@ -421,7 +421,7 @@ class _Reconciliation:
         return dated(findings, self.lake.read(self.spark, TABLE), moment(self.now_ms))
 
     def _judgement(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> Judgement:
-        """Returns what this run has counted, together with what it takes over."""
+        """Returns the judgement of this run: its counts together with those that it takes over."""
         after = dict.fromkeys(SCHEMAS, -1) if carried is None else numbers_of(carried.before.tables)
         counts = count_rows(evidence, after, by_day=self._since is not None)
         until_ms = open_until_ms(evidence, _limits(self.options))
@@ -469,7 +469,7 @@ def _limits(options: ReconcileOptions) -> FindingLimits:
 
 
 def _judged_with(options: ReconcileOptions) -> tuple[float, ...]:
-    """Returns what decides, besides the rows, which findings there are."""
+    """Returns the version of the checks and the limits: besides the rows they alone decide about findings."""
     return (_VERSION, *_limits(options))
 
 

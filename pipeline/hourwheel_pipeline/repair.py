@@ -38,8 +38,8 @@ from hourwheel_pipeline.writing import FILE_BYTES, write
 __all__ = ["RepairOptions", "RepairReport", "run"]
 
 PROPERTY = "hourwheel.repaired"
-"""The note of a table with the name of its last repair: with it, of two repairs at a time the second commit fails.
-Without it both would bring the rows."""
+"""The note of a table with a token of its last repair. Of two repairs at once the second finds another token and does
+not commit; without the note both would restore the rows."""
 
 
 class RepairOptions(ArchiveOptions):
@@ -58,8 +58,9 @@ class RepairOptions(ArchiveOptions):
 
 
 class TableRepair(msgspec.Struct, kw_only=True):
-    """What a repair did to a table. ``removed``: the data files that it removed, and why. ``rows``: the number of rows
-    that it restored from the archive. ``lost``: what the archive cannot give back, each in a sentence."""
+    """The changes that a repair made to a table. ``removed``: the data files that it removed, each with the reason.
+    ``rows``: the number of rows that it restored from the archive. ``lost``: a sentence for each segment that cannot be
+    read, so that its rows cannot be restored."""
 
     table: str
     removed: list[str] = []
@@ -85,7 +86,7 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unrepaired(self) -> int:
-        """The number of objects that an operator has to put back."""
+        """Returns the number of objects that an operator has to put back."""
         keys = {segment.key for segment in self.quarantined} | self._lost
         if self.archive is None:
             return len(keys)
@@ -98,8 +99,8 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(spark: SparkSession, options: RepairOptions) -> RepairReport:
-    """Repairs all tables of the lake from the archive. Repeats with ``deep`` if a file turns
-    out to be damaged only when it is read.
+    """Repairs all tables of the lake from the archive. Repeats with ``deep`` if a file turns out to be damaged only
+    when it is read.
 
     Raises:
         DamagedLake: the files of a table cannot be read, though each looks sound.
@@ -126,12 +127,12 @@ def _run(spark: SparkSession, options: RepairOptions) -> RepairReport:
 
 
 def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair]) -> RepairReport:
-    """Returns the report: what was done to the tables, and what is left for an operator to put back."""
-    holdings = [lake.table_progress(name) for name in SCHEMAS]
+    """Returns the report: the changes to the tables, and the objects that an operator has to put back."""
+    every_progress = [lake.table_progress(name) for name in SCHEMAS]
     files = sum(len(files_of(lake.table(name).scan())) for name in lake.tables())
     inspected = inspect(
         options.archive,
-        last_manifest=max(progress.last_manifest for progress in holdings),
+        last_manifest=max(progress.last_manifest for progress in every_progress),
         region=options.region,
         endpoint_url=options.endpoint_url,
     )
@@ -139,7 +140,7 @@ def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair])
         tables=[report for report in tables if report.removed or report.rows or report.lost],
         files=files + sum(len(report.removed) for report in tables),
         archive=inspected,
-        quarantined=tuple(segment for progress in holdings for segment in progress.quarantined),
+        quarantined=tuple(segment for progress in every_progress for segment in progress.quarantined),
     )
 
 
@@ -212,14 +213,14 @@ class _Repair:
         archive = Archive(self.options.archive, progress.last_manifest, self.options.region, self.options.endpoint_url)
         brought = claims(self.spark, archive)
         quarantined = [segment.key for segment in progress.quarantined]
-        once = stored_of(self.name, sound.dropDuplicates(list(IDENTITY[self.name])))
-        missing = missing_of(brought, once, quarantined).where(fn.col("table") == self.name)
+        stored = stored_of(self.name, sound.dropDuplicates(list(IDENTITY[self.name])))
+        missing = missing_of(brought, stored, quarantined).where(fn.col("table") == self.name)
         parts = brought.where(
             (fn.col("claim") == "part") & (fn.col("table") == self.name) & ~fn.col("key").isin(quarantined)
         )
         removed = parts.where(fn.to_date("at").isin(list(days))) if days else parts.limit(0)
-        every = missing.select(*Fewer._fields).unionByName(removed.select(*Fewer._fields)).distinct()
-        return [Fewer(*row) for row in every.collect()]
+        fewer = missing.select(*Fewer._fields).unionByName(removed.select(*Fewer._fields)).distinct()
+        return [Fewer(*row) for row in fewer.collect()]
 
 
 def _day(file: DataFile) -> date:

@@ -3,7 +3,7 @@
 The job sends the messages in chunks, in a stable order. It records each chunk before it sends it, and again once the
 server has confirmed it. So a run that continues finds at most one chunk of which it does not know whether it arrived.
 While the server remembers the chunk's idempotency key (10 minutes), the run sends the chunk again under that key. Later
-it looks for the messages on the server by their ids, which are the replay's own, and sends those that are missing. If
+it looks for the messages on the server by their ids, which the replay has chosen, and sends those that are missing. If
 the server cannot tell any more, because the messages may have expired or the job may not read them, the job stops and
 says so: then the option ``assume`` decides.
 
@@ -124,8 +124,8 @@ class Replay:
         )
 
     def _selected(self, plan: ReplayPlan | None) -> tuple[DataFrame, int]:
-        """Returns the selected rows, and the last manifest that counts: that of the plan, if the replay was begun
-        before."""
+        """Returns the selected rows, and the last manifest whose rows count: that of the plan, if an earlier run began
+        the replay."""
         options = self.options
         with closing(options.open_lake()) as lake:
             last_manifest = lake.last_manifest(MESSAGES) if plan is None else plan.last_manifest
@@ -153,7 +153,7 @@ class Replay:
             )
 
     def _send_all(self, server: ReplayServer, plan: ReplayPlan, selection: DataFrame, totals: Totals) -> int:
-        """Sends all chunks that are left. Returns the number of messages that earlier runs had sent."""
+        """Sends all chunks that earlier runs have not sent. Returns the number of messages that they have sent."""
         number, done = self._progress.last()
         total = before = done.total if done else 0
         if before == totals.messages:
@@ -177,7 +177,7 @@ class Replay:
 
     @property
     def _most(self) -> int:
-        """The most messages of a chunk: those of one second if there is a rate."""
+        """Returns the most messages of a chunk: those of one second if there is a rate."""
         rate = self.options.rate
         return BATCH_MESSAGES if rate is None else max(1, min(BATCH_MESSAGES, int(rate)))
 
@@ -222,7 +222,7 @@ class Replay:
     ) -> tuple[int, ...]:
         """Returns the indexes of the messages that the server lacks. Raises ``Undecided``."""
         ids = [message.id or "" for message in chunk.messages]
-        there = stored(
+        present = stored(
             server,
             self.options.target,
             f"replay-{plan.unique}-{self._runner}",
@@ -231,16 +231,16 @@ class Replay:
             until_ms=attempts[-1].at_ms,
             now_ms=self.clock.now_ms(),
         )
-        if there is None and self.options.assume is None:
+        if present is None and self.options.assume is None:
             raise Undecided(
                 "replay-undecided",
                 f"chunk {chunk.number} of replay {self.options.name!r}, with the messages {ids[0]} to {ids[-1]}, was"
                 " sent, and nobody knows whether it arrived; the server cannot tell any more: run again with"
                 " assume=sent or assume=unsent",
             )
-        if there is None:
-            there = set(ids) if self.options.assume == "sent" else set()
-        return tuple(index for index, name in enumerate(ids) if name not in there)
+        if present is None:
+            present = set(ids) if self.options.assume == "sent" else set()
+        return tuple(index for index, name in enumerate(ids) if name not in present)
 
     def _produce(
         self, server: ReplayServer, plan: ReplayPlan, chunk: ReplayChunk, indexes: tuple[int, ...], number: int

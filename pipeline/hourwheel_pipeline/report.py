@@ -123,8 +123,8 @@ def _subjects(lake: Lake, options: ReportOptions, since_ms: int, until_ms: int) 
     by_subject: dict[str, list[dict[str, Any]]] = {}
     for row in kept.filter(within).to_pylist():
         by_subject.setdefault(row["subject"], []).append(row)
-    sizes = {name: sum(map(_size, of)) for name, of in by_subject.items()}
-    steps = {row["step_seconds"] * 1_000 for of in by_subject.values() for row in of} - {HOUR_MS}
+    sizes = {name: sum(map(_size, rows_of)) for name, rows_of in by_subject.items()}
+    steps = {row["step_seconds"] * 1_000 for rows_of in by_subject.values() for row in rows_of} - {HOUR_MS}
     most = sorted(by_subject, key=lambda name: (-sizes[name], name))[: options.subjects]
     return [_subject(name, by_subject[name]) for name in most], len(by_subject), max(steps, default=0)
 
@@ -139,19 +139,19 @@ def _by_hour(row: Mapping[str, Any]) -> bool:
 
 
 def _of_the_last_steps(table: pa.Table) -> pa.Table:
-    """Returns the rows without finer steps of earlier runs: for the last one the span was longer, or had other
-    steps."""
+    """Returns the rows without the finer steps of earlier runs: the last run covered a longer span, in other steps or
+    in none."""
     last = pc.equal(table["computed_at"], pc.max(table["computed_at"]))
     return table.filter(pc.or_(last, pc.equal(table["step_seconds"], HOUR_MS // 1_000)))
 
 
 def newest(table: pa.Table) -> pa.Table:
-    """Returns of each hour the row that was computed last. ``due`` counts only in rows of the last run: an earlier one
+    """Returns for each hour the row that was computed last. Keeps ``due`` in rows of the last run alone: an earlier run
     may have counted messages that were cancelled since."""
     ordered = table.sort_by([("computed_at", "descending")])
-    numbered = ordered.append_column("place", pa.array(range(len(ordered)), pa.int64()))
-    first = numbered.group_by(["step_seconds", "hour", "subject", "group"]).aggregate([("place", "min")])
-    rows = ordered.take(first["place_min"])
+    numbered = ordered.append_column("rank", pa.array(range(len(ordered)), pa.int64()))
+    first = numbered.group_by(["step_seconds", "hour", "subject", "group"]).aggregate([("rank", "min")])
+    rows = ordered.take(first["rank_min"])
     last = pc.equal(rows["computed_at"], pc.max(table["computed_at"]))
     due = pc.if_else(last, rows["due"], pa.scalar(None, rows.schema.field("due").type))
     return rows.set_column(rows.schema.get_field_index("due"), "due", due)
@@ -168,9 +168,9 @@ def _subject(name: str, rows: Sequence[Mapping[str, Any]]) -> SubjectHours:
     hours, steps = _hours(groups.pop(None, []))
     listed = [
         GroupHours(group=group, hours=of_hours, steps=of_steps)
-        for group, of in groups.items()
+        for group, of_group in groups.items()
         if group is not None
-        for of_hours, of_steps in (_hours(of),)
+        for of_hours, of_steps in (_hours(of_group),)
     ]
     return SubjectHours(subject=name, hours=hours, steps=steps, groups=listed)
 

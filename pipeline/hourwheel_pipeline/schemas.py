@@ -1,13 +1,14 @@
 """Defines the tables of the lake once; the schemas of Arrow, Spark and Iceberg are made from that definition.
 
     table       a row is                                 identity
-    messages    a message in a row of a log, or a cancel marker (log, row, index, kind)
+    messages    a message in a row of a log, or a marker (log, row, index, kind)
     pulls       a closed row of a pull log               (log, pull_row)
     dispatches  a message that was handed over           (bucket, dispatch_row, transfer, source_row, source_index)
 
-Each is partitioned by its first two columns, day (UTC) and subject, and only ever appended to. An unknown
-subject is empty: a cancel marker names only a position in its log, and a dropped message has no target. A cancel
-marker's ``index`` is 0, and all its fields of a message but ``accepted_at`` are null.
+Each table is partitioned by its first two columns, day (UTC) and subject, and jobs only ever append rows. An unknown
+subject is empty: a cancel marker names only a position in its log, and a dropped message has no target. The ``index``
+of a marker numbers the messages that it cancels or drops, from 0 on; a marker has no fields of a message but the times
+of its row.
 
 ``origin_queue`` and ``origin_offset`` name the position at which a message was first accepted: null if it never was in
 a queue. ``size`` counts UTF-8 bytes of body, key, tags and headers. ``manifest`` is the number of the archive's

@@ -39,7 +39,7 @@ def _remove_abandoned(parent: Path) -> None:
 
 def _runs(process: int) -> bool:
     try:
-        os.kill(process, 0)
+        os.kill(process, 0)  # signal 0 only checks that the process exists
     except ProcessLookupError:
         return False
     except PermissionError:  # the process of another user

@@ -1,8 +1,8 @@
 """Reads segments of the archive as a DataFrame, by Spark's workers.
 
-A segment that cannot be read becomes a row of its own, so that Spark keeps it exactly as often as it keeps rows: in a
-partition whose subject is no valid name (``QUARANTINED``), with the segment's key, the reason, and the number of rows
-that had been read before the damage was found.
+A segment that cannot be read becomes a row of its own: if Spark repeats a task, it keeps or drops this row together
+with the rows of the task. The row lies in a partition whose subject is no valid name (``QUARANTINED``), and has the key
+of the segment, the reason, and the number of rows that were read before the damage was found.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spa
 from hourwheel_pipeline.workers import forget_zip_finders
 
 QUARANTINED = "~quarantined"
-"""The subject of rows that say what could not be read."""
+"""The subject of the rows that name unreadable segments."""
 
 _FIELDS = {
     MESSAGES: ("log", "reason", "row"),

@@ -69,8 +69,8 @@ def session(
         builder = builder.master(master)
         # Otherwise the workers run the first python3 on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    every = {**_SETTINGS, **(_one_machine(master, scratch) if master else {}), **(settings or {})}
-    for key, value in every.items():
+    merged = {**_SETTINGS, **(_one_machine(master, scratch) if master else {}), **(settings or {})}
+    for key, value in merged.items():
         builder = builder.config(key, value)
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         # They write a line of JSON on stderr for each error that Spark raises as well.

@@ -38,9 +38,9 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of archive and lake. ``inspection``: what the archive lacks. ``findings``: those of the last
-    reconciliation by kind; None before the first one. ``lake``: a sentence for each data file of the lake that is
-    missing or has another size."""
+    """The status of archive and lake. ``inspection``: the problems of the archive. ``findings``: the numbers of
+    findings of the last reconciliation, by kind; None before the first one. ``lake``: a sentence for each data file of
+    the lake that is missing or has another size."""
 
     archive: ArchiveStatus
     inspection: ArchiveInspection
@@ -59,22 +59,26 @@ def status_of(
     endpoint_url: str | None = None,
     deep: bool = False,
 ) -> Status:
-    """Returns the status of an archive and a lake, and creates nothing, also if there is no lake yet. With ``deep`` it
-    also reads all segments of the archive."""
+    """Returns the status of an archive and a lake. Creates nothing, also if there is no lake yet. With ``deep`` also
+    reads all segments of the archive."""
     blobs = blobs_at(archive, region, endpoint_url)
     manifests = max(manifest_numbers(blobs), default=-1) + 1
-    look = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
+    inspect_archive = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
     existing = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
     if existing is None:
         tables = [TableStatus(table=name, behind=manifests, quarantined=0, rows=0) for name in SCHEMAS]
         return Status(
-            archive=_archive(blobs, manifests), inspection=look(), tables=tables, found_at=None, findings=None
+            archive=_archive(blobs, manifests),
+            inspection=inspect_archive(),
+            tables=tables,
+            found_at=None,
+            findings=None,
         )
     with closing(existing) as opened:
         reconciled = last_of(opened)
         return Status(
             archive=_archive(blobs, manifests),
-            inspection=look(last_manifest=max(opened.last_manifest(name) for name in SCHEMAS)),
+            inspection=inspect_archive(last_manifest=max(opened.last_manifest(name) for name in SCHEMAS)),
             tables=[_table(opened, name, manifests) for name in SCHEMAS],
             found_at=None if reconciled is None else rfc3339(reconciled.found_ms),
             findings=None if reconciled is None else reconciled.counts,
@@ -83,7 +87,8 @@ def status_of(
 
 
 def _file_faults(lake: Lake, name: str) -> Iterator[str]:
-    """Compares the data files of a table with a listing. Opens no data file."""
+    """Yields a sentence for each data file of a table that a listing lacks or shows with another size. Opens no data
+    file."""
     files = files_of(lake.table(name).scan())
     # Listed after the table was read: a file that the table names was written before.
     sizes = {file.path: file.bytes for file in lake.files.below(f"{lake.location}/{name}/data")}

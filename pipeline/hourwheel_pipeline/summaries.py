@@ -1,4 +1,4 @@
-"""Says the report of a job in a sentence for people; ``--json`` prints the whole report.
+"""Puts the report of a job into a sentence for people; ``--json`` prints the whole report.
 
 The sentence is chosen by the name of the report's type, so that the jobs ``archive`` and ``rebuild`` import no Spark.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def summary_of(report: Any) -> str:
-    """Returns a sentence without a full stop; the report as JSON if its type has none."""
+    """Returns a sentence without a full stop; the report as JSON if there is no sentence for its type."""
     sentence = _SENTENCES.get(type(report).__name__)
     return msgspec.json.encode(report).decode() if sentence is None else sentence(report)
 

@@ -1,7 +1,8 @@
 """Records which segments of the archive a table of the lake contains.
 
-It has each segment of its kind that the manifests up to ``last_manifest`` name, once, except for quarantined segments:
-those that could not be read. A segment is quarantined as a whole, so that a repaired one can be taken as a whole.
+The table contains, once, each segment of its kind that the manifests up to ``last_manifest`` name. Only the quarantined
+segments are left out, which could not be read. A segment is quarantined as a whole, so that it can be taken as a whole
+once it is repaired.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +32,8 @@ class TableProgress(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "TableProgress":
-        """Reads the progress from the properties. Raises ``Broken`` if they are not those of such a table."""
+        """Reads the progress from the properties. Raises ``Broken`` if they are not the properties of a table that is
+        filled from the archive."""
         if not properties:
             return cls()
         try:
@@ -49,8 +51,8 @@ class TableProgress(msgspec.Struct, frozen=True):
     def after(
         self, last_manifest: int, tried: Collection[str], failed: Collection[QuarantinedSegment]
     ) -> "TableProgress":
-        """Returns the progress after a run that tried the segments with these keys and took all but those that
-        failed."""
+        """Returns the progress after a run that tried the segments with these keys and took all but the ``failed``
+        ones."""
         kept = [segment for segment in self.quarantined if segment.key not in tried]
         quarantined = sorted([*kept, *failed], key=lambda segment: (segment.manifest, segment.key))
         return TableProgress(max(self.last_manifest, last_manifest), tuple(quarantined))

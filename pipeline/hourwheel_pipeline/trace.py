@@ -1,8 +1,8 @@
 """Shows where a message is and what each group did with it, from the lake. It needs no server and no Spark, and
 finds messages that expired long ago.
 
-The answer is that of the API's trace (``hourwheel/trace``), whose code reads the lake's rows here. The lake knows what
-was archived: a message that is not compacted yet, and a pull that is open, are in the logs only.
+The answer has the form of the API's trace: the code of ``hourwheel/trace`` reads the rows of the lake here. The lake
+has the archived rows alone: a message that is not compacted yet, and a pull that is open, are in the logs only.
 """
 
 from collections.abc import Sequence
@@ -108,19 +108,19 @@ class _LakeTrace:
         return Scheduled(self.rows, LakeRows(self.rows.lake, ""))
 
     def _at(self, target: MessagePosition) -> TableRow:
-        found = self._newest(self.rows.of(MESSAGES, kind=QUEUE, queue=target.queue, sequence=target.offset))
-        if not found:
+        rows = self._newest(self.rows.of(MESSAGES, kind=QUEUE, queue=target.queue, sequence=target.offset))
+        if not rows:
             raise NotFound("message-unknown", f"the lake has no message at {target}")
-        return found[0]
+        return rows[0]
 
     def _by_id(self, message_id: str) -> TracePage:
-        found = self._newest(self.rows.of(MESSAGES, *self._span(message_id), kind=QUEUE, id=message_id))
-        places = {MessagePosition(row["queue"], row["sequence"]): row for row in found}
+        accepted = self._newest(self.rows.of(MESSAGES, *self._span(message_id), kind=QUEUE, id=message_id))
+        by_position = {MessagePosition(row["queue"], row["sequence"]): row for row in accepted}
         start = self._after
-        ordered = sorted(place for place in places if start is None or place >= start)
+        ordered = sorted(position for position in by_position if start is None or position >= start)
         if ordered or start is not None:
             following = str(ordered[MOST]) if len(ordered) > MOST else None
-            return TracePage([self._trace(places[place]) for place in ordered[:MOST]], following)
+            return TracePage([self._trace(by_position[position]) for position in ordered[:MOST]], following)
         waiting = self._newest(self.rows.of(MESSAGES, *self._span(message_id), kind=SCHEDULE, id=message_id))
         # A message that was moved to another time has the time of sending in ``produced_at`` of its later rows.
         sent = [row for row in waiting if row["group"] is None and row["produced_at"] is None]
@@ -129,7 +129,8 @@ class _LakeTrace:
         return TracePage([self._waiting(self._scheduled.outcome(row)) for row in sent[:MOST]], None)
 
     def _span(self, message_id: str) -> list[BooleanExpression]:
-        """Returns when the message may have been stored: a delayed one that falls due is stored again, long after."""
+        """Returns the conditions on the time at which the message was stored. The time in its id sets no upper limit: a
+        delayed message is stored again when it falls due, long after."""
         since, until = self.options.since, self.options.until
         at_ms = given_ms(message_id, self.now_ms)
         conditions: list[BooleanExpression] = []
@@ -150,10 +151,10 @@ class _LakeTrace:
         return start
 
     def _newest(self, rows: Sequence[TableRow]) -> list[TableRow]:
-        """Returns the rows of the generation that counts, each once."""
-        wanted = self.options.generation or max((row["generation"] for row in rows), default=0)
-        once = {(row["log"], row["row"], row["index"]): row for row in rows if row["generation"] == wanted}
-        return list(once.values())
+        """Returns the rows of the requested generation, or of the newest one, each once."""
+        generation = self.options.generation or max((row["generation"] for row in rows), default=0)
+        by_row = {(row["log"], row["row"], row["index"]): row for row in rows if row["generation"] == generation}
+        return list(by_row.values())
 
     def _waiting(self, outcome: Outcome, scheduled_id: str | None = None) -> MessageTrace:
         """Returns the trace of a delayed message, which may be in a queue by now."""

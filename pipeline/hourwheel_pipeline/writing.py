@@ -17,7 +17,7 @@ _SMALL_BYTES = 64 << 10
 """Shuffle partitions below this size share a task, even if that leaves cores without work."""
 
 _SHUFFLED = 2.0
-"""Bytes between the stages for each byte of a file."""
+"""An estimate of the bytes that Spark shuffles for each byte of a file."""
 
 _SHUFFLE_PARTITIONS = 4
 """Shuffle partitions for each task. With fewer, small partitions share one with a large partition and are divided like

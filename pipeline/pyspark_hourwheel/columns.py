@@ -1,4 +1,4 @@
-"""Defines the columns of messages, and builds them from those of the archive.
+"""Defines the columns of messages, and builds them from the columns of the archive.
 
 The order of the columns is part of the schema: Spark 4.0 and 4.1 take columns by position, not by name.
 """
@@ -49,18 +49,18 @@ class Window(NamedTuple):
 
 def chosen_schema(chosen: StructType) -> pa.Schema:
     """Returns the chosen columns, in their order. Raises ``ValueError`` for columns that the format does not have."""
-    strange = [field.name for field in chosen if not _exists(field)]
-    if strange:
-        raise ValueError(f"format hourwheel has no columns like {', '.join(strange)}; its columns are {DDL}")
+    unknown = [field.name for field in chosen if not _exists(field)]
+    if unknown:
+        raise ValueError(f"format hourwheel has no columns like {', '.join(unknown)}; its columns are {DDL}")
     return pa.schema([SCHEMA.field(field.name).with_nullable(field.nullable) for field in chosen])
 
 
 def _exists(field: StructField) -> bool:
     if field.name not in SCHEMA.names:
         return False
-    own = SCHEMA.field(field.name)
-    same = spark_ddl(pa.schema([own.with_nullable(True)])) == f"`{field.name}` {field.dataType.simpleString()}"
-    return same and (field.nullable or not own.nullable)
+    column = SCHEMA.field(field.name)
+    same_type = spark_ddl(pa.schema([column.with_nullable(True)])) == f"`{field.name}` {field.dataType.simpleString()}"
+    return same_type and (field.nullable or not column.nullable)
 
 
 def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window: Window, schema: pa.Schema) -> Any:
@@ -70,28 +70,29 @@ def batch_of(rows: MessageRows, subject: str, queues: Mapping[str, int], window:
     entries = [entry for entry in rows.entries if entry.present]
     if not entries or not (numbers >= 0).any():
         return None
-    held = np.array([entry.present for entry in entries], dtype=np.int64)
+    counts = np.array([entry.present for entry in entries], dtype=np.int64)
     queue = numbers[np.array([entry.log for entry in entries])]
     at_ms = np.array([entry.at_ms for entry in entries], dtype=np.int64)
     number = np.array([entry.first_seq for entry in entries], dtype=np.int64)
-    # For each message: the first sequence of its row, minus the row's first place in the block, plus its own place.
-    sequence = np.repeat(number - (np.cumsum(held) - held), held) + np.arange(held.sum())
-    mask = np.repeat((queue >= 0) & _between(at_ms, window.since_ms, window.until_ms), held)
+    # For each message: the first sequence of its row, minus the row's first index in the block, plus its own index
+    # there.
+    sequence = np.repeat(number - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    mask = np.repeat((queue >= 0) & _between(at_ms, window.since_ms, window.until_ms), counts)
     mask &= _between(sequence, window.first, window.following)
     count = int(mask.sum())
     if not count:
         return None
     total, all_chosen = len(mask), count == len(mask)
-    made: dict[str, Callable[[], Any]] = {
+    builders: dict[str, Callable[[], Any]] = {
         "subject": lambda: pa.repeat(pa.scalar(subject), count),
-        "queue": lambda: pa.array(np.repeat(queue, held)[mask]),
+        "queue": lambda: pa.array(np.repeat(queue, counts)[mask]),
         "sequence": lambda: pa.array(sequence[mask]),
-        "accepted_at": lambda: pa.array(np.repeat(at_ms * 1_000, held)[mask]).cast(TIMESTAMP),
+        "accepted_at": lambda: pa.array(np.repeat(at_ms * 1_000, counts)[mask]).cast(TIMESTAMP),
     }
     columns = []
     for field in schema:
-        if field.name in made:
-            columns.append(made[field.name]())
+        if field.name in builders:
+            columns.append(builders[field.name]())
             continue
         values = _array(getattr(rows.columns, _STORED.get(field.name, field.name)), field, total)
         columns.append(values if all_chosen else values.filter(pa.array(mask)))

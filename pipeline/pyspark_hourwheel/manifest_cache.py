@@ -25,7 +25,7 @@ class ManifestCache:
         self.count = 0
 
     def read_on(self) -> None:
-        """Reads the manifests that are new."""
+        """Reads the manifests that came since the last call."""
         segments = list(self.segments)
         for manifest in manifests_from(self._archive, self.count):
             segments += subject_blocks_of(manifest, self._options.subject, self._options.queue)
@@ -54,7 +54,7 @@ class ManifestCache:
 
     def generation(self) -> int:
         """Returns the generation that the options name, otherwise the newest one with a message. Raises ``ValueError``
-        if the named one has no message. Call it after reading from the beginning."""
+        if the named generation has no message. Call it after reading from the beginning."""
         named = self._options.generation
         if named is None:
             return newest(self.segments)
@@ -68,7 +68,8 @@ class ManifestCache:
         return named
 
     def begin_at(self, position: StreamPosition) -> None:
-        """Forgets the segments before the position. Reads manifests again if it has forgotten some from there on."""
+        """Forgets the segments before the position. If segments from the position on are forgotten already, the next
+        ``read_on`` reads their manifests again."""
         if position.at < self._begin or position.manifest > self.count:
             self.segments, self.count = [], position.manifest
         self.segments = list(self.after(position))

@@ -56,8 +56,8 @@ StreamPosition = Annotated[Literal["earliest", "latest"] | Moment, BeforeValidat
 
 
 class ReadOptions(BaseModel):
-    """The options of reads. ``archive``: a folder, or ``s3://bucket/prefix``. ``generation`` None: the newest one of
-    the subject."""
+    """The options of reads. ``archive``: a folder, or ``s3://bucket/prefix``. ``generation``: None stands for the
+    newest generation of the subject."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,7 +78,8 @@ class BatchOptions(ReadOptions):
 
 
 class StreamOptions(ReadOptions):
-    """The options of a stream. ``startingposition`` is for a new query; one that continues begins at its checkpoint."""
+    """The options of a stream. ``startingposition`` is for a new query; a query that continues begins at its
+    checkpoint."""
 
     startingposition: StreamPosition = "earliest"
     maxrowspertrigger: int | None = Field(default=None, ge=1)
@@ -108,10 +109,10 @@ class WriteOptions(BaseModel):
 Options = TypeVar("Options", bound=BaseModel)
 
 
-def read_options(model: type[Options], given: Mapping[str, str]) -> Options:
+def read_options(model: type[Options], texts: Mapping[str, str]) -> Options:
     """Reads the options from text. Raises ``ValueError`` with a sentence for each wrong option."""
     try:
-        lower = {name.lower(): text for name, text in given.items()}
+        lower = {name.lower(): text for name, text in texts.items()}
         return model.model_validate({name: text for name, text in lower.items() if name not in _OF_SPARK})
     except ValidationError as error:
         raise ValueError("format hourwheel: " + "; ".join(sentences_of(model, error))) from None

@@ -1,4 +1,4 @@
-"""Makes messages to send from rows. Only a body is required of these columns:
+"""Makes messages to send from rows. A row has some of these columns, and always a body:
 
 body        string                        or body_bytes, the one that is not null
 body_bytes  binary
@@ -32,12 +32,12 @@ _TYPES = {
 
 
 def check_columns(schema: StructType) -> None:
-    """Raises ``ValueError`` for columns that are no part of a message."""
+    """Raises ``ValueError`` if a column is not part of a message or has another type, or if there is no body."""
     names = schema.fieldNames()
-    strange = [name for name in names if name not in _TYPES]
-    if strange:
+    unknown = [name for name in names if name not in _TYPES]
+    if unknown:
         raise ValueError(
-            f"format hourwheel: a message has no {', '.join(strange)}: select only columns of a message,"
+            f"format hourwheel: a message has no {', '.join(unknown)}: select only columns of a message,"
             f" of {', '.join(_TYPES)}"
         )
     for field in schema.fields:
@@ -55,7 +55,7 @@ def _fits(name: str, kind: DataType) -> bool:
 
 
 def message_of(row: Mapping[str, Any]) -> Message:
-    """Returns the message that a row describes. Raises ``ValueError`` if it describes none."""
+    """Returns the message that a row describes. Raises ``ValueError`` if the row has no body, or two bodies."""
     text, data = row.get("body"), row.get("body_bytes")
     if (text is None) is (data is None):
         raise ValueError("a message needs exactly one of body and body_bytes, and the other must be null")

@@ -116,7 +116,7 @@ class StreamReader(DataSourceStreamReader):
         return position._replace(manifest=cache.count, segment_no=0) if quiet else position
 
     def _cache_from(self, position: StreamPosition) -> ManifestCache:
-        """Returns the cache, moved to that position."""
+        """Returns the cache, which begins at that position from then on."""
         if self._cache is None:
             self._cache = ManifestCache(self._options)
         self._cache.begin_at(position)

@@ -33,7 +33,7 @@ class SubjectSegment(NamedTuple):
 
     @property
     def at(self) -> tuple[int, int]:
-        """The position in the order of all segments."""
+        """Returns the position of the segment in the order of all segments."""
         return self.work.manifest, self.segment_no
 
     @property
@@ -41,11 +41,11 @@ class SubjectSegment(NamedTuple):
         return sum(stretch.messages for stretch in self.stretches)
 
     def of(self, generation: int) -> "SubjectSegment":
-        """Returns the segment with only the rows of that generation."""
+        """Returns the segment with the rows of that generation alone."""
         return self._replace(stretches=tuple(stretch for stretch in self.stretches if stretch.generation == generation))
 
     def within(self, window: Window) -> bool:
-        """Whether the segment may have a message within the window."""
+        """Returns whether the segment may have a message within the window."""
         if window.since_ms is not None and self.latest_ms < window.since_ms:
             return False
         if window.until_ms is not None and self.earliest_ms >= window.until_ms:

@@ -94,8 +94,8 @@ def _send_chunk(api: Api, options: WriteOptions, task: Task, chunk: WriteChunk) 
                 " same rows in the same order (sort within the partitions by columns that identify a row), and another"
                 " write needs another runId"
             ) from error
-        place = f" ({error.problem.field})" if error.problem.field else ""
-        raise RowsNotSent(f"{what} was refused: {error}{place}") from error
+        field = f" ({error.problem.field})" if error.problem.field else ""
+        raise RowsNotSent(f"{what} was refused: {error}{field}") from error
 
 
 def _check(schema: StructType, overwrite: bool) -> None:

@@ -1,4 +1,4 @@
-"""Defines the options of a replay: which messages to send, and where to."""
+"""Defines the options of a replay: the messages to send, and the server and subject to which it sends them."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +16,7 @@ List = Annotated[tuple[str, ...], BeforeValidator(_list)]
 
 
 class Selection(BaseModel):
-    """The messages that ``subject`` accepted in ``[since, until)``; or, with ``dead_of``, the dead letters of that
+    """Selects the messages that ``subject`` accepted in ``[since, until)``; with ``dead_of`` the dead letters of that
     group that died in that time and are not known to have been redriven. ``keys``, ``tags`` and ``where`` select among
     them: messages with one of the keys, with one of the tags, and for which ``where`` holds, a condition in Spark's SQL
     on the columns of the table ``messages``. Lists are Python's, or text with commas."""
@@ -71,10 +71,10 @@ class ReplayOptions(Selection, LakeOptions):
 
     @property
     def target(self) -> str:
-        """The subject to send to."""
+        """Returns the subject to send to."""
         return self.to or self.subject
 
     @property
     def identity(self) -> str:
-        """The options that a run must share with the earlier runs of its name."""
+        """Returns the options that a run must share with the earlier runs of its name, as JSON."""
         return self.model_dump_json(include={*Selection.model_fields, "to", "header", "url"})

@@ -57,8 +57,8 @@ def stored(
 ) -> set[str] | None:
     """Returns the ids that the subject has, of messages that were sent between ``since_ms`` and ``until_ms`` (plus the
     time for which the server remembers a key). Returns None if the server cannot tell: the messages may have expired,
-    or the caller may not read. Raises ``Unavailable`` if the server does not answer. ``group`` must be used by nobody
-    else; it is deleted."""
+    or the caller may not read. Raises ``Unavailable`` if the server does not answer. Creates ``group``, which nobody
+    else may use, and deletes it."""
     try:
         settings = _subject(server, subject)
         if settings is None:
@@ -115,8 +115,8 @@ def _read(server: ReplayServer, subject: str, group: str, queues: int, ids: Coll
 
 
 def _undivided(server: ReplayServer, subject: str, queue: int | str) -> bool:
-    """Returns whether all messages of the queue lie in one log: of a queue that was moved, later messages may come
-    before earlier ones. A caller that may not ask reads to the end."""
+    """Returns whether all messages of the queue lie in one log: a queue that was moved may give later messages before
+    earlier ones. Returns False if the caller may not read the route, and so has to read to the end."""
     try:
         routes = server.get_route(subject).queues
     except AnswerError:

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay sends. ``unique``: the beginning of the ids of its messages. ``last_manifest``: the last one whose
-    messages it sends."""
+    """The selection and the totals of a replay. ``unique``: the beginning of the ids of its messages.
+    ``last_manifest``: the last manifest whose messages it sends."""
 
     unique: str
     identity: str
@@ -31,8 +31,8 @@ class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt to send a chunk of ``messages`` messages, of which it sends those at ``indexes``. ``digest``: that of
-    the whole chunk. ``at_ms``: a time before the first request."""
+    """An attempt to send a chunk of ``messages`` messages, of which it sends those at ``indexes``. ``digest``: the
+    digest of the whole chunk. ``at_ms``: a time before the first request."""
 
     runner: str
     at_ms: int
@@ -51,6 +51,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class ReplayProgress:
+    """Reads and writes the records of one replay."""
+
     blobs: Blobs
     name: str
 
@@ -59,11 +61,11 @@ class ReplayProgress:
         return self._read(key, ReplayPlan) if self.blobs.list(key) else None
 
     def begin(self, plan: ReplayPlan) -> ReplayPlan:
-        """Writes the plan, unless another run has written one. Returns the one that holds."""
+        """Writes the plan, unless another run has written one. Returns the stored plan."""
         return self._put_once("plan", plan)
 
     def last(self) -> tuple[int, Done | None]:
-        """Returns the number of the first chunk that is not done, and the record of the one before it."""
+        """Returns the number of the first chunk that is not done, and the record of the chunk before it."""
         done = [key for key in self.blobs.list(f"replays/{self.name}/") if key.endswith("/done")]
         if not done:
             return 0, None
@@ -75,7 +77,7 @@ class ReplayProgress:
         return [self._read(key, SendAttempt) for key in self.blobs.list(folder) if not key.endswith("/done")]
 
     def attempt(self, chunk: int, number: int, attempt: SendAttempt) -> SendAttempt:
-        """Writes the attempt, unless another run has written one under this number. Returns the one that holds."""
+        """Writes the attempt, unless another run has written one under this number. Returns the stored attempt."""
         return self._put_once(f"{chunk:012d}/{number:06d}", attempt)
 
     def done(self, chunk: int, done: Done) -> None:

@@ -112,8 +112,8 @@ def _conditions(selection: Selection) -> Iterator[Column]:
 
 
 def _not_redriven(dead: DataFrame, retries: DataFrame) -> DataFrame:
-    """Returns the dead letters that were not redriven. A redriven one has a first attempt in the retry log that is
-    later than its death. A dropped one cannot be told from one that is still there, and stays."""
+    """Returns the dead letters that were not redriven, dropped ones included. A redriven dead letter has a first
+    attempt in the retry log that is later than its death."""
     redriven = retries.where(fn.col("attempt") == 1).select(*_MEMBER, *_ORIGIN, fn.col("accepted_at").alias("again_at"))
     same = [dead[name] == redriven[name] for name in (*_MEMBER, *_ORIGIN)]
     return dead.join(redriven, [*same, redriven["again_at"] >= dead["accepted_at"]], "left_anti")

@@ -17,8 +17,9 @@ _ROWS = 200
 
 
 class Series(NamedTuple):
-    """``points``: (Unix milliseconds, value), in order. ``colour``: its number; those of one group are the same in all
-    charts of a report. ``dashed``: tells it from another line of its colour."""
+    """The values of one line, or of the bars, of a chart. ``points``: (Unix milliseconds, value), in order. ``colour``:
+    the number of its colour; a group has one colour in all charts of a report. ``dashed``: tells it from another line
+    of its colour."""
 
     name: str
     points: Sequence[tuple[int, float]]
@@ -52,10 +53,10 @@ def line_chart(
 ) -> Markup:
     """Returns a chart of lines over the ``span`` of time, in Unix milliseconds; an empty string if no series has
     points. The points of a series are ``step_ms`` apart."""
-    drawn = [one for one in series if one.points]
+    drawn = [line for line in series if line.points]
     if not drawn:
         return Markup()
-    options = {"from": span[0], "to": span[1], "series": [one._asdict() for one in drawn]}
+    options = {"from": span[0], "to": span[1], "series": [line._asdict() for line in drawn]}
     return _chart(title, options, drawn, step_ms, unit)
 
 
@@ -75,11 +76,11 @@ def _chart(title: str, options: Mapping[str, Any], drawn: Sequence[Series], step
 
 def _numbers(title: str, series: Sequence[Series], form: Callable[[float], str], step_ms: int) -> Markup:
     by_time: dict[int, dict[str, float]] = {}
-    for one in series:
-        for at, value in one.points:
-            by_time.setdefault(at, {})[one.name] = value
+    for line in series:
+        for at, value in line.points:
+            by_time.setdefault(at, {})[line.name] = value
     latest = sorted(by_time, reverse=True)[:_ROWS]
-    names = [one.name for one in series]
+    names = [line.name for line in series]
     rows: list[list[Content]] = [
         [moment(at, step_ms), *(form(by_time[at][name]) if name in by_time[at] else "" for name in names)]
         for at in latest

@@ -1,5 +1,5 @@
-"""Reads what the report shares with the console: its styles, and the script that draws charts. The report contains
-their text, as it is one file."""
+"""Reads the files that the report shares with the console: the styles, and the script that draws charts. The report
+contains their text, because it is one file."""
 
 import re
 from functools import cache
@@ -18,8 +18,8 @@ def style() -> Markup:
 
 @cache
 def script() -> Markup:
-    """Returns a module that draws the charts of the page. It imports nothing: the texts of the modules follow one
-    another."""
+    """Returns a module that draws the charts of the page. The module imports nothing: it is the texts of the console's
+    modules, one after the other."""
     own = (files(__package__) / "report.js").read_text("utf-8")
     return Markup(_IMPORT.sub("", _text("scales.js") + _text("charts.js")) + own)
 

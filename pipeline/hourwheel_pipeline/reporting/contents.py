@@ -65,9 +65,10 @@ class SubjectHours(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """``reconciled``: the last reconciliation, with its findings; None where there was none. ``subjects``: those with
-    the most messages, of ``subjects_total``; their hours from ``since_ms`` on. ``step_ms``: where all of the lake spans
-    a few hours, subjects and groups have ``steps`` of that length beside their hours; otherwise 0."""
+    """The contents of a report. ``reconciled``: the last reconciliation, with its findings; None if there was none.
+    ``subjects``: the subjects with the most messages, of ``subjects_total``, with their hours from ``since_ms`` on.
+    ``step_ms``: the length of the ``steps`` that subjects and groups have beside their hours, while all stored messages
+    span at most 60 hours; otherwise 0."""
 
     format: int = FORMAT
     made_ms: int

@@ -1,5 +1,5 @@
-"""Writes the report as a page: one file, which loads nothing. It looks like the console, and its script draws charts
-with the module of the console."""
+"""Writes the report as a page: one file, which loads nothing. The page has the styles of the console, and draws its
+charts with the modules of the console."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
@@ -145,13 +145,15 @@ def _unknown(report: Reconciled) -> Iterator[Markup]:
     last_manifest = ", ".join(f"{name} up to manifest {number}" for name, number in report.last_manifest.items())
     yield tag("p", f"The lake holds {last_manifest}. Rows stored later, and pulls that were open then, are not judged.")
     if report.archive is not None and report.archive.count:
-        problems: list[list[Content]] = [[one.kind, one.says] for one in report.archive.problems]
+        problems: list[list[Content]] = [[problem.kind, problem.says] for problem in report.archive.problems]
         yield tag("p", f"The archive is not complete: {counted(report.archive.count, 'problem')}.", class_="error")
         yield table("Problems of the archive", ["kind", "what to do"], problems)
     if not (unknown.segments or unknown.ranges or unknown.snapshots):
         yield tag("p", "Nothing before that is missing.", class_="good")
     if unknown.segments:
-        rows: list[list[Content]] = [[one.key, one.manifest, one.rows, one.reason] for one in unknown.quarantined]
+        rows: list[list[Content]] = [
+            [segment.key, segment.manifest, segment.rows, segment.reason] for segment in unknown.quarantined
+        ]
         heads = ["segment", "manifest", "rows", "why"]
         yield tag(
             "p",
@@ -160,7 +162,7 @@ def _unknown(report: Reconciled) -> Iterator[Markup]:
         )
         yield table("Quarantined segments", heads, rows)
     if unknown.ranges:
-        in_doubt: list[list[Content]] = [[one.log, one.start, one.end - 1, one.why] for one in unknown.rows]
+        in_doubt: list[list[Content]] = [[rows.log, rows.start, rows.end - 1, rows.why] for rows in unknown.rows]
         yield tag("p", f"May be missing, and are not judged: {counted(unknown.ranges, 'range')} of rows.")
         yield table("Rows in doubt", ["log", "first row", "last row", "why"], in_doubt)
     if unknown.snapshots:
@@ -182,7 +184,7 @@ def _charts(subject: SubjectHours, fine_ms: int) -> Iterator[Markup]:
     drawn = _Drawn.of([own, *of_groups.values()], fine_ms or HOUR_MS)
     unit = name_of(drawn.step_ms)
 
-    def each(value: str, suffix: str = "", *, dashed: bool = False) -> list[Series]:
+    def of_each_group(value: str, suffix: str = "", *, dashed: bool = False) -> list[Series]:
         return [
             Series(f"{group}{suffix}", drawn.points(steps, value), colour, dashed)
             for colour, (group, steps) in enumerate(of_groups.items(), 1)
@@ -191,14 +193,16 @@ def _charts(subject: SubjectHours, fine_ms: int) -> Iterator[Markup]:
     span = (drawn.start_ms, drawn.end_ms + drawn.step_ms)
     draw = partial(line_chart, step_ms=drawn.step_ms, span=span)
     accepted = Series("accepted", drawn.points(own, "accepted"))
-    yield draw(f"Messages per {unit}", [accepted, *each("delivered", " delivered")])
-    yield draw(f"Messages that wait, at the end of the {unit}", each("lag"))
-    yield draw("From accepted to first handed out, 99 %", each("pull_p99_ms"), unit="ms")
+    yield draw(f"Messages per {unit}", [accepted, *of_each_group("delivered", " delivered")])
+    yield draw(f"Messages that wait, at the end of the {unit}", of_each_group("lag"))
+    yield draw("From accepted to first handed out, 99 %", of_each_group("pull_p99_ms"), unit="ms")
     totals = [
-        series for share in ("p50", "p99") for series in each(f"total_{share}_ms", f" {share}", dashed=share == "p99")
+        series
+        for share in ("p50", "p99")
+        for series in of_each_group(f"total_{share}_ms", f" {share}", dashed=share == "p99")
     ]
     yield draw("From accepted to settled", totals, unit="ms")
-    failed = [*each("retried", " retried"), *each("dead", " given up", dashed=True)]
+    failed = [*of_each_group("retried", " retried"), *of_each_group("dead", " given up", dashed=True)]
     yield draw(f"Tried again, given up, per {unit}", failed)
     shares = enumerate(("p50", "p99", "max"))
     late = [Series(share, drawn.points(own, f"late_{share}_ms"), colour) for colour, share in shares]
@@ -216,16 +220,16 @@ class _Drawn:
     step_ms: int
 
     @classmethod
-    def of(cls, every: Sequence[Sequence[Hour]], known_ms: int) -> "_Drawn":
-        """Returns the span of these hours, and a step that is at least ``known_ms``, the step of the numbers."""
-        times = [hour.hour_ms for hours in every for hour in hours if any(_value(hour, name) for name in _CHARTED)]
+    def of(cls, lines: Sequence[Sequence[Hour]], numbers_ms: int) -> "_Drawn":
+        """Returns the span of these hours, and a step that is at least ``numbers_ms``, the step of the numbers."""
+        times = [hour.hour_ms for hours in lines for hour in hours if any(_value(hour, name) for name in _CHARTED)]
         start_ms, end_ms = min(times, default=0), max(times, default=0)
-        step_ms = max(known_ms, step_for(end_ms - start_ms))
+        step_ms = max(numbers_ms, step_for(end_ms - start_ms))
         return cls(start_ms // step_ms * step_ms, end_ms // step_ms * step_ms, step_ms)
 
     def points(self, hours: Sequence[Hour], value: str) -> Points:
-        """Returns the points of a value. A count without a number is 0, a lag without one is the last; a time without
-        one has no point."""
+        """Returns the points of a value. For a step without a number a count is 0, and a lag is that of the step
+        before; a time has no point there."""
         numbers = [(hour.hour_ms, number) for hour in hours if (number := _value(hour, value)) is not None]
         within = [(at, number) for at, number in numbers if self.start_ms <= at < self.end_ms + self.step_ms]
         if value in _COUNTED:

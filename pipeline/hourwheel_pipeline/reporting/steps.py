@@ -16,7 +16,7 @@ STEPS_MS: Final = (
 )
 
 MOST_POINTS: Final = 240
-"""With more, points are closer together than the width of a line."""
+"""The points of a chart with more would be closer together than a line is wide."""
 
 Points: TypeAlias = Sequence[tuple[int, float]]
 Between: TypeAlias = Literal["nothing", "the last", "unknown"]
@@ -37,7 +37,8 @@ def name_of(step_ms: int) -> str:
 
 
 def spread(points: Points, start_ms: int, end_ms: int, step_ms: int, between: Between) -> Points:
-    """Returns a point for each step from ``start_ms`` to ``end_ms``."""
+    """Returns a point for each step from ``start_ms`` to ``end_ms``; ``between`` says which value a step without a
+    point has. Returns the ``points`` unchanged if that is unknown."""
     if not points or between == "unknown":
         return points
     values, last, filled = dict(points), 0.0, []

@@ -1,4 +1,4 @@
-"""Reads the history of a group as the lake has it: all that was archived, also after the logs have expired."""
+"""Reads the history of a group from the lake, which has every archived row, also after the logs have expired."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from hourwheel_pipeline.tracing.rows import LakeRows, TableRow, milliseconds, pu
 
 _ENDS = ("log", "pull_row", "first_row", "first_index", "end_row", "end_index", "manifest")
 _ORDERED_ROWS = 1_000
-"""The trace of a message of an ordered group reads at most this many pull rows, as that from the logs does."""
+"""The trace of a message of an ordered group reads at most this many pull rows, as the trace from the
+logs does."""
 
 REDRIVEN = "redriven"
 
@@ -61,11 +62,11 @@ class LakeHistory:
         since = [row for row in self._ends(log) if _end(row) > position][:_ORDERED_ROWS]
         manifests = sorted({row["manifest"] for row in since})
         numbers = {row["pull_row"] for row in since}
-        found = {
+        by_number = {
             row_no: row for number in manifests for row_no, row in self._archived(number, log) if row_no in numbers
         }
-        complete = len(found) == len(numbers) < _ORDERED_ROWS
-        return [found[row_no] for row_no in sorted(found)], complete
+        complete = len(by_number) == len(numbers) < _ORDERED_ROWS
+        return [by_number[row_no] for row_no in sorted(by_number)], complete
 
     def row(self, log: str, row_no: int) -> Row | None:
         copies = self._copies(log, row_no)
@@ -97,35 +98,35 @@ class LakeHistory:
         return transfer_of(last), last["target_index"] or 0, milliseconds(last["at"])
 
     def dead_state(self, row_no: int) -> DeadState | None:
-        """Returns which dead letters of the row were redriven or dropped. No row of the lake says the former, but a
+        """Returns the dead letters of the row that were redriven or dropped. The lake has no row about a redrive, but a
         redriven letter has a first attempt in the retry log after its death."""
         drops = self.rows.of(MESSAGES, kind=DROP_MARKER, log=self.group.dead_log, cancelled_row=row_no)
         done, moved = {drop["cancelled_index"] for drop in drops}, []
         for letter in self._copies(self.group.dead_log, row_no):
-            again = self._redriven(letter)
-            if again is not None:
+            retried = self._redriven(letter)
+            if retried is not None:
                 done.add(letter["index"])
                 pick = (row_no, letter["index"])
-                at_ms = milliseconds(again["accepted_at"])
-                moved.append(Moved(REDRIVEN, again["log"], again["row"], again["sequence"], at_ms, (pick,)))
+                at_ms = milliseconds(retried["accepted_at"])
+                moved.append(Moved(REDRIVEN, retried["log"], retried["row"], retried["sequence"], at_ms, (pick,)))
         return DeadState(expires_ms=0, done=frozenset(done), moved=tuple(moved)) if done else None
 
     def _redriven(self, letter: TableRow) -> TableRow | None:
+        """Returns the first attempt after the letter's death and before the next death of the message; None if there is
+        no such attempt."""
         origin = {"origin_queue": letter["origin_queue"], "origin_offset": letter["origin_offset"]}
         deaths = self.rows.of(MESSAGES, kind=DEAD, log=self.group.dead_log, **origin)
         first_attempts = self.rows.of(MESSAGES, kind=RETRY, log=self.group.retry_log, attempt=1, **origin)
         died = letter["accepted_at"], letter["row"]
-        later = min(
-            ((each["accepted_at"], each["row"]) for each in deaths if (each["accepted_at"], each["row"]) > died),
-            default=None,
-        )
+        times = ((death["accepted_at"], death["row"]) for death in deaths)
+        later = min((time for time in times if time > died), default=None)
         return min(
             (
-                each
-                for each in first_attempts
-                if each["accepted_at"] >= died[0] and (later is None or each["accepted_at"] <= later[0])
+                attempt
+                for attempt in first_attempts
+                if attempt["accepted_at"] >= died[0] and (later is None or attempt["accepted_at"] <= later[0])
             ),
-            key=lambda each: each["row"],
+            key=lambda attempt: attempt["row"],
             default=None,
         )
 
@@ -140,10 +141,10 @@ class LakeHistory:
         return sorted((row for row in rows if row["log"] == self._log(log)), key=lambda row: row["pull_row"])
 
     def _archived(self, manifest: int, log: SourceLog) -> list[tuple[int, OrderedRow]]:
-        found = read(self.archive, manifest)
+        stored = read(self.archive, manifest)
         return [
             (row_no, row)
-            for segment in (found.segments if found is not None else ())
+            for segment in (stored.segments if stored is not None else ())
             if segment.kind == PULLS and any(part.log == self._log(log) for part in segment.parts)
             for name, row_no, row in pull_rows(self.archive, segment)
             if name == self._log(log)

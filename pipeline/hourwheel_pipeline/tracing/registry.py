@@ -22,13 +22,13 @@ class Readers(NamedTuple):
 
 
 def readers_of(archive: Blobs, last_manifest: int, subject: str, generation: int, log: str) -> list[Readers]:
-    """Returns the groups that read the log, by name: those of the newest snapshot of the subject's generation. Groups
-    that were deleted before their subject was are left out."""
+    """Returns the groups that read the log, by name, from the newest snapshot with this generation of the subject.
+    Leaves out groups that were deleted before their subject."""
     newest: list[Group] | None = None
     origins: dict[str, int] = {}
     for snapshot in _snapshots(archive, last_manifest):
         owner = next(
-            (each for each in snapshot.subjects if each.name == subject and each.generation == generation), None
+            (owner for owner in snapshot.subjects if owner.name == subject and owner.generation == generation), None
         )
         if owner is None:
             continue
@@ -43,14 +43,15 @@ def readers_of(archive: Blobs, last_manifest: int, subject: str, generation: int
 
 
 def _by_name(groups: list[Group]) -> Iterator[Group]:
-    """Yields the groups by name; the groups of consumers, with its settings, in place of their broadcast group."""
+    """Yields the groups by name. In place of a broadcast group it yields the groups of its consumers, with the settings
+    of the broadcast group."""
     for parent in sorted((group for group in groups if not group.consumer), key=lambda group: group.name):
         if not parent.broadcast:
             yield parent
             continue
         prefix = f"{parent.name}+{parent.generation}+"
-        own = [group for group in groups if group.name.startswith(prefix)]
-        yield from (with_settings(group, parent) for group in sorted(own, key=lambda group: group.name))
+        consumers = [group for group in groups if group.name.startswith(prefix)]
+        yield from (with_settings(group, parent) for group in sorted(consumers, key=lambda group: group.name))
 
 
 def _origins(subject: Subject, group: Group, log: str) -> list[int]:

@@ -42,7 +42,7 @@ _OUTCOMES = {name: number for number, name in OUTCOMES.items()}
 
 @dataclass
 class LakeRows:
-    """The rows of one subject. The rows of a condition are read once."""
+    """Reads rows of one subject from the lake. Keeps the rows of each condition, so that they are read once."""
 
     lake: Lake
     subject: str
@@ -52,12 +52,12 @@ class LakeRows:
         self, table: str, *conditions: BooleanExpression, columns: Sequence[str] = ("*",), **equal: object
     ) -> Sequence[TableRow]:
         """Returns the rows of the table that meet the conditions; none where there is no such table."""
-        wanted = [where(name, "==", value) for name, value in {"subject": self.subject, **equal}.items()]
-        together: BooleanExpression = reduce(And, [*wanted, *conditions])
-        key = f"{table} {together} {columns}"
+        equalities = [where(name, "==", value) for name, value in {"subject": self.subject, **equal}.items()]
+        condition: BooleanExpression = reduce(And, [*equalities, *conditions])
+        key = f"{table} {condition} {columns}"
         if key not in self._read:
             try:
-                self._read[key] = self.lake.rows(table, together, columns).to_pylist()
+                self._read[key] = self.lake.rows(table, condition, columns).to_pylist()
             except NotFound:
                 self._read[key] = []
         return self._read[key]
@@ -91,7 +91,7 @@ def message_of(row: TableRow) -> Message:
 
 
 def pull_row_of(row: TableRow) -> PullRow:
-    """Returns a closed row of a pull log. Its claim and its receipts are not in the lake."""
+    """Returns a closed row of a pull log, without its claim and its receipts, which are not in the lake."""
     return PullRow(
         consumer=row["consumer"],
         first=Position(row["first_row"], row["first_index"]),
@@ -129,7 +129,8 @@ def _moved(move: Mapping[str, Any]) -> Moved:
 
 
 def _picks(row: TableRow) -> tuple[IndexSet | None, ...]:
-    """Returns what the pull took of each row that it covers."""
+    """Returns for each row that the pull covers the indexes that the pull took; None for a row of which it took
+    none."""
     taken = {number: set_of(_indexes(picks)) for number, picks in groupby(row["picks"], lambda pick: pick["row"])}
     return tuple(
         pack(taken[number]) if number in taken else None for number, _ in enumerate(row["counts"], row["first_row"])

@@ -1,4 +1,4 @@
-"""Finds out from the lake what became of a delayed message: it waits, was cancelled, or is in a queue."""
+"""Finds the state of a delayed message in the lake: it waits, was cancelled, or is in a queue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,15 +27,17 @@ class Scheduled:
     unnamed: LakeRows
 
     def look(self, position: SchedulePosition) -> Outcome:
-        """Returns what became of the message that was stored at the position. Raises ``NotFound``."""
-        place: dict[str, Any] = {"log": position.bucket.log, "row": position.row_no, "index": position.index}
-        planned = self.rows.of(MESSAGES, kind=SCHEDULE, **place)
+        """Returns the state of the message that was stored at the position. Raises ``NotFound`` if the lake has no
+        message there."""
+        columns: dict[str, Any] = {"log": position.bucket.log, "row": position.row_no, "index": position.index}
+        planned = self.rows.of(MESSAGES, kind=SCHEDULE, **columns)
         if not planned:
             raise NotFound("message-unknown", f"the lake has no delayed message of {self.rows.subject!r} with this id")
         return self.outcome(planned[0])
 
     def outcome(self, planned: TableRow) -> Outcome:
-        """Returns what became of a row of a schedule log. Follows a message that was moved to another time."""
+        """Returns the state of the message in a row of a schedule log. Follows a message that was moved to another
+        time."""
         while True:
             stored = self._handed_over(planned)
             if stored is not None:
@@ -80,10 +82,10 @@ class Scheduled:
         """Returns the row to which a cancelled message was moved. The row has the time of sending in ``produced_at``,
         and is the next one of the message."""
         born = planned["produced_at"] or planned["accepted_at"]
-        same: Sequence[TableRow] = self.rows.of(MESSAGES, kind=SCHEDULE, id=planned["id"])
+        copies: Sequence[TableRow] = self.rows.of(MESSAGES, kind=SCHEDULE, id=planned["id"])
         later = [
             row
-            for row in same
+            for row in copies
             if row["produced_at"] == born and row["group"] is None and row["accepted_at"] > planned["accepted_at"]
         ]
         return min(later, key=lambda row: row["accepted_at"], default=None)
