@@ -20,12 +20,12 @@ LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --gen
 
 .PHONY: demo test test-queue test-unit test-simulation test-pipeline test-metrics test-reconciling test-cloud test-apps test-console test-site check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit screenshot clean
 
-# Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves what it left until Ctrl-C.
+# Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo $(if $(KEEP),--keep)
 
-# The parts run to their end, four at a time, as each often waits for its servers; all that they need is installed
-# before. Each can be run alone. The longest parts begin first.
+# Four parts run at a time, because each often waits for its servers, and each runs to its end. Everything that they
+# need is installed before. Each can be run alone. The longest parts begin first.
 test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/console-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
 	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-reconciling test-metrics test-simulation test-unit test-cloud test-pipeline test-console test-apps test-site
 
@@ -106,7 +106,7 @@ simulate: $(VENV)/ready
 fuzz: $(VENV)/ready
 	@$(RUN) -m tests.fuzz.run --requests $(N) --seed $(SEED)
 
-# The OpenAPI document, from the types that parse requests: a test fails while it is not that of the code.
+# The OpenAPI document, from the types that parse requests: a test fails while it differs from the code.
 openapi: $(VENV)/ready
 	@$(RUN) -m layers.openapi
 
@@ -114,7 +114,7 @@ openapi: $(VENV)/ready
 layers: $(VENV)/ready
 	@$(RUN) layers/build.py
 
-# What jobs import on EMR Serverless, in build/pipeline. Takes a minute at first, then a second as long as its lock stays.
+# The packages that jobs import on EMR Serverless, in build/pipeline. Takes a minute at first, then a second as long as its lock stays.
 pipeline-package: $(VENV)/ready
 	@$(RUN) -m pipeline.build
 
@@ -129,7 +129,7 @@ format: $(VENV)/ready
 	$(VENV)/bin/ruff format $(SOURCES)
 	$(VENV)/bin/ruff check --fix $(SOURCES)
 
-# Writes the locks anew; needs uv (pip install uv). They name no address.
+# Writes the locks anew; needs uv (pip install uv). The locks name no address of an index.
 lock:
 	$(LOCK) pyproject.toml --extra aws --group dev --output-file requirements/dev.lock
 	$(LOCK) --group infra --constraint requirements/dev.lock --output-file requirements/infra.lock
@@ -143,7 +143,7 @@ lock:
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
 
-# The picture of the console in README: docs/console.png. Takes a minute, as sparklines fill meanwhile.
+# The picture of the console in README: docs/console.png. Takes a minute, in which its sparklines fill.
 screenshot: $(VENV)/console-ready node_modules/.package-lock.json
 	@$(RUN) -m tests.console.screenshot
 
@@ -185,7 +185,7 @@ $(VENV)/apps-ready: $(VENV)/ready requirements/apps.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/apps.lock
 	@touch $@
 
-# What drives the browser.
+# The driver of the browser.
 $(VENV)/console-ready: $(VENV)/ready requirements/console.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/console.lock
 	@touch $@
@@ -200,13 +200,13 @@ $(VENV)/docs-ready: $(VENV)/pipeline-ready $(VENV)/apps-ready requirements/docs.
 	$(RUN) $(PIP) --require-hashes --requirement requirements/docs.lock
 	@touch $@
 
-# An environment of its own, for a client that is generated: users of one do not have the library.
+# An environment of its own for a generated client, whose users do not have the library.
 $(GENERATOR)/ready: requirements/generator.lock
 	$(PYTHON) -m venv $(GENERATOR)
 	$(GENERATOR)/bin/python $(PIP) --require-hashes --requirement requirements/generator.lock
 	@touch $@
 
-# An environment of its own, as two Sparks cannot share one.
+# An environment of its own, because two versions of Spark cannot share one.
 $(NEWEST)/ready: $(VENV)/ready requirements/spark-newest.lock
 	$(PYTHON) -m venv $(NEWEST)
 	$(NEWEST)/bin/python $(PIP) --require-hashes --requirement requirements/spark-newest.lock

@@ -18,7 +18,7 @@ def synthesise(app: App) -> None:
 
 
 def main() -> str | None:
-    """Synthesises the stack. Returns what is wrong with the settings; None if nothing is."""
+    """Synthesises the stack. Returns the fault of the settings as a sentence; None if there is none."""
     try:
         synthesise(App(analytics_reporting=False))  # otherwise a resource tells AWS which constructs are in use
     except Wrong as error:

@@ -1,9 +1,9 @@
-"""A month of real flights through a durable queue, in three acts.
+"""Plays the demo: a month of real flights goes through a durable queue, in three acts.
 
-First three groups get every flight, with a consumer killed in the middle and dead letters. Then the month passes in
-about a minute: a delayed boarding call for every flight, those of the cancelled ones cancelled, the server killed.
-At last all of it is archived and reconciled in Spark.
-The verdict is computed from what producers and consumers wrote down, not from counters of the server.
+First three groups get every flight; a consumer is killed in the middle, and there are dead letters. Then the month
+passes in about a minute: every flight has a delayed boarding call, the calls of cancelled flights are cancelled, and
+the server is killed. At last Spark archives and reconciles all messages. The result is computed from the records of
+producers and consumers, not from counters of the server.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from demo.stage import Stage
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo")
     parser.add_argument("--days", type=int, choices=range(1, DAYS + 1), default=DAYS, metavar="N", help="of the month")
-    parser.add_argument("--keep", action="store_true", help="serve what the demo left, until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="serve the data of the demo afterwards, until Ctrl-C")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hourwheel-demo-") as folder:
         stage, screen = Stage(Path(folder)), Screen()
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def perform(stage: Stage, screen: Screen, days: int) -> int:
-    """Plays the three acts and prints the verdict. Returns the exit status. The server has stopped then."""
+    """Plays the three acts, prints the result and returns the exit status. Leaves the server stopped."""
     began = time.perf_counter()
     flights = january(days)
     lacking = lake.missing()
@@ -57,12 +57,12 @@ def perform(stage: Stage, screen: Screen, days: int) -> int:
     stage.stop_all()
     if not lacking:
         archived = lake.perform(screen, stage.data)
-    tell(screen, report)
+    show_report(screen, report)
     wrong = faults(flights, accounts, report)
     if archived is not None:
         wrong |= archived_faults(archived, flights, report)
-    for who, sentences in wrong.items():
-        screen.say(f"[red]{who}: {escape('; '.join(sentences))}[/red]")
+    for part, sentences in wrong.items():
+        screen.say(f"[red]{part}: {escape('; '.join(sentences))}[/red]")
     judgement = "lost, early, double or unaccounted for" if wrong else "every message is accounted for"
     screen.say(f"[{'red' if wrong else 'green'}]{judgement}[/]")
     if lacking:
@@ -72,13 +72,13 @@ def perform(stage: Stage, screen: Screen, days: int) -> int:
         "seconds": round(time.perf_counter() - began, 1),
         "flights": len(flights),
         "groups": {
-            one.group: {
-                name: getattr(one, name)
+            account.group: {
+                name: getattr(account, name)
                 for name in ("accepted", "delivered", "redelivered", "died", "dead", "pending", "per_second")
             }
-            for one in accounts
+            for account in accounts
         },
-        **boarding_figures(report),
+        **boarding_metrics(report),
         "pipeline": None if archived is None else dataclasses.asdict(archived),
         "wrong": wrong,
     }
@@ -87,7 +87,7 @@ def perform(stage: Stage, screen: Screen, days: int) -> int:
 
 
 def keep(stage: Stage, screen: Screen) -> None:
-    """Serves what the demo left, until Ctrl-C, SIGTERM or the end of the server."""
+    """Serves the data of the demo until Ctrl-C, SIGTERM or the end of the server."""
     for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored where a shell started this in the background
         signal.signal(number, signal.default_int_handler)
     stage.serve()
@@ -96,13 +96,13 @@ def keep(stage: Stage, screen: Screen) -> None:
         stage.processes["server"].wait()
 
 
-def tell(screen: Screen, report: month.Report) -> None:
-    one = report.account
+def show_report(screen: Screen, report: month.Report) -> None:
+    account = report.account
     screen.say(
-        f"{one.calls:,} boarding calls: {one.delivered:,} received, {one.cancelled:,} cancelled, "
-        f"{one.early} early, {one.double} double, {one.missing} missing, "
-        f"{one.delivered_though_cancelled} received though cancelled; {one.redelivered} redelivered, "
-        f"{one.too_late} cancelled too late"
+        f"{account.calls:,} boarding calls: {account.delivered:,} received, {account.cancelled:,} cancelled, "
+        f"{account.early} early, {account.double} double, {account.missing} missing, "
+        f"{account.delivered_though_cancelled} received though cancelled; {account.redelivered} redelivered, "
+        f"{account.too_late} cancelled too late"
     )
     screen.lateness("while the server ran", report.spared)
     screen.lateness(
@@ -123,11 +123,11 @@ def faults(flights: list[Flight], accounts: list[history.Account], report: month
 
 
 def archived_faults(account: lake.Account, flights: list[Flight], report: month.Report) -> dict[str, list[str]]:
-    told = account.wrong(len(flights), report.account.calls, report.account.delivered)
-    return {"pipeline": told} if told else {}
+    sentences = account.wrong(len(flights), report.account.calls, report.account.delivered)
+    return {"pipeline": sentences} if sentences else {}
 
 
-def boarding_figures(report: month.Report) -> dict[str, Any]:
+def boarding_metrics(report: month.Report) -> dict[str, Any]:
     counts = dataclasses.asdict(report.account)
     del counts["wrong"]
     return {

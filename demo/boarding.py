@@ -1,4 +1,4 @@
-"""Accounts for the boarding calls: each must be received once, none early, and no cancelled one."""
+"""Accounts for the boarding calls: each must be received once, none early, and no cancelled call."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +9,8 @@ from demo.flights import Flight
 
 @dataclass(frozen=True)
 class Call:
-    """A boarding call, due at the scheduled departure of its flight. The call of a ``cancelled`` flight gets
-    cancelled."""
+    """A boarding call, due at the scheduled departure of its flight. The demo cancels the call of a ``cancelled``
+    flight."""
 
     id: str
     key: str
@@ -32,9 +32,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Account:
-    """The account. ``cancelled``: the server confirmed the cancel. ``too_late``: it answered that the call was
-    dispatched already. ``double``: calls that are in the queue more than once. ``redelivered``: receipts of a position
-    after the first one."""
+    """The account of the boarding calls. ``cancelled``: the server confirmed the cancel. ``too_late``: the server
+    answered that the call was dispatched already. ``double``: calls that are in the queue more than once.
+    ``redelivered``: receipts of a position after the first one."""
 
     calls: int
     cancelled: int
@@ -63,13 +63,13 @@ def account(calls: Sequence[Call], answers: Mapping[str, str], seen: Sequence[Se
     unwanted = {call.id for call in calls if call.cancelled}
     cancelled = {name for name, state in answers.items() if state == "cancelled"}
     too_late = {name for name, state in answers.items() if state == "dispatched"}
-    places: dict[str, set[tuple[int, int]]] = defaultdict(set)
-    for one in seen:
-        places[one.call].add((one.queue, one.offset))
-    early = {one.call for one in seen if one.at_ms < due_ms.get(one.call, one.due_ms)}
-    double = {name for name, found in places.items() if len(found) > 1}
-    missing = due_ms.keys() - cancelled - places.keys()
-    ghosts = cancelled & places.keys()
+    positions: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for receipt in seen:
+        positions[receipt.call].add((receipt.queue, receipt.offset))
+    early = {receipt.call for receipt in seen if receipt.at_ms < due_ms.get(receipt.call, receipt.due_ms)}
+    double = {name for name, of_call in positions.items() if len(of_call) > 1}
+    missing = due_ms.keys() - cancelled - positions.keys()
+    ghosts = cancelled & positions.keys()
     counts = {
         "received before they were due": len(early),
         "in the queue more than once": len(double),
@@ -77,15 +77,17 @@ def account(calls: Sequence[Call], answers: Mapping[str, str], seen: Sequence[Se
         "received though they were cancelled": len(ghosts),
         "to be cancelled without an answer": len(unwanted - cancelled - too_late),
         "cancelled although their flights left": len(answers.keys() - unwanted),
-        "due at another time than they were sent for": sum(one.due_ms != due_ms.get(one.call) for one in seen),
-        "received that nobody sent": len(places.keys() - due_ms.keys()),
+        "due at another time than they were sent for": sum(
+            receipt.due_ms != due_ms.get(receipt.call) for receipt in seen
+        ),
+        "received that nobody sent": len(positions.keys() - due_ms.keys()),
     }
     return Account(
         calls=len(due_ms),
         cancelled=len(cancelled),
         too_late=len(too_late),
-        delivered=len(places),
-        redelivered=len(seen) - sum(map(len, places.values())),
+        delivered=len(positions),
+        redelivered=len(seen) - sum(map(len, positions.values())),
         early=len(early),
         double=len(double),
         missing=len(missing),

@@ -47,7 +47,8 @@ def perform(stage: Stage, screen: Screen, flights: list[Flight]) -> tuple[list[h
 
 
 def _disturb(stage: Stage, screen: Screen, api: Api, flights: int) -> tuple[set[str], dict[str, set[str]]]:
-    """Kills a consumer and repairs another. Returns the ids of the audit's dead letters in between and at the end."""
+    """Kills a consumer and replaces another by a corrected one. Returns the ids of the audit's dead letters before the
+    correction, and the ids of each group's dead letters at the end."""
 
     def shown() -> None:
         screen.show(**{group: min(lines_in(stage.folder, group), flights) for group in GROUPS})
@@ -65,9 +66,10 @@ def _disturb(stage: Stage, screen: Screen, api: Api, flights: int) -> tuple[set[
     screen.say("killed billing-2 with SIGKILL: its lease ends in 5 s, billing-1 takes over")
     until(lambda: drained("audit"), "the audit's retries to end")
     died = _dead_ids(api, "audit")
-    screen.say(f"audit gave up {len(died)} flights without a tail number: 3 attempts, 0.5 and 1 s apart; mending it")
+    screen.say(f"audit gave up {len(died)} flights without a tail number: 3 attempts, 0.5 and 1 s apart")
     stage.stop("audit-1")
     _consume(stage, "audit", 2)
+    screen.say("replaced audit-1 by audit-2, which takes flights without a tail number")
     screen.say(f"redrove {api.redrive('flights', 'audit', DeadSelection.everything())} dead letters")
     until(lambda: drained(*GROUPS), "all groups to be done")
     return died, {group: _dead_ids(api, group) for group in GROUPS}
@@ -107,11 +109,11 @@ def _send(stage: Stage, flights: list[Flight], progress: Callable[[int], None]) 
 
 def _dead_ids(api: Api, group: str) -> set[str]:
     """Returns the ids of the group's dead letters."""
-    found: set[str] = set()
+    ids: set[str] = set()
     after = None
     while True:
         page = api.list_dead("flights", group, after=after)
-        found |= {message.id for message in page.messages}
+        ids |= {message.id for message in page.messages}
         if page.next is None:
-            return found
+            return ids
         after = page.next

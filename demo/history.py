@@ -13,8 +13,8 @@ Line = TypeVar("Line")
 
 @dataclass(frozen=True)
 class Handled:
-    """The record of a message that a consumer handled, with or without success. ``at``: in seconds. ``crc``: the
-    checksum of the body that it received."""
+    """The record of a message that a consumer handled, with or without success. ``at``: the time, in seconds. ``crc``:
+    the checksum of the received body."""
 
     consumer: str
     id: str
@@ -70,8 +70,8 @@ def account(
     by_id: dict[str, list[Handled]] = defaultdict(list)
     for line in handled:
         by_id[line.id].append(line)
-    lines = [line for found in by_id.values() for line in found]
-    done = {message for message, found in by_id.items() if any(line.ok for line in found)}
+    lines = [line for of_message in by_id.values() for line in of_message]
+    done = {message for message, of_message in by_id.items() if any(line.ok for line in of_message)}
     pending = accepted.keys() - done - dead
     wrong = []
     if pending:
@@ -80,7 +80,11 @@ def account(
         wrong.append(f"{len(strangers)} delivered that nobody sent")
     if altered := [line for line in lines if line.id in accepted and line.crc != crc32(accepted[line.id].encode())]:
         wrong.append(f"{len(altered)} with another body than was sent")
-    twice = [found for found in by_id.values() if sum(line.ok and line.consumer != killed for line in found) > 1]
+    twice = [
+        of_message
+        for of_message in by_id.values()
+        if sum(line.ok and line.consumer != killed for line in of_message) > 1
+    ]
     if twice:
         wrong.append(f"{len(twice)} handled twice although nobody died")
     if died != expected_dead:

@@ -17,8 +17,9 @@ REPORTS = Path(__file__).resolve().parent.parent / "build" / "demo"
 
 @dataclass(frozen=True)
 class Account:
-    """The result of the pipeline. ``archived``: messages and copies. ``rows``: the rows of each table. ``counted``: the
-    rows of each kind, as the reconciliation counted them, each once. ``findings``: their numbers by kind."""
+    """The result of the pipeline. ``archived``: the number of archived messages and copies. ``rows``: the rows of each
+    table. ``counted``: the rows of each kind, each row once, by the reconciliation. ``findings``: their numbers by
+    kind."""
 
     archived: int
     rows: dict[str, int]
@@ -29,15 +30,15 @@ class Account:
     def wrong(self, flights: int, calls: int, delivered: int) -> list[str]:
         """Compares the tables with the records of producers and consumers. Returns the differences: each flight and
         each delivered call must be in the queues once, and each accepted call in a schedule log."""
-        told = [f"{count} findings: {kind}" for kind, count in self.findings.items() if count]
+        faults = [f"{count} findings: {kind}" for kind, count in self.findings.items() if count]
         queued, waited = (self.counted.get(f"messages {kind}", 0) for kind in ("queue", "schedule"))
         if queued != flights + delivered:
-            told.append(f"{queued} messages of queues in the lake, not {flights} flights and {delivered} calls")
+            faults.append(f"{queued} messages of queues in the lake, not {flights} flights and {delivered} calls")
         if waited < calls:
-            told.append(f"{waited} messages of schedules in the lake, {calls} calls were accepted")
+            faults.append(f"{waited} messages of schedules in the lake, {calls} calls were accepted")
         if self.rows.get("messages", 0) < self.archived:
-            told.append(f"{self.rows.get('messages', 0)} messages in the lake, {self.archived} were archived")
-        return told
+            faults.append(f"{self.rows.get('messages', 0)} messages in the lake, {self.archived} were archived")
+        return faults
 
 
 def missing() -> str:
@@ -55,12 +56,12 @@ def perform(screen: Screen, data: Path) -> Account:
     screen.say("the pipeline: archive, compact, reconcile, metrics, report (Spark takes a while to start)")
     reports: dict[str, Any] = {}
     for line in _pipeline("run", "--data", str(data), "--output", str(REPORTS)).splitlines():
-        told = json.loads(line)
-        reports[told["job"]] = told["report"]
+        answer = json.loads(line)
+        reports[answer["job"]] = answer["report"]
     status = json.loads(_pipeline("status", "--data", str(data)))
     account = Account(
         archived=reports["archive"]["messages"],
-        rows={one["table"]: one["rows"] for one in status["tables"]},
+        rows={table["table"]: table["rows"] for table in status["tables"]},
         counted=reports["reconcile"]["rows"],
         findings=reports["reconcile"]["counts"],
         page=reports["report"]["page"],

@@ -44,13 +44,13 @@ def resumed_ms(seen: Iterable[Seen], outage: Outage) -> float:
 
 
 def split(seen: Sequence[Seen], outage: Outage) -> tuple[list[float], list[float]]:
-    """Returns the lateness in milliseconds of the calls that the outage spared, and of those that it hit: those due
-    from shortly before the kill until shortly after the first receipt after it."""
+    """Returns the lateness in milliseconds of the calls that the outage spared, and of those that it hit: the calls due
+    from shortly before the kill until shortly after the first receipt that followed."""
     begin_ms, end_ms = outage.killed_ms - MARGIN_MS, resumed_ms(seen, outage) + MARGIN_MS
     spared: list[float] = []
     hit: list[float] = []
-    for one in seen:
-        (hit if begin_ms <= one.due_ms <= end_ms else spared).append(one.at_ms - one.due_ms)
+    for receipt in seen:
+        (hit if begin_ms <= receipt.due_ms <= end_ms else spared).append(receipt.at_ms - receipt.due_ms)
     return spared, hit
 
 

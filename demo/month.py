@@ -1,4 +1,4 @@
-"""Plays the second act: the month in about a minute. Each flight has a boarding call, delayed until its
+"""Plays the second act: the month passes in about a minute. Each flight has a boarding call, which is delayed until the
 scheduled departure.
 """
 

@@ -58,9 +58,16 @@ class Screen:
         table = Table(title="Every flight, in every group")
         for name in ("group", "accepted", "delivered", "re-\ndelivered", "died", "dead\nnow", "pending", "handled\n/s"):
             table.add_column(name, justify="left" if name == "group" else "right")
-        for one in accounts:
-            counts = (one.accepted, one.delivered, one.redelivered, one.died, one.dead, one.pending)
-            table.add_row(one.group, *(f"{count:,}" for count in counts), f"{one.per_second:,.0f}")
+        for account in accounts:
+            counts = (
+                account.accepted,
+                account.delivered,
+                account.redelivered,
+                account.died,
+                account.dead,
+                account.pending,
+            )
+            table.add_row(account.group, *(f"{count:,}" for count in counts), f"{account.per_second:,.0f}")
         self.console.print(table)
 
     def lateness(self, title: str, values_ms: list[float]) -> None:
@@ -74,5 +81,5 @@ class Screen:
 
 
 def lines_in(folder: Path, who: str) -> int:
-    """Returns the number of messages that a group's consumers, or one of them, have recorded so far."""
+    """Returns the number of messages that the consumers whose names begin with ``who`` have recorded so far."""
     return sum(path.read_bytes().count(b"\n") for path in folder.glob(f"{who}*.jsonl"))

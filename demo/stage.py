@@ -18,7 +18,7 @@ _PORTS = range(7_421, 7_521)
 
 @dataclass
 class Stage:
-    """The processes of a demo, which all end with it."""
+    """The processes of a demo. ``stop_all`` ends them."""
 
     folder: Path
     port: int = field(default_factory=lambda: free_port())
@@ -31,7 +31,7 @@ class Stage:
 
     @property
     def console(self) -> str:
-        """The address of the server's console."""
+        """Returns the address of the server's console."""
         return f"{self.url}/console/"
 
     def serve(self) -> None:
@@ -40,10 +40,10 @@ class Stage:
         server = self._start("server", arguments, stdout=subprocess.PIPE)
         assert server.stdout is not None
         line = server.stdout.readline()
-        found = re.search(r"http://\S+?(?=,|\s|$)", line)
-        if found is None:
+        address = re.search(r"http://\S+?(?=,|\s|$)", line)
+        if address is None:
             raise SystemExit(f"the server did not start: {line.strip()}")
-        self.url = found.group()
+        self.url = address.group()
 
     def start(self, name: str, module: str, *arguments: str) -> None:
         """Starts a consumer, which records the messages that it handles in a file of its name."""
@@ -93,7 +93,8 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Waits until the condition holds, or a time has passed: the check at the end reports what never came."""
+    """Waits until the condition holds, at most ``PATIENCE_SECONDS``. Returns then as well: the accounts at the end
+    report the messages that never came."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:

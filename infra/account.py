@@ -7,7 +7,8 @@ new accounts. So pulls get a share of the limit and no more.
     too few              Lambda refuses any reservation: pulls do not wait, and the route takes only as many requests
                          as the share can answer
 
-Prints the settings that are not given as options of the CDK (standard output), and why (standard error).
+Writes these settings, unless the operator has set them, to standard output as options of the CDK, and the reasons to
+standard error.
 """
 
 import json
@@ -33,12 +34,13 @@ ANSWER_SECONDS = 0.2
 """The longest pull that does not wait: assumed for the throttle that replaces a reservation."""
 
 _SHARE = 2
-"""Pulls get one of this many executions."""
+"""Pulls get one in this many executions: the other functions need the rest."""
 
 _FEWEST = 20
 """A smaller reservation serves too few calls to be worth the executions that it takes from others."""
 
 
+# On older ones Lambda escapes every character beyond ASCII in answers.
 _OLDEST_RUNTIME = (3, 12)
 
 _RESERVING = ("pull", "sweep", "archive")
@@ -47,8 +49,8 @@ _RESERVING = ("pull", "sweep", "archive")
 
 @dataclass(frozen=True)
 class Account:
-    """``limit``: executions at once. ``unreserved``: those that no function has for itself. ``reserved``: those that
-    functions of this cell have from an earlier deployment."""
+    """The executions of an account. ``limit``: the most at once. ``unreserved``: those that no function has reserved.
+    ``reserved``: those that functions of this cell have from an earlier deployment."""
 
     limit: int
     unreserved: int
@@ -56,13 +58,13 @@ class Account:
 
     @property
     def reservable(self) -> int:
-        """The executions that this cell may reserve."""
+        """Returns the number of executions that this cell may reserve."""
         return max(0, self.unreserved + self.reserved - UNRESERVED)
 
 
 def chosen(account: Account, *, others: int = 0) -> dict[str, int]:
-    """Settings with which polling holds no more than its share of the executions, whatever consumers do. ``others``:
-    what other functions of the cell reserve."""
+    """Returns settings with which pulls hold no more than their share of the executions, whatever consumers do.
+    ``others``: the executions that other functions of the cell reserve."""
     share = min(account.limit // _SHARE, account.reservable - others)
     if share >= _FEWEST:
         return {"lambda_concurrency": account.limit, "pull_concurrency": share}
@@ -84,8 +86,8 @@ def refused(account: Account, settings: Settings) -> str | None:
 
 
 def old_runtime(settings: Settings, runtime: str) -> str | None:
-    """Returns the reason why the functions should not run on this Python, which is 3.13 if it is installed, and
-    otherwise that of the machine that builds the layers."""
+    """Returns the reason why the functions should not run on this Python; None if they may. The layers are built for
+    3.13 if it is installed, and otherwise for the Python that builds them."""
     if settings.runtime is not None or tuple(map(int, runtime.split("."))) >= _OLDEST_RUNTIME:
         return None
     return (
@@ -99,8 +101,8 @@ def _others(settings: Settings) -> int:
     return len(_RESERVING[1:]) if settings.reserve_concurrency else 0
 
 
-def look(client: Any, cell: str) -> Account:
-    """Asks Lambda for the limits. Raises errors of botocore."""
+def account_limits(client: Any, cell: str) -> Account:
+    """Reads the executions of the account and of the cell from Lambda. Raises errors of botocore."""
     limits = client.get_account_settings()["AccountLimit"]
     return Account(
         limit=limits["ConcurrentExecutions"],
@@ -116,8 +118,8 @@ def _reserved(client: Any, function: str) -> int:
         return 0  # the function is not deployed yet
 
 
-def told(account: Account, settings: Settings) -> str:
-    """Returns a text for the operator: what is deployed, and why."""
+def explanation(account: Account, settings: Settings) -> str:
+    """Returns a sentence for the operator about the executions that pulls may take, and the reason."""
     first = f"this account runs {account.limit:,} Lambda executions at once"
     if settings.pull_concurrency:
         return f"{first}; {settings.pull_concurrency:,} of them are reserved for pull, which gets no more"
@@ -130,7 +132,7 @@ def told(account: Account, settings: Settings) -> str:
     )
 
 
-def given(arguments: Sequence[str], file: Path) -> dict[str, object]:
+def operator_context(arguments: Sequence[str], file: Path) -> dict[str, object]:
     """Returns the context that the operator has set, in ``cdk.context.json`` and as ``-c key=value``."""
     context: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
     pairs = iter(arguments)
@@ -145,7 +147,7 @@ def given(arguments: Sequence[str], file: Path) -> dict[str, object]:
 def options(client: Any, context: Mapping[str, object]) -> tuple[str, str]:
     """Returns the options for the CDK and the reasons for them. Raises ``Wrong``, and errors of botocore."""
     settings = Settings.read(context)
-    account = look(client, settings.cell)
+    account = account_limits(client, settings.cell)
     if reason := refused(account, settings) or old_runtime(settings, layers_runtime()):
         raise Wrong(reason)
     more = {
@@ -154,14 +156,14 @@ def options(client: Any, context: Mapping[str, object]) -> tuple[str, str]:
         if f"{PREFIX}{name}" not in context
     }
     text = " ".join(f"-c {name}={value}" for name, value in more.items())
-    return text, told(account, Settings.read({**context, **more}))
+    return text, explanation(account, Settings.read({**context, **more}))
 
 
 def main(arguments: Sequence[str]) -> int:
     config = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
     try:
         client = make_client("lambda", config, region=os.environ.get("AWS_REGION"), endpoint_url=None)
-        text, why = options(client, given(arguments, Path("cdk.context.json")))
+        text, why = options(client, operator_context(arguments, Path("cdk.context.json")))
     except Wrong as error:
         sys.stderr.write(f"{error}\n")
         return 1

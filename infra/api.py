@@ -51,7 +51,7 @@ def _route_settings(settings: Settings) -> dict[str, dict[str, int]]:
 
 
 class Api(Construct):
-    """``http``: the API. ``log_group``: its access log, a JSON line for each request."""
+    """The HTTP API of a cell. ``http``: the API. ``log_group``: its access log, a JSON line for each request."""
 
     def __init__(
         self, scope: Construct, name: str, settings: Settings, *, functions: Functions, encryption: Encryption
@@ -62,11 +62,11 @@ class Api(Construct):
             "Http",
             api_name=settings.cell,
             create_default_stage=False,
-            # A domain name has its own certificate and monitoring: the API has no second address beside it.
+            # An operator certifies and watches a domain name: beside it the API has no second address.
             disable_execute_api_endpoint=settings.domain_name is not None,
             default_authorizer=HttpIamAuthorizer(),
         )
-        # One permission for each function: one for each route would together allow the same.
+        # One permission for each function: the permissions of its routes together would allow the same.
         integrations = {
             function: HttpLambdaIntegration(
                 function.capitalize(), functions.by_name[function], scope_permission_to_route=False
@@ -74,9 +74,9 @@ class Api(Construct):
             for function in {route.function: None for route in ROUTES}
         }
         self._routes = [
-            made
+            added
             for route in ROUTES
-            for made in self.http.add_routes(
+            for added in self.http.add_routes(
                 path=route.template,
                 methods=[apigateway.HttpMethod(route.method)],
                 integration=integrations[route.function],

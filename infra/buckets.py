@@ -18,8 +18,8 @@ def private_bucket(
     removal_policy: RemovalPolicy,
     key: kms.IKey | None,
 ) -> s3.Bucket:
-    """Creates a bucket that is encrypted, reached by TLS only, and never public. Unfinished uploads are removed after a
-    day."""
+    """Creates a bucket that is encrypted, answers over TLS only, and is never public. S3 removes unfinished uploads
+    after a day."""
     bucket = s3.Bucket(
         scope,
         name,

@@ -19,7 +19,7 @@ class OtherStorage:
 
 
 class Cells(Construct):
-    """``by_name``: the storage of the cells by their names."""
+    """The storage of the cells other than the home cell. ``by_name``: by the names of the cells."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
         super().__init__(scope, name)
@@ -34,7 +34,7 @@ class Cells(Construct):
         return OtherStorage(tables, storage)
 
     def variable(self) -> str:
-        """Returns the variable of the functions from which they open the cells."""
+        """Returns the value of the variable from which the functions open the cells."""
         return json.dumps(
             {
                 cell: {

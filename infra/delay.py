@@ -1,5 +1,5 @@
-"""Clocks: the schedules that start wheels, which the functions create at run time, and those that start
-recurring functions."""
+"""Defines the schedules of a cell: the group of those that start wheels, which the functions create at run time, and
+those that start functions again and again."""
 
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
@@ -12,8 +12,8 @@ from infra.settings import Settings
 
 
 class Delay(Construct):
-    """The schedules of a cell. ``group``: the name of the schedule group. ``role``: the one with which Scheduler starts
-    the wheel."""
+    """The schedules of a cell. ``group``: the name of the schedule group. ``role``: the role with which Scheduler
+    starts the wheel."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings) -> None:
         super().__init__(scope, name)
@@ -23,20 +23,20 @@ class Delay(Construct):
 
     @property
     def group_ref(self) -> str:
-        """The name of the schedule group as a reference: a resource that uses it is created after the group."""
+        """Returns the name of the schedule group as a reference: a resource that uses it is created after the group."""
         return str(self._group.ref)
 
     @property
     def schedules_arn(self) -> str:
-        """The ARN pattern of all schedules in the group."""
+        """Returns the ARN pattern of all schedules in the group."""
         return Stack.of(self).format_arn(service="scheduler", resource="schedule", resource_name=f"{self.group}/*")
 
     def sweep_with(self, function: lambda_.IFunction) -> None:
-        """Starts the sweeper each minute."""
+        """Adds the schedule that starts the sweeper each minute."""
         self._repeat("Sweep", function, "rate(1 minute)")
 
     def archive_with(self, function: lambda_.IFunction, minutes: int) -> None:
-        """Starts the archiver each time this many minutes have passed."""
+        """Adds the schedule that starts the archiver, once in this many minutes."""
         self._repeat("Archive", function, f"rate({minutes} minutes)")
 
     def _repeat(self, name: str, function: lambda_.IFunction, expression: str) -> None:
@@ -50,7 +50,7 @@ class Delay(Construct):
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=function.function_arn,
                 role_arn=caller.role_arn,
-                # No retry: the next run is soon.
+                # No retry: the next run does the work of a missed one.
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_event_age_in_seconds=60, maximum_retry_attempts=0
                 ),

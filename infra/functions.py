@@ -1,6 +1,6 @@
 """Defines the functions: arm64, two layers, a role and a log group each.
 
-Every role holds what ``infra.permissions`` says, and leave to write its own log.
+Each role has the permissions of ``infra.permissions``, and may write the log of its function.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,9 +33,9 @@ LAYERS = ROOT / "build" / "layers"
 
 @dataclass(frozen=True)
 class Task:
-    """Of a function that is started by the clock, a stream or another function, and not by a request: for how long an
-    event may wait. ``loops``: the function starts itself, which Lambda would stop after 16 times; its handler sees to
-    the end."""
+    """A function that a clock, a stream or another function starts, and no request. ``event_seconds``: the time for
+    which an event may wait. ``loops``: the function starts itself, which Lambda would stop after 16 times; its handler
+    makes sure that the loop ends."""
 
     event_seconds: int
     loops: bool = False
@@ -43,6 +43,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Kind:
+    """The kind of a function. ``memory``: the setting that gives its memory. ``seconds``: its time-out."""
+
     memory: str
     seconds: int
     task: Task | None = None
@@ -56,8 +58,8 @@ KINDS: Mapping[str, Kind] = {
     "meta": _HTTP,
     # A sweep may take longer than a minute: the next ones wait.
     "sweep": Kind("memory_sweep", 300, Task(300)),
-    # The sweeper starts wheels and pushes that are wanted and not there. Where executions are used up for some minutes,
-    # none of them fails.
+    # The sweeper starts wheels and pushes that should run and do not. Their events wait for five minutes, so that none
+    # fails while the executions of the account are used up.
     "wheel": Kind("memory_wheel", 900, Task(300, loops=True)),
     "push": Kind("memory_push", 900, Task(300, loops=True)),
     # The next run continues where this one stopped.
@@ -72,9 +74,9 @@ _MAKERS = frozenset({"produce", "pull", "meta"})
 
 
 class Functions(Construct):
-    """``by_name``: the functions, without push and archive where there is none. ``failures``: the queue to which Lambda
-    sends what no function could be started with, or what made it fail. ``timers``: the queue of precise timers, if
-    there is one."""
+    """The functions of a cell. ``by_name``: the functions, without push and archive if they are switched off.
+    ``failures``: the queue to which Lambda sends events that could start no function, or that made it fail.
+    ``timers``: the queue of precise timers; None without them."""
 
     def __init__(
         self,
@@ -92,7 +94,9 @@ class Functions(Construct):
         super().__init__(scope, name)
         self._settings, self._tables, self._storage, self._lake, self._delay = settings, tables, storage, lake, delay
         self._cells, self._encryption = cells, encryption
-        self._wheel_arn, self._push_arn = (function_arn(self, settings.cell, called) for called in ("wheel", "push"))
+        self._wheel_arn, self._push_arn = (
+            function_arn(self, settings.cell, function) for function in ("wheel", "push")
+        )
         self.failures = self._failures()
         self.timers = (
             TimerQueue(self, "Timers", failures=self.failures, encryption=encryption)
@@ -160,7 +164,7 @@ class Functions(Construct):
         return function
 
     def _give_up(self, scope: Construct, function: lambda_.Function, task: Task) -> None:
-        """Sends events that failed to the queue of failures."""
+        """Makes Lambda send events that failed to the queue of failures, without a retry."""
         config = lambda_.CfnEventInvokeConfig(
             scope,
             "AsyncInvocations",
@@ -195,7 +199,7 @@ class Functions(Construct):
         if settings.push and name in permissions.CALLS_PUSH:
             variables["PUSH_FUNCTION"] = self._push_arn
         if settings.push and name in {"meta", "push"}:
-            variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # HTTPS needs no entry
+            variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # webhooks need no entry
         if settings.wake and name in permissions.WAKEUP_ACTIONS:
             variables["WAKE"] = "true"
         if name == "pull":
@@ -240,7 +244,8 @@ class Functions(Construct):
         return role
 
     def _allow_cells(self, role: iam.Role, name: str) -> None:
-        """Allows a role what its function does in the other cells, and in the home cell only where there are others."""
+        """Gives a role the permissions of its function in the other cells, and those in the home cell that only
+        deployments with other cells need."""
         for table, verbs in permissions.HOME_ACTIONS_WITH_CELLS.get(name, {}).items():
             _allow(role, [f"dynamodb:{verb}" for verb in verbs], [self._tables.by_name[table].table_arn])
         for cell in self._cells.by_name.values():
@@ -318,7 +323,7 @@ def _allow(role: iam.Role, actions: Sequence[str], resources: Sequence[str]) -> 
 
 
 def built(path: Path, command: str = "make layers") -> Path:
-    """Returns the path. Raises ``Wrong`` with the command that makes it, if it does not exist."""
+    """Returns the path. Raises ``Wrong``, which names the command that builds it, if it does not exist."""
     if not path.exists():
         raise Wrong(f"{path.relative_to(ROOT)} is not there: run `{command}` first")
     return path

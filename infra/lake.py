@@ -12,12 +12,12 @@ ARCHIVE, LAKE, REPORTS, LOGS = "archive/", "lake/", "reports/", "logs/"
 """The prefixes of its keys. The first two are ``ARCHIVE_PREFIX`` and ``LAKE_PREFIX`` of ``hourwheel.api.services``."""
 
 LAST_RUNS = f"{LAKE}last-runs/"
-"""The prefix of what the jobs of the pipeline leave for ``meta``: see ``hourwheel.model.last_runs``."""
+"""The prefix of the results that jobs of the pipeline write for ``meta``: see ``hourwheel.model.last_runs``."""
 
 
 class Lake(Construct):
-    """The storage of the lake. ``bucket``: exists without the pipeline, too, so that its content stays when the
-    pipeline is switched off and on."""
+    """The storage of the lake. ``bucket`` exists without the pipeline too, so that its content stays when the pipeline
+    is switched off and on."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings, *, encryption: Encryption) -> None:
         super().__init__(scope, name)

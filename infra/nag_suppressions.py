@@ -14,7 +14,7 @@ def acknowledge(construct: IConstruct, finding: str, reason: str) -> None:
 
 
 def allow_below(role: iam.Role, actions: list[str], resource: str, reason: str) -> None:
-    """Suppresses the finding that the role has a permission on a resource that ends with ``*``."""
+    """Allows the role these actions on a resource that ends with ``*``, and suppresses the finding about it."""
     role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[resource]))
     shown = _shown(Stack.of(role).resolve(resource))
     acknowledge(role.node.find_child("DefaultPolicy"), f"IAM5[Resource::{shown}]", reason)

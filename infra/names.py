@@ -1,4 +1,4 @@
-"""Names of resources that are needed before the resources exist: a function may need its own ARN."""
+"""Builds the names of resources that are needed before the resources exist: a function may need its own ARN."""
 
 from aws_cdk import ArnFormat, Stack
 from constructs import Construct

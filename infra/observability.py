@@ -40,7 +40,7 @@ _MOST_CONCURRENCY = 0.8  # leaves time to raise a quota before calls are refused
 TABLE_UNITS = 40_000
 """Units a second, for writes and for reads: the quota of a table on demand, unless it was raised."""
 
-_MOST_OF_TABLE = 0.8  # as above
+_MOST_OF_TABLE = 0.8  # leaves time to raise the quota before requests are refused
 
 _LAG = (
     'filter message = "lag"',
@@ -120,7 +120,7 @@ class Observability(Construct):
     def _table_alarms(self, cell: str | None = None) -> list[cloudwatch.Alarm]:
         """Adds alarms on the tables that each message passes, of the home cell or another one: on refused requests, and
         on the units served as a share of the account's quota."""
-        found = []
+        alarms = []
         prefix, of_cell = table_prefix(self._settings, cell), f"{cell}-" if cell else ""
         for table in BUSY:
             # No caller waits for a read of these counters.
@@ -129,9 +129,9 @@ class Observability(Construct):
                 refused = _of_table(full_name, f"{kind}ThrottleEvents")
                 served = _of_table(full_name, f"Consumed{kind}CapacityUnits")
                 most = _MOST_OF_TABLE * TABLE_UNITS * _PERIOD.to_seconds()
-                found.append(self._alarm(f"{kind}sRefused-{of_cell}{table}", refused, 0, _SUSTAINED))
-                found.append(self._alarm(f"{kind}Units-{of_cell}{table}", served, most, _SUSTAINED))
-        return found
+                alarms.append(self._alarm(f"{kind}sRefused-{of_cell}{table}", refused, 0, _SUSTAINED))
+                alarms.append(self._alarm(f"{kind}Units-{of_cell}{table}", served, most, _SUSTAINED))
+        return alarms
 
     def _pipeline_alarms(self) -> list[cloudwatch.Alarm]:
         alarm, own = self._alarm, self._own
@@ -164,7 +164,7 @@ class Observability(Construct):
         return self._sent(alarm)
 
     def _stopped(self, name: str, metric: cloudwatch.IMetric, periods: int) -> cloudwatch.Alarm:
-        """Adds an alarm on an event that should happen in each period, and has not happened in this many."""
+        """Adds an alarm on an event that should happen in each period, and has not happened in this many periods."""
         alarm = cloudwatch.Alarm(
             self,
             name,
@@ -252,7 +252,8 @@ class Observability(Construct):
         return [
             _graph("Archived", [own("ArchivedMessages")], right=[own("ArchiveBehindSeconds", "Maximum")]),
             _graph(
-                "Damaged or gone before they were archived", [own("ArchiveUnreadableRows"), own("ArchiveMissingRows")]
+                "Damaged or removed before they were archived",
+                [own("ArchiveUnreadableRows"), own("ArchiveMissingRows")],
             ),
             _graph(
                 "Quarantined segments, and objects that the archive lacks",

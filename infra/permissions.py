@@ -25,7 +25,7 @@ TABLE_ACTIONS: Verbs = {
         "consume": ("GetItem", "PutItem"),
         # A refused condition returns the record. GetItem: before it creates a subject that may have been deleted.
         "keys": ("GetItem", "PutItem"),
-        # GetItem: a numbered batch that is repeated after its idempotency key would have ended may have been stored.
+        # GetItem: a numbered batch that is repeated after the end of its idempotency key may have been stored.
         "schedule": ("GetItem", "PutItem"),
     },
     "pull": {
@@ -44,20 +44,20 @@ TABLE_ACTIONS: Verbs = {
         "meta": ("GetItem", "PutItem"),
         "counters": ("UpdateItem",),
         "consume": ("GetItem", "PutItem"),  # copies for the retry and the dead log
-        # The receipt has the row as it was. GetItem: that of an ordered group is too large for a receipt.
+        # A receipt has the row as it was. GetItem: a row of an ordered group is too large for a receipt.
         "pull": ("GetItem", "PutItem"),
         "schedule": ("PutItem",),
     },
     "meta": {
-        # DeleteItem: notes of moves of delayed messages once they are done, and of pushing to groups.
+        # DeleteItem: records of moves of delayed messages once they are done, and of pushing to groups.
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         # BatchGetItem: the logs of many groups, for the overview.
         "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
-        "consume": ("GetItem", "PutItem", "Query"),  # PutItem: redrive, and fillers of holes that it meets
+        "consume": ("GetItem", "PutItem", "Query"),  # PutItem: redrive, and fillers of holes
         # PutItem: seek, and the outcome of dead letters. BatchGetItem: as for pull, for the lag.
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         # PutItem: cancel and reschedule. BatchGetItem: retries that wait for their delay, to count their attempts, and
-        # what became of delayed messages in a list.
+        # the states of delayed messages in a list.
         "schedule": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("GetItem", "Query"),
     },
@@ -80,8 +80,8 @@ TABLE_ACTIONS: Verbs = {
         "schedule": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("PutItem", "Query"),
     },
-    # It pulls and settles as consumers do. Query on meta: whom a new row concerns. DeleteItem there: records of groups
-    # that have no target any more.
+    # It pulls and settles as consumers do. Query on meta: the groups with a target for which a new row matters.
+    # DeleteItem there: records of groups that have no target any more.
     "push": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("BatchGetItem", "UpdateItem"),
@@ -113,8 +113,8 @@ OBJECT_ACTIONS: Verbs = {
 }
 
 CELL_TABLE_ACTIONS: Verbs = {
-    # GetItem on meta: the mark of the cell. GetItem and UpdateItem on counters, here and below: whoever finds a move
-    # carries it out. GetItem on consume: a batch whose idempotency key is repeated.
+    # GetItem on meta: the claim of the cell. GetItem and UpdateItem on counters, here and below: a function that finds
+    # a move carries it out. GetItem on consume: a batch whose idempotency key is repeated.
     "produce": {
         "meta": ("GetItem",),
         "counters": ("GetItem", "UpdateItem"),
@@ -133,7 +133,7 @@ CELL_TABLE_ACTIONS: Verbs = {
         "pull": ("GetItem", "PutItem"),
     },
     "meta": {
-        "meta": ("DeleteItem", "GetItem", "PutItem"),  # PutItem: the mark of a cell that is added
+        "meta": ("DeleteItem", "GetItem", "PutItem"),  # PutItem: the claim of a cell that is added
         "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
@@ -176,7 +176,7 @@ CELL_OBJECT_ACTIONS: Verbs = {
 }
 
 HOME_ACTIONS_WITH_CELLS: Verbs = {
-    # Whoever gives a move up looks whether the old log, which may be in the home cell, was sealed already.
+    # A function that gives a move up checks whether the old log, which may be in the home cell, was sealed already.
     "produce": {"counters": ("GetItem",)},
     "pull": {"counters": ("GetItem",)},
     "push": {"counters": ("GetItem",)},
@@ -185,15 +185,15 @@ HOME_ACTIONS_WITH_CELLS: Verbs = {
 
 LAKE_ACTIONS: Verbs = {
     "archive": {ARCHIVE: ("GetObject", "PutObject")},
-    "meta": {LAST_RUNS: ("GetObject",)},  # what the jobs of the pipeline found, for GET /v1/archive
+    "meta": {LAST_RUNS: ("GetObject",)},  # the results of the pipeline's jobs, for GET /v1/archive
 }
 """The actions in the bucket of the lake, by function, then by prefix of the key."""
 
 
 def lists(folders: Mapping[str, tuple[str, ...]]) -> bool:
-    """Returns whether a role with these actions must list the bucket: without that right S3 answers 403 for a missing
-    object, which only the reader of the last runs takes for one. A condition on the prefix would never hold for a
-    GET."""
+    """Returns whether a role with these actions needs the right to list the bucket. Without it S3 answers 403 for a
+    missing object, and only the reader of the last runs expects that. The right has no condition on the prefix, which
+    would never hold for a GET."""
     return any("GetObject" in verbs for folder, verbs in folders.items() if folder != LAST_RUNS)
 
 
@@ -210,8 +210,8 @@ WAKEUP_ACTIONS: Mapping[str, tuple[str, ...]] = {
     "pull": ("CreateQueue", "SendMessage"),
     "meta": ("DeleteQueue", "SendMessage"),
 }
-"""The actions on the wake-up queues of the cell. The function push pulls for groups with a target, which do not
-doze."""
+"""The actions on the wake-up queues of the cell. The function push has none: it pulls for groups with a target, which
+do not doze."""
 
 ORDERS_WHEELS = TABLE_ACTIONS.keys() - {"archive"}
 """Functions that start the wheel, or create a schedule that does."""

@@ -1,7 +1,7 @@
 """Defines the pipeline: an EMR Serverless application, its daily job, and the Glue database of the lake.
 
-The application costs nothing while no job runs. It is in no VPC: a job calls S3, Glue and CloudWatch Logs, which it
-reaches without one, and nobody else.
+The application costs nothing while no job runs. It is in no VPC: a job calls S3, Glue and CloudWatch Logs alone, which
+it reaches without one.
 """
 
 import json
@@ -100,8 +100,8 @@ class Pipeline(Construct):
         )
 
     def _package(self) -> tuple[assets.Asset, dict[str, assets.Asset]]:
-        """Returns the program of a job, and the archives that Spark unpacks beside each process, by the name of the
-        folder."""
+        """Returns the program of a job, and the archives that Spark unpacks beside each process, by the names of their
+        folders there."""
         paths = {name: PACKAGE / f"{name}.tgz" for name in ("hourwheel", "dependencies")}
         archives = {
             name: assets.Asset(self, name.capitalize(), path=str(built(path, "make pipeline-package")))
@@ -135,7 +135,7 @@ class Pipeline(Construct):
         role.add_to_policy(
             iam.PolicyStatement(
                 actions=["s3:GetObject"],
-                resources=[one.bucket.arn_for_objects(one.s3_object_key) for one in packed],
+                resources=[asset.bucket.arn_for_objects(asset.s3_object_key) for asset in packed],
             )
         )
         self._allow_catalog(role)
@@ -162,8 +162,8 @@ class Pipeline(Construct):
         )
 
     def _allow_metrics(self, role: iam.Role) -> None:
-        """Creates the log group from whose lines CloudWatch makes metrics, and lets the role write there. The class
-        Infrequent Access would make no metrics."""
+        """Creates the log group from whose lines CloudWatch makes metrics, and lets the role write there. CloudWatch
+        makes no metrics from the class Infrequent Access."""
         log_group = logs.LogGroup(
             self,
             "Metrics",
@@ -215,7 +215,7 @@ class Pipeline(Construct):
                 dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=failures.queue_arn),
             ),
         )
-        schedule.node.add_dependency(role)  # with its policy
+        schedule.node.add_dependency(role)  # with its policy: otherwise the first calls are refused
         return schedule
 
     def _job(self) -> dict[str, object]:
@@ -254,7 +254,7 @@ class Pipeline(Construct):
         python = {"PYSPARK_PYTHON": PYTHON, "PYSPARK_DRIVER_PYTHON": PYTHON, "PYTHONPATH": path}
         memory = {"memory": f"{_HEAP_GB}g", "memoryOverhead": f"{WORKER_GB - _HEAP_GB}g", "cores": str(WORKER_VCPUS)}
         return {
-            "spark.archives": ",".join(f"{one.s3_object_url}#{name}" for name, one in self._packages.items()),
+            "spark.archives": ",".join(f"{package.s3_object_url}#{name}" for name, package in self._packages.items()),
             **{f"spark.emr-serverless.driverEnv.{name}": value for name, value in python.items()},
             **{f"spark.executorEnv.{name}": value for name, value in python.items()},
             **{
@@ -273,7 +273,7 @@ class Pipeline(Construct):
         return f"s3://{self._bucket.bucket_name}/{prefix.rstrip('/')}"
 
     def _report_failures(self, failures: sqs.Queue) -> None:
-        """Sends runs that failed or took too long to the queue of failures as well."""
+        """Makes EventBridge send runs that failed or took too long to the queue of failures."""
         events.Rule(
             self,
             "Failed",

@@ -1,4 +1,4 @@
-"""Connects new rows with the function push, which calls the targets."""
+"""Makes the streams of new rows start the function push, which calls the targets."""
 
 from collections.abc import Sequence
 
@@ -35,12 +35,13 @@ class Push(Construct):
         for target in settings.push_targets:
             action = _ACTIONS[target.split(":")[2]]
             if "*" in target:
-                allow_below(role, [action], target, "Who deploys has named the targets so, in push_targets.")
+                allow_below(role, [action], target, "The operator has named the targets so, in push_targets.")
             else:
                 role.add_to_policy(iam.PolicyStatement(actions=[action], resources=[target]))
         others = [(Construct(self, cell), storage.tables) for cell, storage in cells.by_name.items()]
         sources = [
-            self._source(scope, found.by_name["consume"], role, functions) for scope, found in [(self, tables), *others]
+            self._source(scope, of_cell.by_name["consume"], role, functions)
+            for scope, of_cell in [(self, tables), *others]
         ]
         self._toggled_by(sources, functions)
 
@@ -59,7 +60,7 @@ class Push(Construct):
             role,
             ["dynamodb:ListStreams"],
             f"{table.table_arn}/stream/*",
-            "Lambda asks for it before it maps a stream, and it names no stream: these are the streams of one table.",
+            "Lambda checks this before it maps a stream, and names no stream then: these are the streams of one table.",
         )
         source = lambda_.CfnEventSourceMapping(
             scope,

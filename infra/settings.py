@@ -22,13 +22,13 @@ _TARGET = re.compile(
 
 
 _OPERATORS_CHARACTERS = 1_000
-"""The environment of a function has 4 KB."""
+"""Lambda takes 4 KB of environment variables for a function."""
 
 _OPERATOR = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(?:role|user)/[A-Za-z0-9+=.@_/-]+")
 
 _MOST_CELLS = 3
-"""The policies of a role have at most 10,240 characters: those of the function push, with long names and as many
-targets as there may be, have no room for more."""
+"""The policies of a role have at most 10,240 characters: those of the function push, with long names and the most
+targets, have no room for more."""
 
 WORKER_VCPUS, WORKER_GB = 4, 16
 """The size of a worker of the jobs; the driver is one."""
@@ -77,11 +77,11 @@ def _decoded(value: object) -> object:
     try:
         return json.loads(value)
     except ValueError:
-        return None  # which is no object: the error then says what is allowed
+        return None  # None is no object: the error names the allowed values
 
 
 class OtherCell(BaseModel):
-    """A cell other than the home cell. ``kinds``: those with which it is added unless its operator names others."""
+    """A cell other than the home cell. ``kinds``: the kinds with which it is added unless the operator names others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -98,7 +98,7 @@ def _other_cells(cells: Mapping[str, OtherCell]) -> Mapping[str, OtherCell]:
 
 
 def _setting(default: Any, allowed: str, **limits: Any) -> Any:
-    """``allowed``: the end of the error message, after "must be"."""
+    """Returns the field of a setting. ``allowed``: the end of its error message, after "must be"."""
     return Field(default, description=allowed, **limits)
 
 
@@ -110,7 +110,7 @@ _PULL_RATE = "a whole number of {} from 1 to 100000"
 
 
 class Settings(BaseModel):
-    """Settings of a deployment; the table in ``docs/deploy.md`` says what each is for."""
+    """Settings of a deployment; the table in ``docs/deploy.md`` explains each."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -220,18 +220,18 @@ class Settings(BaseModel):
     @classmethod
     def read(cls, context: Mapping[str, object]) -> "Settings":
         """Reads the settings from the app's context. Raises ``Wrong``."""
-        given = {key.removeprefix(PREFIX): value for key, value in context.items() if key.startswith(PREFIX)}
+        values = {key.removeprefix(PREFIX): value for key, value in context.items() if key.startswith(PREFIX)}
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(values)
         except ValidationError as error:
-            _refuse(cls, given, error)
+            _refuse(cls, values, error)
 
 
-def _refuse(model: type[BaseModel], given: Mapping[str, object], error: ValidationError) -> NoReturn:
+def _refuse(model: type[BaseModel], values: Mapping[str, object], error: ValidationError) -> NoReturn:
     first = error.errors()[0]
     if not first["loc"]:
         raise Wrong(str(first["ctx"]["error"])) from None
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
         raise Wrong(f"{PREFIX}{name} is not a setting: there are {', '.join(sorted(model.model_fields))}") from None
-    raise Wrong(f"{PREFIX}{name} is {given[name]!r} and must be {model.model_fields[name].description}") from None
+    raise Wrong(f"{PREFIX}{name} is {values[name]!r} and must be {model.model_fields[name].description}") from None

@@ -60,8 +60,8 @@ class Tables(Construct):
 
 
 def table_prefix(settings: Settings, cell: str | None = None) -> str:
-    """Returns the first part of the tables' names. The dot, which no deployment has in its name, keeps those of another
-    cell apart from the tables of all deployments."""
+    """Returns the first part of the tables' names. No deployment has a dot in its name, so the dot keeps the tables of
+    another cell apart from the tables of all deployments."""
     return f"{settings.cell}.{cell}" if cell else settings.cell
 
 

@@ -15,7 +15,8 @@ _RECEIVES = 2  # a message that names no bucket goes to the queue of failures af
 
 
 class TimerQueue(Construct):
-    """The ``queue`` of a cell, and its ``url``. Messages that the function gives back end in ``failures``."""
+    """The ``queue`` of a cell's precise timers, and its ``url``. Messages that the function gives back end in
+    ``failures``."""
 
     def __init__(self, scope: Construct, name: str, *, failures: sqs.Queue, encryption: Encryption) -> None:
         super().__init__(scope, name)
@@ -27,7 +28,7 @@ class TimerQueue(Construct):
             encryption_master_key=key,
             enforce_ssl=True,
             visibility_timeout=Duration.seconds(WHEEL_SECONDS),
-            # Longer than a timer waits, and two tries take. An older one is of no use: the sweeper has started the
+            # Longer than a timer waits and two tries take. An older timer is of no use: the sweeper has started the
             # wheel.
             retention_period=Duration.hours(1),
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=_RECEIVES, queue=failures),
@@ -39,7 +40,7 @@ class TimerQueue(Construct):
         role.add_to_policy(iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn]))
 
     def start(self, wheel: lambda_.Function, sweep: lambda_.Function) -> None:
-        """Has the queue start the function ``wheel`` while the function ``sweep`` has switched that on."""
+        """Lets the queue start the function ``wheel`` while the function ``sweep`` keeps the mapping enabled."""
         role = wheel.role
         assert isinstance(role, iam.Role)
         role.add_to_policy(
@@ -53,7 +54,7 @@ class TimerQueue(Construct):
             "Timers",
             function_name=wheel.function_name,
             event_source_arn=self.queue.queue_arn,
-            # Lambda asks the queue some 650,000 times a month, which costs $0.26: only while timers are out.
+            # Lambda polls the queue some 650,000 times a month, which costs $0.26: it does so only while timers wait.
             enabled=False,
             batch_size=10,
             function_response_types=["ReportBatchItemFailures"],

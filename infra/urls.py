@@ -20,7 +20,7 @@ FRONTED = tuple(dict.fromkeys(route.function for route in ROUTES))
 
 
 class Urls(Construct):
-    """The URLs, and what the functions know of them."""
+    """The URLs, and the variables from which the functions know the operators and each other's URLs."""
 
     def __init__(self, scope: Construct, name: str, settings: Settings, *, functions: Functions) -> None:
         super().__init__(scope, name)

@@ -1,12 +1,12 @@
 """Builds the two Lambda layers, without Docker.
 
 build/layers/runtime.txt                     the Python of the functions, such as 3.13
-build/layers/dependencies/python/…           requirements/layer.lock for Linux on arm64, without what nobody calls
-build/layers/dependencies.key                what they were made from: they are made anew only when it changes
+build/layers/dependencies/python/…           requirements/layer.lock for Linux on arm64, without unused files
+build/layers/dependencies.key                a digest of its inputs: it is built anew only when they change
 build/layers/hourwheel/python/hourwheel/…    the library, as far as functions need it
 
-Byte code is of one minor version of Python, so the functions run on that of the interpreter that compiled it: 3.13
-where there is one, else the one that runs this. The same inputs and interpreter give the same bytes.
+Byte code is for one minor version of Python, so the functions run on the version of the interpreter that compiled it:
+3.13 if it is installed, otherwise the one that runs this program. The same inputs and interpreter give the same bytes.
 """
 
 import argparse
@@ -71,7 +71,8 @@ class Interpreter:
 
     @classmethod
     def at(cls, path: str) -> "Interpreter | None":
-        """Returns None if the interpreter does not run: pyenv's shims of versions that are not selected do not."""
+        """Returns the interpreter at the path; None if it does not run, as pyenv's shims of versions that are not
+        selected."""
         try:
             return cls(path, isolated(path, "-c", "import platform; print(platform.python_version())").strip())
         except (OSError, subprocess.CalledProcessError):
@@ -83,19 +84,20 @@ class Interpreter:
 
 
 def isolated(python: str, *arguments: str) -> str:
-    """Runs a command of an interpreter, isolated from settings of the environment. Returns what it prints."""
+    """Runs a command of an interpreter, isolated from settings of the environment. Returns its output."""
     command = [python, "-I", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - a command of our own
 
 
 def interpreter() -> Interpreter:
-    """Returns the interpreter that builds for the functions: one of the preferred version, from the path or from pyenv,
-    or else the one that runs this program."""
+    """Returns the interpreter that compiles for the functions: one of the preferred version, from the path or from
+    pyenv, otherwise the one that runs this program."""
     name = f"python{PREFERRED}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     others = [shutil.which(name), *sorted(map(str, pyenv.glob(f"versions/{PREFERRED}.*/bin/{name}")))]
-    interpreters = [one for path in (sys.executable, *others) if path and (one := Interpreter.at(path))]
-    chosen = next((one for one in interpreters if one.version == PREFERRED), interpreters[0])
+    paths = (sys.executable, *others)
+    interpreters = [found for path in paths if path and (found := Interpreter.at(path))]
+    chosen = next((python for python in interpreters if python.version == PREFERRED), interpreters[0])
     if chosen.version not in RUNTIMES:
         raise SystemExit(f"Lambda may not have Python {chosen.version}: install one of {', '.join(RUNTIMES)}")
     return chosen
@@ -140,8 +142,8 @@ def trim_metadata(folder: Path) -> None:
 
 
 def trim_models(data: Path) -> None:
-    """Keeps one version of each service, without its documentation and uncompressed: that makes clients in a third of
-    the time."""
+    """Keeps one version of each service's model, without its documentation and uncompressed: botocore then makes a
+    client in a third of the time."""
     for service in SERVICES:
         for old in sorted((data / service).iterdir())[:-1]:
             shutil.rmtree(old)
@@ -150,7 +152,9 @@ def trim_models(data: Path) -> None:
         content = json.loads(gzip.decompress(path.read_bytes()) if packed else path.read_bytes())
         if path == data / "endpoints.json":
             for partition in content["partitions"]:
-                partition["services"] = {name: it for name, it in partition["services"].items() if name in SERVICES}
+                partition["services"] = {
+                    name: service for name, service in partition["services"].items() if name in SERVICES
+                }
         path.unlink()
         (path.with_suffix("") if packed else path).write_text(
             json.dumps(undocumented(content), separators=(",", ":"), ensure_ascii=False), "utf-8"
@@ -160,13 +164,13 @@ def trim_models(data: Path) -> None:
 def undocumented(value: Any) -> Any:
     """Returns the model without its texts. A member of a structure may have the same key, but is no text."""
     if isinstance(value, list):
-        return [undocumented(one) for one in value]
+        return [undocumented(element) for element in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: undocumented(one)
-        for name, one in value.items()
-        if not (name in ("documentation", "documentationUrl") and isinstance(one, str))
+        name: undocumented(member)
+        for name, member in value.items()
+        if not (name in ("documentation", "documentationUrl") and isinstance(member, str))
     }
 
 
@@ -195,7 +199,7 @@ def size(path: Path) -> int:
 
 def build(output: Path, python: Interpreter) -> None:
     """Builds both layers below ``output``."""
-    stamp, key = output / "dependencies.key", made_from(python)
+    stamp, key = output / "dependencies.key", _inputs_digest(python)
     if not stamp.exists() or stamp.read_text() != key:
         stamp.unlink(missing_ok=True)
         build_dependencies(emptied(output / "dependencies"), python)
@@ -204,9 +208,9 @@ def build(output: Path, python: Interpreter) -> None:
     (output / "runtime.txt").write_text(f"{python.version}\n")
 
 
-def made_from(python: Interpreter) -> str:
+def _inputs_digest(python: Interpreter) -> str:
     inputs = (LOCK.read_bytes(), Path(__file__).read_bytes(), python.full_version.encode())
-    return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in inputs)).hexdigest()
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in inputs)).hexdigest()
 
 
 def emptied(folder: Path) -> Path:
@@ -224,7 +228,9 @@ def described(folder: Path) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Builds the Lambda layers.")
     parser.add_argument("--output", type=Path, default=ROOT / "build/layers")
-    parser.add_argument("--check", action="store_true", help="build them once more elsewhere: are they the same?")
+    parser.add_argument(
+        "--check", action="store_true", help="build a second time elsewhere, and fail if the bytes differ"
+    )
     options = parser.parse_args()
     python = interpreter()
     build(options.output, python)

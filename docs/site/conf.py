@@ -1,5 +1,5 @@
-"""The site of ``make docs``: the pages of the repository, and a reference made from the docstrings. Loads nothing from
-elsewhere."""
+"""Configures the site of ``make docs``: the pages of the repository, and a reference from the docstrings. The site
+loads nothing from elsewhere."""
 
 import re
 from collections.abc import Iterator
@@ -94,12 +94,12 @@ def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _help(line: str, command: Any) -> str:
-    """The section of a command: what it does, an example, its arguments and options."""
+    """Returns the section of a command: its description, an example, its arguments and options."""
     about, _, example = command.help.partition("Example: ")
     rows = [
-        (", ".join(getattr(each, "opts", ())) or each.name, each.help)
-        for each in command.params
-        if each.name != "help" and each.help
+        (", ".join(getattr(parameter, "opts", ())) or parameter.name, parameter.help)
+        for parameter in command.params
+        if parameter.name != "help" and parameter.help
     ]
     table = "\n".join(f"| `{name}` | {text.replace('|', chr(92) + '|')} |" for name, text in rows)
     shown = " ".join(example.split())
@@ -107,7 +107,7 @@ def _help(line: str, command: Any) -> str:
 
 
 def _source_read(sphinx: Sphinx, name: str, source: list[str]) -> None:
-    """Adds the navigation and the commands, and leads links to folders to their index."""
+    """Adds the navigation and the commands to a page, and makes links to folders lead to their README."""
     folder = Path(sphinx.srcdir, name).parent
     text = _FOLDER.sub(
         lambda link: f"]({link[1]}README.md)" if (folder / link[1] / "README.md").exists() else link[0], source[0]

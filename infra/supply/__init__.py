@@ -1,1 +1,1 @@
-"""The third-party packages of the product, as the locks pin them. Imports none of them."""
+"""Lists and checks the third-party packages of the product, as the locks pin them. Imports none of them."""

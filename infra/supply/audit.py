@@ -1,8 +1,8 @@
 """``make audit``: asks OSV (https://osv.dev) for advisories on the packages of the locks, in one request.
 
-0    none is known
-1    there are some: each is a line with the package and the advisory's id
-3    the source did not answer, or not so that it can be understood: nothing is known
+0    no advisory is known
+1    there are advisories: a line each, with the package and the id of the advisory
+3    the source gave no answer, or one that cannot be read: nothing is known
 """
 
 import argparse
@@ -26,30 +26,33 @@ class NotKnown(Exception):
 
 def advisories(packages: Sequence[Package], source: str) -> list[tuple[Package, str]]:
     """Returns each package with the id of each of its advisories. Raises ``NotKnown``."""
-    results = _asked(packages, source).get("results")
+    results = _query(packages, source).get("results")
     if not isinstance(results, list) or len(results) != len(packages):
         raise NotKnown(f"{source} has not answered for each package")
     found = []
     for package, result in zip(packages, results, strict=True):
         if "next_page_token" in result:
             raise NotKnown(f"{source} has more advisories for {package.name} than it tells at once")
-        found += [(package, str(one["id"])) for one in result.get("vulns", ())]
+        found += [(package, str(advisory["id"])) for advisory in result.get("vulns", ())]
     return found
 
 
-def _asked(packages: Sequence[Package], source: str) -> dict[str, Any]:
-    queries = [{"package": {"name": one.name, "ecosystem": one.ecosystem}, "version": one.version} for one in packages]
+def _query(packages: Sequence[Package], source: str) -> dict[str, Any]:
+    queries = [
+        {"package": {"name": package.name, "ecosystem": package.ecosystem}, "version": package.version}
+        for package in packages
+    ]
     request = urllib.request.Request(  # noqa: S310 - the operator names the source
         source, json.dumps({"queries": queries}).encode(), {"content-type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - the same
-            found = json.load(answer)
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - the operator names the source
+            document = json.load(answer)
     except (OSError, HTTPException, ValueError) as error:
         raise NotKnown(f"{source} does not answer: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise NotKnown(f"{source} does not answer with a document")
-    return found
+    return document
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ class Package:
 
     @property
     def url(self) -> str:
-        """The package URL (purl)."""
+        """Returns the package URL (purl)."""
         kind = {"PyPI": "pypi", "npm": "npm"}[self.ecosystem]
         return f"pkg:{kind}/{quote(self.name, safe='/')}@{quote(self.version)}"
 
@@ -42,7 +42,8 @@ def packages(lock: Path) -> list[Package]:
 
 def every_package() -> list[Package]:
     """Returns the packages of all locks, each version once."""
-    named = {(one.ecosystem, one.name, one.version) for lock in (*PYTHON_LOCKS, NODE_LOCK) for one in packages(lock)}
+    locks = (*PYTHON_LOCKS, NODE_LOCK)
+    named = {(package.ecosystem, package.name, package.version) for lock in locks for package in packages(lock)}
     return [Package(*names) for names in sorted(named)]
 
 

@@ -1,7 +1,7 @@
 """``make sbom``: writes a bill of materials for each lock, in build/sbom, as CycloneDX 1.6 in JSON.
 
-The same locks give the same bytes: there is no time and no serial number in them. A lock has hashes of all files that
-a package is offered as, of which one is installed: so no component has a hash here.
+The same locks give the same bytes: a bill has no time and no serial number. A lock has the hashes of all files of a
+package, of which one is installed, so a component has no hash here.
 """
 
 import json
@@ -65,10 +65,10 @@ def _component(package: Package) -> dict[str, Any]:
 def main() -> int:
     OUTPUT.mkdir(parents=True, exist_ok=True)
     for lock in (*PYTHON_LOCKS, NODE_LOCK):
-        made = bill(lock)
+        materials = bill(lock)
         path = OUTPUT / f"{lock.stem}.cdx.json"
-        path.write_text(json.dumps(made, indent=2) + "\n")
-        sys.stdout.write(f"{len(made['components']):4} packages  {path.relative_to(ROOT)}\n")
+        path.write_text(json.dumps(materials, indent=2) + "\n")
+        sys.stdout.write(f"{len(materials['components']):4} packages  {path.relative_to(ROOT)}\n")
     return 0
 
 

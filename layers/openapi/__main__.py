@@ -1,4 +1,4 @@
-"""``make openapi``: writes the OpenAPI document to where the server and the readers of the documentation find it."""
+"""``make openapi``: writes the OpenAPI document for the server and for the readers of the documentation."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "cell": {**_NAME, "maxLength": 30},
     "queue": {"type": "integer", "minimum": 0, "maximum": MAX_QUEUES - 1},
 }
-"""Schemas of the parameters of paths; the others are texts, which the server made."""
+"""Schemas of the parameters of paths; the others are ids, texts that the server has made."""
 
 _STATUSES = {
     "400": "The request is wrong: fix it",
@@ -51,12 +51,13 @@ _DESCRIPTION = (
 
 
 def document() -> dict[str, Any]:
-    """Returns the OpenAPI document. Raises ``KeyError`` for a route whose types nobody named."""
-    kinds = [kind for each in OPERATIONS.values() for kind in (each.answer, each.body) if _is_struct(kind)]
+    """Returns the OpenAPI document. Raises ``KeyError`` for a route that ``OPERATIONS`` lacks."""
+    calls = OPERATIONS.values()
+    kinds = [kind for call in calls for kind in (call.answer, call.body) if _is_struct(kind)]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     for kind in _all_structs(kinds):
         _mark_times(schemas[kind.__name__], kind)
-    for model in {each.body for each in OPERATIONS.values() if _is_model(each.body)}:
+    for model in {call.body for call in calls if _is_model(call.body)}:
         schemas |= _model_schemas(model)
     schemas["Problem"] = _problem()
     paths: dict[str, Any] = {}
@@ -83,19 +84,22 @@ def text(*, indent: int | None) -> str:
 
 
 def _operation(route: HttpRoute, operation: Operation) -> dict[str, Any]:
-    told: dict[str, Any] = {"operationId": operation.name, "summary": _summary(operation.name)}
+    described_call: dict[str, Any] = {"operationId": operation.name, "summary": _summary(operation.name)}
     parameters = [_path_parameter(name) for name in _PARAMETER.findall(route.template)]
     if operation.query is not None:
         parameters += _query_parameters(operation.query)
     if parameters:
-        told["parameters"] = parameters
+        described_call["parameters"] = parameters
     if operation.body is not None:
-        told["requestBody"] = {"required": operation.body_required, "content": _json(_schema_of(operation.body))}
-    told["responses"] = {
+        described_call["requestBody"] = {
+            "required": operation.body_required,
+            "content": _json(_schema_of(operation.body)),
+        }
+    described_call["responses"] = {
         **_success(operation),
         **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in _STATUSES},
     }
-    return told
+    return described_call
 
 
 def _success(operation: Operation) -> dict[str, Any]:
@@ -127,9 +131,9 @@ def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns the schema of a parameter, which is left out where a field would be null."""
-    (kind,) = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
-    return {name: each for name, each in kind.items() if name not in {"title", "default"} or schema is kind}
+    """Returns the schema of a parameter without null: a caller leaves such a parameter out."""
+    (kind,) = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
+    return {name: value for name, value in kind.items() if name not in {"title", "default"} or schema is kind}
 
 
 def _model_schemas(model: type[BaseModel]) -> dict[str, Any]:
@@ -173,7 +177,7 @@ def _plain(prose: str) -> str:
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
     """Returns the schema with a description of one paragraph, without the examples of the client."""
-    described = {name: _tidy(each) for name, each in schema.items() if name not in {"title", "description"}}
+    described = {name: _tidy(value) for name, value in schema.items() if name not in {"title", "description"}}
     if "description" not in schema:
         return described
     first = inspect.cleandoc(schema["description"]).split("\n\n")[0]
@@ -183,30 +187,32 @@ def _described(schema: dict[str, Any]) -> dict[str, Any]:
 def _tidy(part: Any) -> Any:
     """Returns the part without titles, and without null as a default: the absence of a field says as much."""
     if isinstance(part, list):
-        return [_tidy(each) for each in part]
+        return [_tidy(element) for element in part]
     if not isinstance(part, dict):
         return part
     dull = {("default", None)} | ({("title", part["title"])} if isinstance(part.get("title"), str) else set())
     return {
-        name: _tidy(each) for name, each in part.items() if isinstance(each, dict | list) or (name, each) not in dull
+        name: _tidy(value)
+        for name, value in part.items()
+        if isinstance(value, dict | list) or (name, value) not in dull
     }
 
 
 def _mark_times(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
-    """Says which texts are times, which msgspec says only of those that must have a zone."""
+    """Adds the format ``date-time`` to the schemas of times. msgspec adds it only where a time must have a zone."""
     struct = types.type_info(kind)
     assert isinstance(struct, types.StructType)
     for field in struct.fields:
         parts = field.type.types if isinstance(field.type, types.UnionType) else (field.type,)
         if any(isinstance(part, types.DateTimeType) for part in parts):
             shown = schema["properties"][field.encode_name]
-            for each in shown.get("anyOf", [shown]):
-                if each.get("type") == "string":
-                    each["format"] = "date-time"
+            for option in shown.get("anyOf", [shown]):
+                if option.get("type") == "string":
+                    option["format"] = "date-time"
 
 
 def _all_structs(kinds: list[Any]) -> list[type[msgspec.Struct]]:
-    """Returns the structs, and those that their fields have at any depth."""
+    """Returns the structs, and the structs in their fields at any depth."""
     waiting: list[Any] = [types.type_info(kind) for kind in kinds]
     structs: dict[type, None] = {}
     seen: set[int] = set()

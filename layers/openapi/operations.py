@@ -77,9 +77,9 @@ class Dropped(Struct):
 
 
 class Operation(NamedTuple):
-    """A call of the API. ``name`` is that of the method of ``Api`` too, whose docstring describes the call.
+    """A call of the API. ``name`` is also the name of the method of ``Api`` whose docstring describes the call.
 
-    ``answer`` of None is an answer without content. ``links`` name operations that take a value of the answer.
+    ``answer``: None stands for an answer without content. ``links`` name operations that take a value of the answer.
     """
 
     name: str

@@ -174,6 +174,7 @@ class ChangeSearch:
             numbers.add(number)
             times |= {segment.earliest_ms, segment.latest_ms}
             logs = [part.log for part in segment.parts]
+            # Schedule and dispatch logs have messages of any subject.
             if table == DISPATCHES or any(map(is_schedule, logs)):
                 subjects = None
             if subjects is not None:
@@ -191,6 +192,7 @@ class ChangeSearch:
         """Yields the segments that the table took since, each with the number of its manifest."""
         before, now = self.before[table].progress, self.now[table].progress
         quarantined = {segment.key for segment in now.quarantined}
+        # The rows of a quarantined segment that was taken are those of an older manifest.
         if any(segment.key not in quarantined for segment in before.quarantined):
             raise ChangesUnknown
         for number in range(before.last_manifest + 1, now.last_manifest + 1):

@@ -49,6 +49,7 @@ def text_column(column: TextColumn | None, kind: pa.DataType, total: int) -> pa.
         raise Corrupt(f"block holds {len(column.data)} bytes of texts, their lengths say {end}")
     offsets = np.zeros(total + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
+    # A column without nulls needs no bitmap.
     valid = None if least >= 0 else pa.py_buffer(np.packbits(lengths >= 0, bitorder="little"))
     buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(column.data)]
     texts = pa.Array.from_buffers(kind, total, buffers)

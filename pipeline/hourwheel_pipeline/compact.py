@@ -198,6 +198,7 @@ class Compaction:
         except Corrupt:
             yield Step(last_manifest, works)
             raise
+        # Also without segments: the tables record the last manifest that they have seen.
         yield Step(last_manifest, works)
 
     def _take(self, table: str, step: Step) -> bool:

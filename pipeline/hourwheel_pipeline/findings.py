@@ -138,6 +138,7 @@ def dated(findings: DataFrame, earlier: DataFrame | None, now: Column) -> DataFr
         with_first = findings.withColumn("seen", fn.lit(None).cast("timestamp"))
     else:
         seen = earlier.groupBy(*(fn.col(name).alias(f"seen_{name}") for name in _SAME))
+        # A column that does not apply is null in both.
         same = [fn.col(name).eqNullSafe(fn.col(f"seen_{name}")) for name in _SAME]
         with_first = findings.join(seen.agg(fn.min("first_seen").alias("seen")), same, "left")
     return with_first.select(

@@ -138,6 +138,7 @@ def scope_of(
 def _scope(search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int) -> Scope:
     if (before.manifests, before.snapshots) != readable(claims, snapshots, max(numbers_of(before.tables).values())):
         raise ChangesUnknown  # a manifest or a snapshot of the registry was lost or put back
+    # Doubt about rows of a dispatch log is doubt about the messages of all subjects in its hours.
     for table in SCHEMAS:
         if search.before[table].progress.quarantined != search.now[table].progress.quarantined:
             raise ChangesUnknown
@@ -168,6 +169,7 @@ def _lacks_new_rows(search: ChangeSearch, claims: DataFrame) -> bool:
         brought = new.where((fn.col("table") == table) | (fn.col("claim") == "removed"))
         rows = search.rows_of(table)
         if rows is None:
+            # No rows, with the columns of the table.
             rows = search.lake.read(search.spark, table, subjects=())
         kind = ("kind",) if table == MESSAGES else ()
         stored = stored_of(table, rows.select(*IDENTITY[table], *kind, "manifest").distinct())

@@ -294,6 +294,7 @@ class Lake:
 
     def written(self, folder: str) -> list[FoundFile]:
         """Returns the files with rows in the folder of a run."""
+        # Spark also writes checksums and a file _SUCCESS.
         return [file for file in self.files.below(folder) if file.path.endswith(".parquet")]
 
     def commit(

@@ -126,6 +126,7 @@ def _owner_columns(owners: Sequence[LogOwner], indexes: Ints) -> dict[str, pa.Ar
 
 def _taken(values: Sequence[str | int | None], indexes: Ints, kind: pa.DataType) -> pa.Array:
     """Returns the values at these indexes."""
+    # All rows of a block often have one owner: a repeated value needs no gathering.
     if len(set(values)) == 1:
         return pa.repeat(pa.scalar(values[0], kind), len(indexes))
     return pc.take(pa.array(values, kind), pa.array(indexes), boundscheck=False)

@@ -193,6 +193,7 @@ class _Repair:
     def _write(self, sound: DataFrame, fewer: Sequence[Fewer], folder: str, report: TableRepair) -> list[str]:
         """Writes the rows that the sound files lack. Returns the paths of the new files."""
         location = self.options.location
+        # The rows are counted and written: without the cache Spark would read the segments twice.
         rows = lacking(self.spark, location, self.name, fewer, sound).cache()
         report.rows = rows.where(~fn.col("subject").eqNullSafe(QUARANTINED)).count()
         write(rows, folder, layout_of(self.lake.table(self.name)), task_bytes=FILE_BYTES, size=0)
@@ -213,6 +214,7 @@ class _Repair:
         archive = Archive(self.options.archive, progress.last_manifest, self.options.region, self.options.endpoint_url)
         brought = claims(self.spark, archive)
         quarantined = [segment.key for segment in progress.quarantined]
+        # A doubled row counts once, so that it hides no missing one.
         stored = stored_of(self.name, sound.dropDuplicates(list(IDENTITY[self.name])))
         missing = missing_of(brought, stored, quarantined).where(fn.col("table") == self.name)
         parts = brought.where(

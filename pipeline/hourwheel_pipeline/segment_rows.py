@@ -80,6 +80,7 @@ def _spread(works: Sequence[Work], count: int) -> list[list[Work]]:
     """Divides the works into ``count`` lists of about equal size."""
     tasks: list[list[Work]] = [[] for _ in range(count)]
     heap = [(0, task) for task in range(count)]
+    # The largest first, so that the small ones even out the sizes.
     for work in sorted(works, key=lambda work: work.bytes, reverse=True):
         size, task = heap[0]
         tasks[task].append(work)

@@ -138,6 +138,7 @@ class _LakeTrace:
             conditions += [where("day", ">=", since.astimezone(UTC).date().isoformat())]
             conditions += [where("accepted_at", ">=", since.isoformat())]
         elif at_ms is not None:
+            # A day earlier, because clocks differ.
             conditions += [where("day", ">=", (day_of(at_ms) - timedelta(days=1)).isoformat())]
         return conditions if until is None else [*conditions, where("accepted_at", "<", until.isoformat())]
 

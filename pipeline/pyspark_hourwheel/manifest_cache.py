@@ -60,10 +60,10 @@ class ManifestCache:
             return newest(self.segments)
         present = sorted({stretch.generation for segment in self.segments for stretch in segment.stretches})
         if named not in present:
-            there = f"those that have, are {', '.join(map(str, present))}" if present else "none has"
+            there = f"generations with messages: {', '.join(map(str, present))}" if present else "no generation has any"
             raise ValueError(
                 f"format hourwheel: generation {named} of subject {self._options.subject!r} has no messages in the"
-                f" archive: {there}"
+                f" archive; {there}"
             )
         return named
 

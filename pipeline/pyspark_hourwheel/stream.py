@@ -97,6 +97,7 @@ class StreamReader(DataSourceStreamReader):
         cache = self._cache_from(position)
         if not self._looked:
             cache.read_on()
+            # With Trigger.AvailableNow the query ends with the manifests that it has seen at first.
             self._looked = self._until_now
         self._check_reaches(cache, position)
         generation = self._generation(position, cache)

@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 
 from hourwheel.adapters.aws import make_client
 from infra import account
-from infra.account import ANSWER_SECONDS, UNRESERVED, Account, chosen, given, options
+from infra.account import ANSWER_SECONDS, UNRESERVED, Account, chosen, operator_context, options
 from infra.settings import Settings, Wrong
 
 ROOT = Path(__file__).parents[2]
@@ -95,9 +95,9 @@ def test_functions_on_an_old_python_are_refused_unless_that_is_meant(monkeypatch
 def test_settings_come_from_the_file_and_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "cdk.context.json"
     file.write_text(json.dumps({"hourwheel:cell": "orders", "hourwheel:pull_rate": 3}))
-    read = given(["-c", "hourwheel:pull_rate=5", "--quiet", "--context=hourwheel:shards=2"], file)
+    read = operator_context(["-c", "hourwheel:pull_rate=5", "--quiet", "--context=hourwheel:shards=2"], file)
     assert read == {"hourwheel:cell": "orders", "hourwheel:pull_rate": "5", "hourwheel:shards": "2"}
-    assert given([], tmp_path / "none.json") == {}
+    assert operator_context([], tmp_path / "none.json") == {}
 
 
 def test_without_credentials_it_says_so_and_leaves_the_rest_to_the_deployment(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def _ranges(links: DataFrame, begins: Column, ends: Column) -> DataFrame:
 
 def _across(evidence: Evidence, ranges: DataFrame) -> DataFrame:
     """Returns the batches in the ranges, each with the indexes ``[low, high)`` of its messages within the range."""
+    # A range that ends at index 0 of a row has no message of this row.
     last = fn.greatest("from_row", fn.col("to_row") - fn.when(fn.col("to_index") == 0, 1).otherwise(0))
     bins = fn.sequence(_bin(fn.col("from_row")), _bin(last))
     each = ranges.withColumn("bin", fn.explode(bins))

@@ -105,6 +105,7 @@ def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> Dat
 def _from_queues(evidence: Evidence) -> DataFrame:
     """Returns the deliveries from queues, by row: all messages of a row were accepted at one time."""
     end = fn.col("low") + fn.col("count")
+    # Messages below the end of an earlier pull were handed out before, and are not fresh.
     earlier = Window.partitionBy("log", "row").orderBy("pull_row").rowsBetween(Window.unboundedPreceding, -1)
     before = fn.coalesce(fn.max(end).over(earlier), fn.lit(0))
     handed = evidence.handed.where("queue is not null")

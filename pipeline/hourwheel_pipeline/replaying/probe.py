@@ -108,6 +108,7 @@ def _read(server: ReplayServer, subject: str, group: str, queues: int, ids: Coll
         receipts = [Settlement(receipt=pull.receipt) for pull in pulls]
         for pull in pulls:
             seen |= sought.intersection(message.id for message in pull.messages)
+            # A queue in one log gives later messages alone from here on.
             beyond = pull.messages[-1].produced_at.timestamp() * 1_000 > until_ms
             if beyond and pull.queue not in over and _undivided(server, subject, pull.queue):
                 over.add(pull.queue)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from demo import boarding, history, lake
-from demo.__main__ import archived_faults, boarding_figures, faults
+from demo.__main__ import archived_faults, boarding_metrics, faults
 from demo.flights import Flight
 from demo.lateness import Outage
 from demo.month import Report
@@ -74,7 +74,7 @@ def test_a_lake_that_disagrees_with_the_books_is_a_fault(changed: Mapping[str, M
 
 
 def test_machines_get_the_counts_and_the_lateness_with_and_without_the_outage() -> None:
-    assert boarding_figures(REPORT) == {
+    assert boarding_metrics(REPORT) == {
         "boarding_calls": 1,
         "boarding_cancelled": 0,
         "boarding_too_late": 0,
