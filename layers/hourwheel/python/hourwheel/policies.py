@@ -2,9 +2,9 @@
 
     producer_policy("arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default", "orders")
 
-API Gateway asks IAM about ``{API}/{method}{path}``, and IAM's ``*`` and ``?`` match any character, also ``/``. So each
-resource is one exact path; a wildcard stands only behind a ``/`` that follows all names. A wake-up queue is named by a
-digest of subject and group, and a wildcard stands behind the digest.
+API Gateway asks IAM about ``{API}/{method}{path}``, and the wildcards of IAM match any character, also ``/``. So each
+resource is one exact path, and a ``*`` stands only for an id behind all names of the path. The name of a wake-up queue
+has a digest of subject and group, behind which a ``*`` stands.
 """
 
 import re
@@ -16,9 +16,9 @@ from hourwheel.model.fields import check_name
 from hourwheel.wakeup_names import group_prefix, queue_prefix
 
 _API_ARN = re.compile(r"arn:aws[a-z-]*:execute-api:[a-z0-9-]+:\d{12}:[a-z0-9]+/(\$default|[A-Za-z0-9_-]+)", re.ASCII)
-_CELL = re.compile(r"[a-z][a-z0-9-]{1,28}[a-z0-9]")
+_CELL = re.compile(r"[a-z][a-z0-9-]{1,28}[a-z0-9]")  # as ``hourwheel:cell`` of a deployment
 _FUNCTION_ARN = re.compile(r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:[A-Za-z0-9_-]+", re.ASCII)
-_ID = re.compile(r"\{(id|dead_id)\}")
+_ID = re.compile(r"\{(id|dead_id)\}")  # not known when a policy is written; the last part of a path
 
 
 def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dic
     ``arn:…:execute-api:{region}:{account}:{api}/{stage}``.
 
     ``delayed`` also allows counting and listing the delayed messages of the subject, and looking up, moving and
-    cancelling one by its id. The path of these last requests names no subject, so the permission covers the delayed
-    messages **of all subjects**, for callers that know their ids.
+    cancelling one by its id. The path of the last three requests names no subject, so a caller may make them for
+    delayed messages **of all subjects** whose ids it knows.
 
     Raises ``ValueError`` for another ARN, ``Rejected`` for an invalid name.
     """
@@ -58,13 +58,15 @@ def consumer_policy(
 def url_policy(
     function_arns: Sequence[str], groups: Sequence[tuple[str, str]] = (), *, cell: str = "hourwheel"
 ) -> dict[str, Any]:
-    """Returns a policy that allows calling these functions through their URLs and in no other way, because an identity
-    that may invoke a function directly can claim to be any caller. The token of a caller says which subjects and groups
-    it may use. ``groups``, each a subject and a name without wildcards, are those at whose wake-up queues the caller
-    may wait in the deployment of this ``cell``. Raises ``ValueError`` if ``function_arns`` is empty or names anything
-    but functions, and for an invalid ``cell``; raises ``Rejected`` for an invalid name."""
+    """Returns a policy that allows calling these functions through their URLs. It allows no direct invocation, with
+    which an identity could claim to be any caller. The token of a caller says which subjects and groups it may use. The
+    caller may also wait at the wake-up queues of ``groups``, each a subject and a name without wildcards, in the
+    deployment of this ``cell``.
+
+    Raises ``ValueError`` if ``function_arns`` is empty or names anything but functions, and for an invalid ``cell``.
+    Raises ``Rejected`` for an invalid name."""
     if not function_arns:
-        raise ValueError("name at least one function")
+        raise ValueError("no function is named: name at least one function")
     for arn in function_arns:
         if not _FUNCTION_ARN.fullmatch(arn):
             raise ValueError(f"the ARN of a function is arn:aws:lambda:REGION:ACCOUNT:function:NAME, got {arn[:200]!r}")
@@ -88,7 +90,7 @@ def _waiting(arn: str, groups: Sequence[tuple[str, str]], cell: str) -> dict[str
         check_name(subject, "subject")
         check_name(group, "group")
     _, partition, _, region, account, _ = arn.split(":", 5)
-    # The end of a name is made of the group's generation: a group that is created again keeps its policy.
+    # The ``*`` stands for the generation of a group, so that the policy also holds for a group that is created anew.
     queues = f"arn:{partition}:sqs:{region}:{account}:{queue_prefix(cell)}"
     resources = [f"{queues}{group_prefix(subject, group)}*" for subject, group in groups]
     return {"Effect": "Allow", "Action": ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"], "Resource": resources}

@@ -1,4 +1,4 @@
-"""Makes the clients of AWS from botocore alone: boto3 would add 10 ms to each cold start and 3 MB to the layer."""
+"""Makes clients of AWS with botocore alone: boto3 would add 10 ms to each cold start, and 3 MB to the layer."""
 
 import threading
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Any
 from botocore.config import Config
 from botocore.session import Session, get_session
 
-_making = threading.Lock()  # botocore makes clients in one thread at a time only
+_making = threading.Lock()  # botocore's call must not run in two threads at once
 
 
 @cache

@@ -16,7 +16,7 @@ from botocore.parsers import ResponseParserError
 
 from hourwheel.errors import Broken, HourwheelError, NoAccess, OutcomeUnknown, Throttled
 
-# The service refused the request before it looked at the data.
+# With these the service refused the request before it looked at the data.
 THROTTLING_CODES = frozenset(
     {
         "BandwidthLimitExceeded",
@@ -37,7 +37,7 @@ THROTTLING_CODES = frozenset(
     }
 )
 
-# The service failed while it carried the request out. Any status of 500 and above counts too.
+# With these the service failed while it carried the request out. So it did with any status from 500.
 UNKNOWN_CODES = frozenset(
     {
         "InternalError",
@@ -61,8 +61,8 @@ _NO_ACCESS_CODES = frozenset(
     }
 )
 
-# The answer did not come, or came damaged. A connection that was never made counts too: only sometimes is that certain
-# (a proxy may answer for the service), and repeating the call is right either way.
+# No answer came, or a damaged one. A connection that was never made counts too: that is not always certain, as a proxy
+# may answer for the service, and repeating the call is right in both cases.
 LOST_ANSWERS = (
     ChecksumError,
     NoConnectionError,
@@ -80,8 +80,8 @@ def error_code(error: ClientError) -> str:
 
 
 def translated(error: Exception) -> HourwheelError:
-    """Returns the library's error for a botocore error: ``Throttled`` or ``OutcomeUnknown`` where the call may be
-    repeated, otherwise ``Broken`` with the service's code, which is ``NoAccess`` where the storage cannot be used."""
+    """Returns the library's error for an error of botocore: ``Throttled`` or ``OutcomeUnknown`` if the call may be
+    repeated, ``NoAccess`` if the storage cannot be used, otherwise ``Broken``. The text has the code of the service."""
     if isinstance(error, LOST_ANSWERS):
         return OutcomeUnknown(f"{type(error).__name__}: {error}")
     if not isinstance(error, ClientError):

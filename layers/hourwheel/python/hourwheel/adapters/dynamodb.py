@@ -31,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Item = Mapping[str, Any]
 
-# Short: ``retrying.py`` repeats a call that gets no answer, within its budget of 5 s.
+# Short, so that ``retrying.py`` can repeat a call without an answer within its budget of 5 s.
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 2.0
 COUNTERS = "counters"
@@ -39,8 +39,8 @@ _KEPT_TOTALS = "#rows = if_not_exists(#rows, :rows), #numbers = if_not_exists(#n
 
 
 def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "DynamoDBClient":
-    """Makes a client that sends each request once. ``region`` and ``endpoint_url`` default to the environment's;
-    ``pool_size`` is the number of threads that may call at the same time without opening new connections."""
+    """Makes a client that sends each request once. ``region`` and ``endpoint_url`` default to those of the environment.
+    ``pool_size`` threads may use the client at the same time without opening further connections."""
     config = Config(
         # After a lost answer the SDK's own retries would add twice, and would report a conditional put that has won as
         # refused. ``retrying.py`` repeats calls instead; their callers recognise their own writes by the token.
@@ -87,8 +87,8 @@ def create_tables(client: "DynamoDBClient", prefix: str) -> None:
 
 
 class DynamoStore:
-    """``Store`` on the tables whose names begin with ``prefix``. Every call sends one request (a scan one for each
-    page), and no request is repeated here. Reads with ``consistent=False`` cost half."""
+    """Implements ``Store`` on the tables whose names begin with ``prefix``. Every call sends one request (``scan`` and
+    reads of many keys may send several), and none is repeated here. Reads with ``consistent=False`` cost half."""
 
     def __init__(self, client: "DynamoDBClient", *, prefix: str) -> None:
         self._client = client
@@ -223,8 +223,8 @@ class DynamoStore:
         return items
 
     def _batch(self, table: str, keys: "Sequence[Item]", *, consistent: bool) -> list[Item]:
-        """Returns the items that exist under these keys. Requests the keys again that DynamoDB left out, as long as
-        they become fewer; raises ``Throttled`` when an answer reads none of them."""
+        """Returns the items that exist under these keys. Requests keys that DynamoDB left out again, as long as each
+        answer reads some of them; raises ``Throttled`` after an answer that reads none."""
         items: list[Item] = []
         while keys:
             request: Any = {table: {"Keys": keys, "ConsistentRead": consistent}}

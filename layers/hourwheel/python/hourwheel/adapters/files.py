@@ -14,22 +14,22 @@ from pathlib import Path
 from hourwheel.adapters.limits import check_blob_key, check_range, is_blob_key
 from hourwheel.errors import Broken, Corrupt, NotFound, StorageFull
 
-# Neither is a character of keys: the file of key "a" is not the folder of key "a/b",
-# and what is still being written is not an object.
+# No key has these characters. So the file of the key "a" differs from the folder of the key "a/b", and a file that is
+# being written is no object.
 _OBJECT = "="
 _UNFINISHED = "~"
 
 _MOST_FOLDERS = 1_000
-"""At most this many folders are remembered as durable, which bounds the memory; then all are synced again."""
+"""Bounds the memory: beyond this many folders, the object forgets which ones are durable and syncs them again."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class FileBlobs:
-    """``Blobs`` as files below ``root``, one for each object. Safe between threads and processes.
+    """Implements ``Blobs`` with a file for each object, below ``root``. Several threads and processes may use a folder.
 
     The file system must distinguish upper from lower case if the keys do. A crash may leave a file whose name begins
-    with ``~``: such a file is no object, and may be removed. Folders stay when their last object is deleted.
+    with ``~``, which is no object and may be removed. A folder stays when its last object is deleted.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -42,7 +42,7 @@ class FileBlobs:
             self._make_folder(path.parent)
             if not path.exists():
                 _write_once(path, data)
-            # Also where another writer was first: that writer may not have synced the folder yet.
+            # Also if another writer has created the file: that writer may not have synced the folder yet.
             _sync_folder(path.parent)
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -85,8 +85,8 @@ class FileBlobs:
 
     def _make_folder(self, folder: Path) -> None:
         """Creates the folder and its parents up to the root, and makes their names durable. Syncs each folder once in
-        the life of this object (more often beyond ``_MOST_FOLDERS``), even one that exists: another process may have
-        created the folder a moment ago and not synced it yet."""
+        the life of this object (more often beyond ``_MOST_FOLDERS``), also one that exists: another process may have
+        created it a moment ago and not synced it yet."""
         if folder in self._durable_folders:
             return
         if folder != self._root:
@@ -99,12 +99,13 @@ class FileBlobs:
 
 
 def key_of_file(path: str) -> str | None:
-    """Returns the key of the object in the file with this path below the root, or None if the file is no object."""
+    """Returns the key of the object in a file, by the path of the file below the root; None if the file is no
+    object."""
     return path.removesuffix(_OBJECT) if path.endswith(_OBJECT) else None
 
 
 def _write_once(path: Path, data: bytes) -> None:
-    """Writes the file so that it appears complete under its name. Changes nothing if the file exists."""
+    """Writes a file that appears under its name only when it is complete. Changes nothing if the file exists."""
     descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -133,8 +134,8 @@ def _raise_unless_missing(error: OSError) -> None:
 
 @contextmanager
 def _translating(key: str) -> Iterator[None]:
-    """Raises the library's errors in place of the system's. Passes ``FileNotFoundError`` through: ``get`` and
-    ``delete`` handle a missing file themselves."""
+    """Raises the library's errors in place of the system's, except ``FileNotFoundError``: ``get`` and ``delete`` handle
+    a missing file themselves."""
     try:
         yield
     except FileNotFoundError:

@@ -14,14 +14,14 @@ from hourwheel.adapters.aws_errors import error_code, translating
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
 
-# Three tries end within the 30 s that API Gateway waits.
+# With these, three tries end within the 30 s for which API Gateway waits.
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 5.0
 ATTEMPTS = 3
 
 
 def patient_config() -> Config:
-    """Returns the configuration for calls that the SDK may repeat, because a second call has no further effect."""
+    """Returns the configuration for calls that the SDK may repeat, because repeating them does no harm."""
     return Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         connect_timeout=CONNECT_SECONDS,
@@ -30,8 +30,8 @@ def patient_config() -> Config:
 
 
 class LambdaCaller:
-    """Calls Lambda with repeats, as a second call has no further effect. The first call makes the client: most
-    processes never make one. Several threads must not make their first call at once."""
+    """Has a client of Lambda whose calls the SDK may repeat. The first call makes the client, because most processes
+    never need one; so several threads must not make their first call at once."""
 
     def __init__(self, *, region: str | None, endpoint_url: str | None) -> None:
         self._region = region
@@ -44,22 +44,23 @@ class LambdaCaller:
 
 
 class AsyncFunction(LambdaCaller):
-    """The function with an ARN."""
+    """A Lambda function that is started without waiting for its result."""
 
     def __init__(self, arn: str, *, region: str | None = None, endpoint_url: str | None = None) -> None:
         super().__init__(region=region, endpoint_url=endpoint_url)
         self.arn = arn
 
     def start(self, event: object) -> None:
-        """Has Lambda call the function with the event soon, perhaps twice. Raises ``Unavailable``."""
+        """Orders an invocation of the function with this event. Lambda invokes it soon, perhaps twice. Raises
+        ``Unavailable``, and ``Broken`` for a refusal."""
         with translating():
             answer = self.client.invoke(FunctionName=self.arn, InvocationType="Event", Payload=json.dumps(event))
-            # The payload is empty, but its connection is free for the next call only once it was read.
+            # The payload is empty, but the connection can be used again only once the payload was read.
             answer["Payload"].read()
 
 
 class MappedStream(LambdaCaller):
-    """``StoredStream`` by event source mappings, one for each cell, which it enables and disables."""
+    """Implements ``StoredStream``: enables and disables event source mappings, one for each cell."""
 
     def __init__(self, mappings: Sequence[str], *, region: str | None = None, endpoint_url: str | None = None) -> None:
         super().__init__(region=region, endpoint_url=endpoint_url)
@@ -70,8 +71,8 @@ class MappedStream(LambdaCaller):
             self.switch(mapping, on)
 
     def switch(self, mapping: str, on: bool) -> bool:
-        """Enables or disables one mapping; returns whether it was so already."""
-        # Reading the state costs nothing; an update takes the mapping out of service for seconds.
+        """Enables or disables a mapping, unless it is changing. Returns whether it already had the state."""
+        # Read first, which costs nothing: an update takes the mapping out of service for seconds.
         with translating():
             state = self.client.get_event_source_mapping(UUID=mapping)["State"]
             if state == ("Disabled" if on else "Enabled"):
@@ -82,13 +83,13 @@ class MappedStream(LambdaCaller):
         try:
             self.client.update_event_source_mapping(UUID=mapping, Enabled=on)
         except ClientError as error:
-            # Another process is changing the mapping at this moment: the next sweep checks the result.
+            # Another process is changing the mapping: the next sweep looks at the result.
             if error_code(error) not in ("ResourceInUseException", "ResourceConflictException"):
                 raise
 
 
 class LambdaPushes:
-    """``Pushes`` that starts the Lambda function ``push`` for each group."""
+    """Implements ``Pushes``: starts the Lambda function ``push`` for each group."""
 
     def __init__(self, function: AsyncFunction) -> None:
         self._function = function

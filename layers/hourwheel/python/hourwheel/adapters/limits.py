@@ -5,7 +5,7 @@ import re
 
 from hourwheel.ports import MAX_VALUE_BYTES, Record
 
-# A path of parts. "." and ".." would lead out of a folder, so no part consists of dots alone.
+# A path of parts. No part consists of dots alone, as "." and ".." would lead out of a folder.
 _PART = r"(?!\.+(?:/|\Z))[A-Za-z0-9._-]+"
 _BLOB_KEY = re.compile(rf"{_PART}(?:/{_PART})*")
 

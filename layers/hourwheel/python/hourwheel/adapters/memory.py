@@ -1,4 +1,4 @@
-"""Implements the stores in memory: for tests, and as the reference for the other adapters."""
+"""Implements the store and the blobs in memory: for tests, and as the reference for the other adapters."""
 
 import threading
 from bisect import bisect_left, insort
@@ -31,8 +31,8 @@ class _Partition:
 
 
 class _Rows:
-    """The store itself, without locks. ``undo`` lists calls that take back the changes of the transaction, first to
-    last."""
+    """The records and counters, without locks. ``undo`` has a call for each change of the transaction, in order, which
+    reverts the change."""
 
     def __init__(self) -> None:
         self._counters: dict[str, Counter] = {}
@@ -129,7 +129,7 @@ class _Rows:
 
 
 class MemoryStore(TransactedWrites):
-    """``Store`` and ``Transactional``. Safe to share between threads; every call is a transaction of its own."""
+    """Implements ``Store`` and ``Transactional`` in memory. Thread-safe: each call is a transaction of its own."""
 
     def __init__(self) -> None:
         self._rows = _Rows()
@@ -138,7 +138,7 @@ class MemoryStore(TransactedWrites):
 
     def transact(self, work: Callable[[Store], T]) -> T:
         with self._lock:
-            # The lock lets the thread that has it in again; the other adapters would wait for themselves here.
+            # Refused, as the other adapters would wait for themselves here. The lock alone would let the thread in.
             if self._inside:
                 raise RuntimeError("inside transact, use the store that it hands over")
             self._inside = True
@@ -147,8 +147,8 @@ class MemoryStore(TransactedWrites):
                 return work(self._rows)
             except BaseException:
                 # In reverse, so that a key that was changed twice gets its first value back.
-                for take_back in reversed(self._rows.undo):
-                    take_back()
+                for revert in reversed(self._rows.undo):
+                    revert()
                 raise
             finally:
                 self._rows.undo.clear()
@@ -188,7 +188,7 @@ class MemoryStore(TransactedWrites):
 
 
 class MemoryBlobs:
-    """``Blobs`` in a dictionary. Safe to share between threads: each call is one step of the dictionary."""
+    """Implements ``Blobs`` in a dictionary. Thread-safe: each call is one step of the dictionary."""
 
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}

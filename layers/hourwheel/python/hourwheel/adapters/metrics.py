@@ -14,19 +14,19 @@ _VALUES = 100
 """CloudWatch takes at most this many values of a metric in one line."""
 
 _STEADY = frozenset({"Accepted", "Delivered", "Settled", "ClaimConflicts"})
-"""Metrics that nearly every call counts."""
+"""Metrics that nearly every call records."""
 
 _STEADY_MS = 10_000
-"""Lines that have only steady counts are printed at most once in this time: a line for each call would fill the log,
-with 170 bytes, as much as a small message. Lambda may freeze the process before the next line, and may never thaw it:
-then the counts of a burst's last seconds come with the next call, or never. A process that is called rarely prints
-with each call, because its last line is older than this. Any other metric is printed with the call that recorded it."""
+"""A line that has only steady counts is printed at most once in this time, because its 170 bytes in the log are as much
+as a small message. Lambda may freeze the process before the next line: then the counts of the last seconds of a burst
+come with the next call, or never, if Lambda does not thaw the process. A process that is called rarely prints with each
+call, as its last line is older than this. Any other metric is printed with the call that recorded it."""
 
 
 class EmfMeter:
-    """``Meter`` that keeps metrics until ``flush``, once per invocation. Thread-safe.
+    """Implements ``Meter`` for CloudWatch: keeps metrics until ``flush`` prints them, once per invocation. Thread-safe.
 
-    Each name is one metric with the dimension ``service`` and no other: CloudWatch bills each combination.
+    Each name is one metric, with ``service`` as its only dimension, because CloudWatch bills each combination.
     """
 
     def __init__(self, *, namespace: str, service: str, clock: Clock) -> None:
@@ -56,7 +56,7 @@ class EmfMeter:
         metrics = [{"Name": name, "Unit": unit} for name, (unit, _) in kept.items()]
         directive = {"Namespace": self._namespace, "Dimensions": [["service"]], "Metrics": metrics}
         line = {"_aws": {"Timestamp": now_ms, "CloudWatchMetrics": [directive]}, "service": self._service}
-        # The line and its end are written in one piece: lines of several threads must not mix.
+        # In one piece with its line end, so that lines of several threads do not mix.
         sys.stdout.write(
             msgspec.json.encode(line | {name: _sampled(values) for name, (_, values) in kept.items()}).decode() + "\n"
         )
@@ -64,8 +64,8 @@ class EmfMeter:
 
 
 def _sampled(values: list[float]) -> float | list[float]:
-    """Returns a single value as itself, and of more than ``_VALUES`` those at evenly spaced ranks, the least and the
-    largest included: their percentiles are about those of all values."""
+    """Returns a single value as itself. Of more than ``_VALUES`` values returns those at evenly spaced ranks, with the
+    smallest and the largest, so that their percentiles are nearly those of all values."""
     if len(values) == 1:
         return values[0]
     if len(values) <= _VALUES:
@@ -75,13 +75,13 @@ def _sampled(values: list[float]) -> float | list[float]:
 
 
 BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
-"""From lateness that a person does not notice to that of a server that was down."""
+"""The bounds of histograms: from a lateness that a person does not notice to that after a server was down."""
 
 
 @dataclass
 class Histogram:
-    """``counts[k]`` counts the values up to ``BOUNDS_SECONDS[k]`` and above the bound before; the last count is of
-    values above all bounds."""
+    """A histogram of times. ``counts[k]`` counts the times up to ``BOUNDS_SECONDS[k]`` and above the bound before it;
+    the last count is that of the times above all bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_SECONDS) + 1))
     seconds: float = 0.0
@@ -92,7 +92,7 @@ class Histogram:
 
 
 class CountingMeter:
-    """``Meter`` that sums up counts and sorts times into histograms. Thread-safe."""
+    """Implements ``Meter`` for one process: sums up counts, and sorts times into histograms. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -117,6 +117,6 @@ class CountingMeter:
             return Histogram(list(histogram.counts), histogram.seconds)
 
     def lateness(self, name: str) -> list[tuple[float | None, int]]:
-        """Returns the number of the times up to each bound in seconds and above the bound before; the last one, without
-        a bound, is of the times above all bounds."""
+        """Returns for each bound in seconds the number of times up to it and above the bound before; the last entry,
+        without a bound, has the number of times above all bounds."""
         return list(zip((*BOUNDS_SECONDS, None), self.times(name).counts, strict=True))

@@ -1,14 +1,15 @@
-"""Waits for messages by looking again: in Lambda the producer runs in another process, and cannot wake the pull."""
+"""Lets pulls wait by looking again: in Lambda the producer runs in another process, and cannot wake the pull."""
 
 from hourwheel.ports import Clock
 
-_FIRST_SECONDS = 0.1  # a message that comes soon after the pull is delivered soon, for a few looks more
+_FIRST_SECONDS = 0.1  # a message that comes soon after the pull is delivered soon, at the cost of a few more looks
 # Each look reads the counters of all queues of the subject (docs/decisions/0021-looks.md).
 _LONGEST_SECONDS = 1.0
 
 
 class PollingWakeups:
-    """``Wakeups`` that let a pull look again after 0.1 s, then after a time that doubles up to 1 s."""
+    """Implements ``Wakeups`` without wake-ups: a pull looks again after 0.1 s, then after a time that doubles up to
+    1 s."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -20,6 +21,6 @@ class PollingWakeups:
         return 0
 
     def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
-        # From four tries on the longest sleep applies; the exponent stays small.
+        # From the fourth try on the sleep is the longest one; more would only make the power large.
         self._clock.sleep(min(seconds, _LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(tries, 4)))
         return True

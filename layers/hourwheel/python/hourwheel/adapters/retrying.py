@@ -8,17 +8,18 @@ from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Refused, St
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_SECONDS = 0.02  # a few times what a call takes: enough to pass a short burst
-_LONGEST_PAUSE_SECONDS = 0.5  # leaves several tries within the budget of 5 s
+_FIRST_PAUSE_SECONDS = 0.02  # a few times as long as a call: enough to wait for the end of a short burst
+_LONGEST_PAUSE_SECONDS = 0.5  # allows several tries within the budget of 5 s
 
 
 class RetryingStore:
     """A ``Store`` that repeats each call that raises ``Throttled`` or ``OutcomeUnknown``, and raises the last of these
     errors when the next try would begin after ``budget_seconds``. ``meter`` counts each ``Throttled``.
 
-    A write whose first answer was lost may then come back ``Refused`` by its own effect: the caller recognises its
-    token. An ``add`` whose answer was lost is added again, and the numbers of the first are burnt. Not for a
-    ``Transactional`` store: this class would hide ``transact``, and a local engine loses no answers.
+    If the answer to a write is lost, the repeated write may be ``Refused`` because the first one took effect: the
+    caller recognises its own token. If the answer to an ``add`` is lost, the repeated one takes further numbers, and
+    those of the first are never used. This class is not for a ``Transactional`` store: it would hide ``transact``, and
+    a local engine loses no answers.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class RetryingStore:
             except Unavailable as error:
                 if self._meter is not None and isinstance(error, Throttled):
                     self._meter.record("Throttles", 1)
-                # Full jitter over (0, longest]: never zero, so the clock of the budget always moves.
+                # Full jitter over (0, longest]. Never zero, so that a simulated clock reaches the end of the budget.
                 pause = longest * (1.0 - self._ids.jitter())
                 if self._clock.now_ms() + pause * 1000 > deadline_ms:
                     raise

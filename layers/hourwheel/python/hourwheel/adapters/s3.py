@@ -16,18 +16,18 @@ from hourwheel.errors import Corrupt, NoAccess, NotFound
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-# Three tries end within the 30 s that API Gateway waits.
+# With these, three tries end within the 30 s for which API Gateway waits.
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 5.0
 ATTEMPTS = 3
 
-# The codes of a missing object: GET has the first, HEAD the second, as its answer has no body to name a code in.
+# The codes of a missing object: GET answers the first, HEAD the second, because its answer has no body with a code.
 _MISSING = frozenset({"NoSuchKey", "404"})
 
 
 def client(*, region: str | None = None, endpoint_url: str | None = None, pool_size: int = 32) -> "S3Client":
-    """Makes a client that sends each request up to three times. Unlike on DynamoDB the SDK may repeat: a second call of
-    ``S3Blobs`` has no further effect, and the same answer."""
+    """Makes a client that sends each request up to three times. Unlike with DynamoDB the SDK may repeat requests: a
+    repeated call of ``S3Blobs`` has no further effect, and an equal answer."""
     config = Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         connect_timeout=CONNECT_SECONDS,
@@ -39,8 +39,9 @@ def client(*, region: str | None = None, endpoint_url: str | None = None, pool_s
 
 
 class S3Blobs:
-    """``Blobs`` in a bucket; ``prefix`` is put before every key as it is. The first call makes the client: most
-    processes see no batch that is too large for its row. Several threads must not make their first call at once.
+    """Implements ``Blobs`` in a bucket; every key of an object begins with ``prefix``. The first call makes the client,
+    because most processes see no batch that is too large for its row; so several threads must not make their first
+    call at once.
 
     The role needs ``s3:ListBucket``: without it S3 answers 403 for a missing object. Each call may raise ``Throttled``
     or ``OutcomeUnknown``, and may be repeated.

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from mypy_boto3_scheduler import EventBridgeSchedulerClient
 
 SOON_MS = 5_000
-"""A wheel that is due within this time is started at once: a schedule that is made too late might never fire."""
+"""A wheel that is due within this time is started at once: a schedule that is created too late might never fire."""
 
-# After this time the sweeper has started the wheel.
+# Later retries would be in vain, because the sweeper has started the wheel by then.
 _RETRY_SECONDS = 300
 _RETRIES = 10
 
 
 class SchedulerTimers:
-    """``Timers`` that start the Lambda ``function``, up to ``SOON_MS`` early. Schedules belong to the schedule group
-    ``group`` and start the function as ``role`` (an ARN). The first schedule makes the client; several threads must not
-    order their first timer at once."""
+    """Implements ``Timers``: starts the Lambda ``function``, up to ``SOON_MS`` early. The schedules belong to the
+    schedule group ``group``, and start the function as ``role`` (an ARN). The first schedule makes the client, so
+    several threads must not order their first timer at once."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class SchedulerTimers:
 
     @cached_property
     def scheduler(self) -> "EventBridgeSchedulerClient":
-        # The SDK may repeat the call: a schedule that exists already has the name, so also the bucket and the time.
+        # The SDK may repeat the call: a schedule of the name that exists is the same one, as the name has bucket and
+        # time.
         client = make_client("scheduler", patient_config(), region=self._region, endpoint_url=self._endpoint_url)
         return cast("EventBridgeSchedulerClient", client)
 
@@ -93,11 +94,12 @@ class SchedulerTimers:
                 },
             )
         except ClientError as error:
-            # The schedule exists: another process ordered it, or an earlier try did and its answer was lost.
+            # The schedule exists: another process created it, or an earlier try whose answer was lost.
             if error_code(error) != "ConflictException":
                 raise
 
 
 def started_with(bucket: str, wakes_ms: int = 0) -> dict[str, str | int]:
-    """Returns the event with which the function starts; ``wakes_ms``: the time for which the wheel was ordered."""
+    """Returns the event with which the function starts. ``wakes_ms`` is the time at which the wheel has to start; 0: at
+    once."""
     return {"bucket": bucket, "wakes_ms": wakes_ms} if wakes_ms else {"bucket": bucket}

@@ -1,7 +1,7 @@
 """Keeps wake-up queues in SQS, and sends wake-ups to them.
 
-MessageRetentionPeriod 60 s     the shortest: an older wake-up has nobody to wake
-VisibilityTimeout      120 s    longer than that: a wake-up that was received never comes back, so nobody deletes it
+MessageRetentionPeriod 60 s     the shortest that SQS allows: nobody waits for an older wake-up
+VisibilityTimeout      120 s    longer than that, so a received wake-up never comes back and need not be deleted
 """
 
 from collections.abc import Callable, Sequence
@@ -26,17 +26,17 @@ _RETENTION_SECONDS = "60"
 _VISIBILITY_SECONDS = "120"
 
 _OPENED_MS = 3_600_000
-"""A process does not create a queue again for this long after it has opened it. If the queue was deleted meanwhile, its
-consumers report it."""
+"""A process that has opened a queue does not call SQS for it again in this time. If the queue is deleted, its consumers
+report that."""
 
-_MOST_OPENED = 10_000  # queues of deleted groups are never opened again, and would fill the memory of the process
+_MOST_OPENED = 10_000  # else the queues of deleted groups would fill the memory of the process
 
 _CONNECT_SECONDS, _READ_SECONDS = 0.3, 0.5
-"""SQS usually answers within 20 ms. Senders whose message is stored wait for the call, and a wake-up is only a hint: no
-call is worth a second try."""
+"""SQS usually answers within 20 ms. A sender whose message is stored waits for the call, and a wake-up is only a hint,
+so these are short, and no call has a second try."""
 
 THREADS = 16
-"""At most this many calls are under way at once: 100 groups are woken in 7 rounds. Each thread has its connection."""
+"""The most calls under way at once: so 100 groups are woken in 7 rounds. Each thread has a connection."""
 
 T = TypeVar("T")
 
@@ -55,8 +55,8 @@ def impatient_config() -> Config:
 
 
 class SqsWakeupQueues:
-    """``WakeupQueues`` whose names begin with ``prefix``. The first call makes the client: most processes of most
-    functions send no wake-up. Several threads must not make their first call at once."""
+    """Implements ``WakeupQueues`` with queues of SQS whose names begin with ``prefix``. The first call makes the
+    client, because most processes send no wake-up; so several threads must not make their first call at once."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SqsWakeupQueues:
         endpoint_url: str | None = None,
         config: Config | None = None,
     ) -> None:
-        """``config``: other time-outs, for a server that is slower than SQS."""
+        """``config`` replaces the short time-outs, for an imitation of SQS that is slower."""
         self._clock = clock
         self._prefix = prefix
         self._account = account
@@ -109,7 +109,7 @@ class SqsWakeupQueues:
             except ClientError as error:
                 if error_code(error) not in _OTHERWISE:
                     raise
-                return self._url(name)  # made with other attributes, by an operator or another version
+                return self._url(name)  # the queue exists with other attributes: of an operator, or another version
 
     def wake(self, name: str) -> bool:
         with translating():
@@ -133,10 +133,11 @@ class SqsWakeupQueues:
     def side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         if len(calls) < 2:
             return [call() for call in calls]
-        _ = self.client  # made here: the threads must not make their first call at once
+        _ = self.client  # makes the client before the threads use it
         futures = [self._threads.submit(call) for call in calls]
+        # A failed call does not end the wait for the others: Lambda freezes the process after the answer.
         for future in futures:
-            future.exception()  # waits for all: a function is frozen once it has answered
+            future.exception()
         return [future.result() for future in futures]
 
     def _url(self, name: str) -> str:

@@ -4,14 +4,14 @@ bytes 0-7      "hwsync 1"
 bytes 8-15     the number, in the byte order of the machine
 bytes 16-23    when it was committed, Unix milliseconds, in the same order
 
-SQLite takes the readable part of a damaged write-ahead log for the whole log. A database that has fewer transactions
-than this file says has lost some. The file is mapped into memory and written without a system call, so its bytes
-outlive the process; the server syncs it each second, so they also outlive the machine.
+SQLite takes the readable part of a damaged write-ahead log for the whole log. So a database that has fewer transactions
+than this file says has lost some. The file is mapped into memory and written without a system call. Its bytes outlive
+the process; as the server syncs the file each second, they also outlive the machine.
 
-Other processes read the memory meanwhile, so each field is one aligned word, stored by one instruction: an item of a
-view of 64-bit words. ``struct.pack_into`` clears the bytes first and may then write them one by one: a reader would see
-0, or half of a number. The two fields are not stored together: a reader may see an older number beside a later time.
-The time only appears in texts for people.
+Other processes read the same memory. Therefore each field is one aligned word that one instruction stores: an item of a
+view of 64-bit words. (``struct.pack_into`` clears the bytes first and may then write them one by one, so a reader could
+see 0, or half of a number.) The two fields are not stored together, so a reader may see an older number with a later
+time. The time only appears in texts for people.
 """
 
 import fcntl
@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 _WORDS = struct.Struct("@8sQQ")
-_MAGIC = b"hwsync 1"  # with the format, so that another format is not taken for a mark
+_MAGIC = b"hwsync 1"  # names the format, so that a file of another format is not taken for a mark
 _NUMBER, _AT = 1, 2
 
 
 class Synced(NamedTuple):
-    """A transaction: its number, and when it was committed, Unix milliseconds."""
+    """A transaction: its number, and the time of its commit in Unix milliseconds."""
 
     number: int = 0
     at_ms: int = 0
@@ -39,8 +39,8 @@ NOTHING = Synced()
 
 
 class SyncedMark:
-    """The mark in the file ``path``, which is created if it is missing. Several processes may have the file open. One
-    thread may raise the mark while another flushes it."""
+    """The mark in the file ``path``. The constructor creates the file if it is missing. Several processes may have it
+    open. One thread may raise the mark while another one flushes it."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -51,21 +51,21 @@ class SyncedMark:
         self._own = self._flushed = NOTHING
 
     def read(self) -> Synced | None:
-        """Returns the transaction that the file names, or None if the file is damaged."""
+        """Returns the transaction that the file names; None if the file is damaged."""
         if self._memory[: len(_MAGIC)] != _MAGIC:
             return None
         return Synced(self._words[_NUMBER], self._words[_AT])
 
     def raise_to(self, synced: Synced) -> None:
-        """Stores the transaction as synced, unless a later one is stored. Two processes at once may leave the lower
-        number until one of them calls ``flush``."""
+        """Stores the transaction as the last synced one, unless the file names a later one. If two processes do so at
+        once, the lower number may stay until one of them calls ``flush``."""
         self._own = synced
         if synced.number > self._words[_NUMBER]:
             self._words[_AT] = synced.at_ms
             self._words[_NUMBER] = synced.number
 
     def flush(self) -> None:
-        """Syncs the file if this process has raised the mark since the last call."""
+        """Syncs the file to the disk, if this process has raised the mark since the last call."""
         own = self._own
         if own == self._flushed:
             return
@@ -78,8 +78,8 @@ class SyncedMark:
         self._flushed = own
 
     def reset(self, synced: Synced) -> None:
-        """Sets the mark to this transaction, even back: for a loss that the operator has accepted, or a damaged
-        file."""
+        """Sets the mark to this transaction, also to an earlier one: after a loss that the operator has accepted, or if
+        the file is damaged."""
         self._words[_AT] = synced.at_ms
         self._words[_NUMBER] = synced.number
         self._memory[: len(_MAGIC)] = _MAGIC
@@ -93,8 +93,8 @@ class SyncedMark:
 
 
 def last_transaction(database: Path) -> Synced:
-    """Returns the last transaction that the database has. Changes nothing: a damaged log stays as it is. Raises
-    ``sqlite3.Error``."""
+    """Returns the last transaction in the database. Opens it for reading only, so that a damaged log stays as it is.
+    Raises ``sqlite3.Error``."""
     with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as reader:
         if reader.execute("SELECT 1 FROM sqlite_master WHERE name = 'commits'").fetchone() is None:
             return NOTHING

@@ -1,8 +1,8 @@
 """Delivers to targets on AWS: Lambda functions, SQS queues, EventBridge buses; ``webhooks.py`` delivers over HTTPS.
 
-A queue gets one message for each message, a bus one event, as the JSON of a pulled message; a function gets the batch.
-Clients send each request once: the pusher decides what is retried. A call whose answer is lost is repeated later, so a
-target may see a message twice, as with every delivery. An ARN names the region of its target.
+A queue gets a message, and a bus an event, for each message, with the JSON of a pulled message; a function gets the
+batch. Clients send each request once, because the pusher decides what is retried. A call whose answer is lost is
+repeated later, so a target may get a message twice, as with every delivery. An ARN names the region of its target.
 """
 
 import re
@@ -40,8 +40,7 @@ AVAILABLE_EVENT = "Hourwheel Messages Available"
 
 CONNECT_SECONDS = 2.0
 _READ_SECONDS = 10  # for SQS and EventBridge; a function has the ``timeout_seconds`` of its target
-_CONNECTIONS = 20
-"""A group may have at most this many deliveries under way."""
+_CONNECTIONS = 20  # a group may have this many deliveries under way at once
 
 _FUNCTION_BYTES = 6 << 20  # the largest payload of a synchronous invocation of Lambda
 _TOO_LARGE = frozenset(
@@ -63,13 +62,12 @@ _ABOUT_MESSAGES = frozenset(
         "ValidationException",
     }
 )
-"""Refusals that are about a message: the target may take another one."""
+"""Codes of refusals that concern one message: the target may take another message."""
 
 _ENTRIES = 10  # the most that SendMessageBatch and PutEvents take in one call
 _QUEUE_BYTES = 1 << 20  # SQS: of one message, and of all messages of a call together
 _BUS_BYTES = 256 << 10  # EventBridge: of all events of a call together
-_ENTRY_BYTES = 1_000
-"""The names of an entry take less than this beside its content."""
+_ENTRY_BYTES = 1_000  # the names of an entry take less than this in addition to its content
 
 _MALFORMED = frozenset({"InvalidArgument", "MalformedDetail"})
 """Codes by which a bus refuses an event for its content; any other code says nothing about the event."""
@@ -88,7 +86,7 @@ _RESOURCES = {
     "eventbridge": _BUS,
     "notify": _BUS,
 }
-"""By kind: service, resource, and how to say it."""
+"""For each kind of target: the service in its ARN, the pattern of the resource, and the form of it for people."""
 
 _ARNS = {
     kind: re.compile(f"arn:aws[a-z-]{{0,20}}:{service}{_PLACE}{resource}")
@@ -98,7 +96,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Refusal(NamedTuple):
-    """An entry of a call that the target refused; ``passing``: not for its content, so it may be retried."""
+    """An entry of a call that the target refused. With ``passing`` the reason is not its content, so the entry may be
+    retried."""
 
     message: int
     code: str
@@ -109,8 +108,8 @@ Send = Callable[[PushDelivery, Sequence[str]], list[_Refusal]]
 
 
 class AwsTargets:
-    """``Targets`` of a deployment on AWS, which may deliver to the ARNs that a pattern in ``allowed`` matches (``*``
-    matches anything). The first delivery to a service and region makes its client."""
+    """Implements ``Targets`` for a deployment on AWS. It may deliver to the ARNs that a pattern in ``allowed`` matches,
+    in which ``*`` matches any text. The first delivery to a service and region makes its client."""
 
     def __init__(self, webhooks: Webhooks, *, allowed: Sequence[str], endpoint_url: str | None = None) -> None:
         self._webhooks = webhooks
@@ -151,7 +150,8 @@ class AwsTargets:
             return unreached(refused[0].code) if refused else DONE
 
         outcome = _asked(PushDelivery(subject, group, 0, ()), put)
-        # An announcement has no message whose attempt could count: one that may be lost is repeated after a pause.
+        # An announcement has no messages whose attempts could count, so a failed one counts as one that did not arrive:
+        # it is repeated after a pause.
         return outcome if outcome == DONE else unreached(outcome.error)
 
     def _invoke(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
@@ -219,16 +219,16 @@ class AwsTargets:
 
 
 def _ordered(delivery: PushDelivery, index: int) -> dict[str, str]:
-    """Returns the names by which a FIFO queue keeps the messages of a key in order and drops repeats."""
+    """Returns the fields by which a FIFO queue keeps the messages of a key in order, and drops repeats."""
     message = delivery.messages[index]
     key = message.key or f"queue-{message.queue}"
-    # A key may have characters that the name of a group may not.
+    # The name of a message group may have fewer characters than a key.
     name = "".join(c if (c.isalnum() and c.isascii()) or c in _FIFO_CHARACTERS else "_" for c in key)[:128]
     return {"MessageGroupId": name, "MessageDeduplicationId": delivery.part([message]).id}
 
 
 def _asked(delivery: PushDelivery, call: Callable[[], Outcome]) -> Outcome:
-    """Returns the outcome of a call. After a lost answer, when the target may have the messages, all of them failed."""
+    """Returns the outcome of a call. If its answer is lost, all messages have failed, as the target may have them."""
     try:
         return call()
     except _NOT_CONNECTED as error:
@@ -245,7 +245,7 @@ def _asked(delivery: PushDelivery, call: Callable[[], Outcome]) -> Outcome:
 
 def _in_chunks(delivery: PushDelivery, limit: int, seconds: float, send: Send) -> Outcome:
     """Sends each message as an entry of its own, several in a call. ``send`` makes a call and returns the entries that
-    were refused. Begins no call after ``seconds``: the messages that are left stay untouched."""
+    the target refused. Begins no call after ``seconds``: the outcome lists the messages that are left as untouched."""
     until = monotonic() + seconds
     texts = [_text(message) for message in delivery.messages]
     dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
@@ -296,7 +296,7 @@ def _chunks(indexes: Sequence[int], texts: Sequence[str], limit: int) -> Iterato
 
 
 def _text(message: Message) -> str:
-    """Returns the message as JSON, with the two characters escaped that SQS refuses."""
+    """Returns the message as JSON, in which the two characters that SQS refuses are escaped."""
     return _encoder.encode(message).decode().replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 

@@ -1,5 +1,6 @@
-"""Sets precise timers on SQS: a delayed message for each start of a wheel, which an event source mapping hands to the
-function ``wheel``. The mapping is enabled only while timers are out, as Lambda asks the queue all the time.
+"""Sets precise timers on SQS. Each start of a wheel is a delayed message, which an event source mapping hands to the
+function ``wheel``. The mapping is enabled only while timers are out, because an enabled one polls the queue all the
+time, and each poll costs money.
 
 body    {"bucket": …, "wakes_ms": …}
 delay   the seconds until the start
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class TimerQueue:
-    """``PreciseTimers`` on the queue with this URL, and on the schedules of ``timers`` beyond its reach. ``mapping`` is
-    the event source mapping that reads the queue; None where another function switches it. The first timer makes the
-    client; several threads must not order their first timer at once."""
+    """Implements ``PreciseTimers`` with the queue at this URL; ``relay`` uses the schedules of ``timers``. ``mapping``
+    is the event source mapping that reads the queue; None in a function that does not switch it. The first timer makes
+    the client, so several threads must not order their first timer at once."""
 
     def __init__(
         self,

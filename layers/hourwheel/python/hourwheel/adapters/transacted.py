@@ -1,4 +1,4 @@
-"""Runs each write of a ``Transactional`` store in a transaction of its own."""
+"""Implements the single writes of a ``Transactional`` store: each runs in a transaction of its own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Delivers over HTTPS to addresses that users choose. No delivery may reach a host that only this machine's network can
-reach.
+"""Delivers over HTTPS to addresses that users choose. No delivery may reach a host in a private network of this
+machine.
 
 A host name is resolved once for each delivery. Each of its addresses must be public, and the connection goes to one of
 these addresses, whatever the name resolves to a moment later. Redirects are not followed. The time of a delivery is
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Iterable[str]]
 
-CONNECT_SECONDS = 5.0  # leaves time for the other addresses of the name within a delivery's time
+CONNECT_SECONDS = 5.0  # leaves time within a delivery for the other addresses of the name
 ANSWER_BYTES = 1 << 20  # bounds the memory that a receiver can make a pusher take
-URL_CHARACTERS = 2_000  # the URL is stored in the group's record
-_ADDRESSES = 4  # bounds the tries for a name that lists many addresses
+URL_CHARACTERS = 2_000  # the record of the group, which every wake-up reads, has the URL
+_ADDRESSES = 4  # bounds the tries for a name with many addresses
 _PORTS = {"https": 443, "http": 80}
 _BUSY = frozenset({429, 503})
 _LONGEST_WAIT_SECONDS = 86_400.0  # of a Retry-After header, whose number may be of any size
@@ -83,16 +83,16 @@ _NOT_INTERNET = tuple(
     )
 )
 _TRANSLATED = IPv6Network("64:ff9b::/96")
-"""IPv4 addresses as networks without IPv4 see them."""
+"""Addresses of networks that have only IPv6, which stand for IPv4 addresses (NAT64)."""
 
 
 class Forbidden(Exception):
-    """The address is none to which a delivery may connect."""
+    """Says that no delivery may connect to an address."""
 
 
 class Webhooks:
-    """Delivers over HTTPS. Thread-safe. ``loopback`` also allows deliveries to this machine, over plain HTTP too: for
-    development only."""
+    """Delivers over HTTPS. Thread-safe. With ``loopback``, which is for development, also delivers to this machine,
+    over plain HTTP too."""
 
     def __init__(self, clock: Clock, *, loopback: bool = False, resolve: Resolve | None = None) -> None:
         self._clock = clock
@@ -104,7 +104,8 @@ class Webhooks:
         return ssl.create_default_context()
 
     def check(self, target: PushTarget) -> None:
-        """Raises ``Rejected`` for a URL to which no delivery can ever go. Looks no names up: each delivery does."""
+        """Raises ``Rejected`` for a URL to which no delivery may ever go. Does not resolve names, as each delivery
+        does."""
         try:
             parts = self._parts(target.address)
             literal = _literal(parts)
@@ -152,13 +153,13 @@ class Webhooks:
         return parts
 
     def _connected(self, parts: SplitResult, deadline: float) -> socket.socket:
-        """Connects to an address of the host, once all of them were checked. Over TLS, returns only once the receiver
-        has shown its certificate."""
+        """Checks all addresses of the host, and connects to one of them. Over TLS it returns only after the receiver
+        has shown its certificate. Raises ``OSError`` and ``Forbidden``."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         addresses = [ip_address(text) for text in dict.fromkeys(self._resolve(host, port))]
         for address in addresses:
             self._allow(parts, address)
-        # Tries several, IPv4 first: a name may have addresses of a kind that this machine cannot reach.
+        # Tries several addresses, IPv4 first: this machine may be unable to reach those of one kind.
         tried = sorted(addresses, key=lambda address: address.version)[:_ADDRESSES]
         refused: Exception = Forbidden(f"{host} has no address")
         for address in tried:
@@ -185,14 +186,14 @@ class Webhooks:
 
 
 def resolved(host: str, port: int) -> list[str]:
-    """Returns the addresses of a host name, from the system's resolver."""
+    """Returns the addresses of a host name from the system's resolver. Raises ``OSError``."""
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]).partition("%")[0] for *_, address in entries]
 
 
 def public(address: Address) -> bool:
-    """Returns whether an address belongs to the public Internet. Judges an IPv6 address that stands for an IPv4 address
-    by the latter."""
+    """Returns whether an address belongs to the public Internet. For an IPv6 address that stands for an IPv4 address,
+    the IPv4 address counts."""
     address = unmapped(address)
     if isinstance(address, IPv6Address) and address in _TRANSLATED:
         address = IPv4Address(int(address) & 0xFFFFFFFF)
@@ -202,12 +203,13 @@ def public(address: Address) -> bool:
 
 
 def unmapped(address: Address) -> Address:
-    """Returns the IPv4 address of an IPv6 address of the form ::ffff:a.b.c.d, and any other address as it is."""
+    """Returns the IPv4 address that an IPv6 address of the form ::ffff:a.b.c.d stands for; any other address
+    unchanged."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def _literal(parts: SplitResult) -> Address | None:
-    """Returns the IP address that the URL has for a host, or None for a name. Raises ``ValueError`` for an address with
+    """Returns the host of the URL if it is an IP address, or None for a name. Raises ``ValueError`` for an address with
     a zone, and for brackets without an address."""
     host = parts.hostname or ""
     if ":" in host or "[" in parts.netloc:
@@ -221,7 +223,7 @@ def _literal(parts: SplitResult) -> Address | None:
 
 
 class _Timed(io.RawIOBase):
-    """Reads a socket until a deadline: the socket's own time-out would start again with every byte."""
+    """Reads a socket until a deadline. The time-out of the socket itself would start anew with every byte."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
@@ -236,8 +238,8 @@ class _Timed(io.RawIOBase):
 
 
 class _Lines(io.BufferedReader):
-    """Refuses a line without an end: ``http.client`` would take the end of the connection for the end of the
-    headers."""
+    """Refuses a line without an end. ``http.client`` would take the end of the connection for that of the headers, and
+    a part of an answer for the whole."""
 
     def readline(self, size: int | None = -1, /) -> bytes:
         line = super().readline(size)
@@ -262,7 +264,8 @@ def _exchange(
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     sock.settimeout(_left(deadline))
     with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
-        # A receiver that refuses a body for its size may close before all of it has arrived, and has answered already.
+        # A receiver that refuses a body for its size may close the connection before the body is sent, after its
+        # answer.
         connection.request("POST", path, body, headers)
     with _TimedAnswer(sock, deadline) as answer:
         answer.begin()
@@ -280,7 +283,7 @@ def _outcome(delivery: PushDelivery, answer: _TimedAnswer, data: bytes) -> Outco
     status = answer.status
     if status in _BUSY:
         wait_seconds = _seconds(answer.headers.get("retry-after"))
-        # 503: a gateway before the target may answer so when a message crashes the target.
+        # 503 counts as an answer: a gateway before the target may answer so if a message makes the target crash.
         return unreached(f"status {status}", wait_seconds, answered=status == 503)
     if status == 413:
         return Outcome(too_large=True, error="status 413")
@@ -294,7 +297,7 @@ def _outcome(delivery: PushDelivery, answer: _TimedAnswer, data: bytes) -> Outco
 
 
 def _left(deadline: float) -> float:
-    """Returns the seconds until the deadline, or raises ``TimeoutError`` when it has passed."""
+    """Returns the seconds until the deadline. Raises ``TimeoutError`` if it has passed."""
     seconds = deadline - monotonic()
     if seconds <= 0:
         raise TimeoutError("timed out")
@@ -311,5 +314,5 @@ def _seconds(text: str | None) -> float:
 
 def _reason(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    # Part of the text may come from the receiver, and terminals show it.
+    # A part of the text may come from the receiver, and a terminal would obey control characters in it.
     return "".join(character if character.isprintable() else " " for character in text)
