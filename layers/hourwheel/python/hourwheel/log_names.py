@@ -123,9 +123,12 @@ class LogName(NamedTuple):
 
 
 @lru_cache(maxsize=10_000)
-def first_log(subject: str, generation: int, queue: int) -> str:
-    """Returns the name of the first log of a queue, in the home cell: the one that most queues have for ever."""
-    return str(LogName.of_queue(subject, generation, queue))
+def queue_log(
+    subject: str, generation: int, queue: int, part: int = 0, part_generation: int = 1, cell: str = HOME
+) -> str:
+    """Returns the name of a log of a queue. By default that is the first one, in the home cell, which most queues have
+    for ever."""
+    return str(LogName.of_queue(subject, generation, queue, part, part_generation, cell))
 
 
 @lru_cache(maxsize=10_000)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from hourwheel.log_names import LogName, first_log
+from hourwheel.log_names import queue_log
 from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
 
 
@@ -50,12 +50,12 @@ class Subject(Struct, frozen=True, kw_only=True):
     def log(self, queue: int) -> str:
         """Returns the name of the log that takes the queue's new messages."""
         if not self.routes:
-            return first_log(self.name, self.generation, queue)
+            return queue_log(self.name, self.generation, queue)
         return self.log_of(queue, self.routes[queue].last)
 
     def log_of(self, queue: int, where: Mapping | MoveTarget) -> str:
         """Returns the name of the log of a mapping of the queue."""
-        return str(LogName.of_queue(self.name, self.generation, queue, where.part, where.part_generation, where.cell))
+        return queue_log(self.name, self.generation, queue, where.part, where.part_generation, where.cell)
 
     def route(self, queue: int) -> Route:
         return self.routes[queue] if self.routes else Route()

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from hourwheel.context import Context
 from hourwheel.errors import Rejected
-from hourwheel.log_names import LogName
+from hourwheel.log_names import queue_log
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import Settled, Settlement
@@ -24,8 +23,6 @@ from hourwheel.registry.broadcast import consumer_group, group_of_receipt
 from hourwheel.registry.registry import Registry
 
 _STALE = Settled("stale")
-
-_KEPT_NAMES = 4_096  # of about 100 bytes each
 
 
 class OpenedSettlement(NamedTuple):
@@ -204,12 +201,7 @@ def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:
     """Returns the name of the log from which the messages of a receipt were pulled."""
     if receipt.queue is None:
         return group.retry_log
-    return receipt.source or _queue_log(subject.name, subject.generation, receipt.queue)
-
-
-@lru_cache(_KEPT_NAMES)
-def _queue_log(subject: str, generation: int, queue: int) -> str:
-    return str(LogName.of_queue(subject, generation, queue))
+    return receipt.source or queue_log(subject.name, subject.generation, receipt.queue)
 
 
 def settled_logs(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> list[str]:
