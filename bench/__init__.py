@@ -1,1 +1,1 @@
-"""Benchmarks: medians and ratios from one run, on this machine."""
+"""Measures the product: medians and ratios from one run, on this machine."""

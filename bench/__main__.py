@@ -1,4 +1,5 @@
-"""``make bench``: medians and ratios of one run; client, server and floor share the machine. The last line is JSON."""
+"""``make bench``: prints medians and ratios of one run. Client, server and floor share the machine. The last line is
+JSON."""
 
 import argparse
 import json
@@ -16,6 +17,7 @@ from bench.limits import Use, peak_mb, used
 from bench.measures import median, quantile
 from bench.serving import Served, server, serving
 
+# The threads that send, by the messages of their batches: small batches need more of them to share syncs.
 CALLERS = {1: 16, 10: 16, 100: 8, 1_000: 4}
 
 

@@ -48,14 +48,14 @@ def body(number: int, noise: random.Random) -> str:
 def make_archive(folder: Path, messages: int) -> None:
     """Writes an archive of one log as the archiver does, with rows of a hundred messages."""
     archive, noise = FileBlobs(folder), random.Random(messages)
-    found = [segment(archive, first, noise) for first in range(0, messages, SEGMENT_MESSAGES)]
+    segments = [segment(archive, first, noise) for first in range(0, messages, SEGMENT_MESSAGES)]
     rows = messages // ROW_MESSAGES
     manifest = Manifest(
         number=0,
         began_ms=BEGAN_MS,
         ended_ms=BEGAN_MS,
         complete_ms=0,
-        segments=found,
+        segments=segments,
         spans=[Span(kind=MESSAGES, log=LOG, start=0, end=rows, messages=messages, behind=0)],
         unreadable=[],
         missing=[],

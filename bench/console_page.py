@@ -1,4 +1,4 @@
-"""Measures what an open page of the console costs, in a headless Chromium: ``python -m bench.console_page``.
+"""Measures the cost of an open page of the console, in a headless Chromium: ``python -m bench.console_page``.
 
 Fills a data directory with 1,000 subjects of 10 groups, and measures
 
@@ -8,7 +8,7 @@ Fills a data directory with 1,000 subjects of 10 groups, and measures
   numbers, and without the CPU of the sweeper, which works for a quarter of the time;
 - the messages/s of a producer, and the CPU of the server for each message, in short windows with the page and without
   it by turns;
-- the size of the page, compressed, and what it loads.
+- the compressed size of the page and of the files that it loads.
 
 Prints each row as it comes. The last row is the load of the machine, as Linux counts it. The command takes two minutes,
 and exits with 1 where a bound is missed.
@@ -36,6 +36,7 @@ from hourwheel.client import Api
 from hourwheel.console.files import contents
 from tests.console import chromium
 
+# The bounds that the run checks.
 FIRST_VIEW_MS = 1_000.0
 CORE_PERCENT = 2.0
 PAGE_BYTES = 150 * 1_024
@@ -54,7 +55,7 @@ new MutationObserver((_, watching) => {
   requestAnimationFrame(() => requestAnimationFrame(() => { window.shownMs = performance.now(); }));
 }).observe(document, { childList: true, subtree: true });
 """
-_SETTLED_MS = 3_000  # what the first view needs is measured by itself
+_SETTLED_MS = 3_000  # the cost of the first view is measured by itself
 _PRODUCER_SECONDS = 1.5
 _WAIT_MS = 60_000  # a page that shows no row by then fails the run
 _LOADED = """
@@ -133,16 +134,16 @@ def producer_ratio(browser: Browser, served: Served, rounds: int, seconds: float
     ratios, without, server_ratios = [], [], []
     run_of_producer(served, seconds)
     for number in range(rounds):
-        found = {}
+        runs = {}
         for with_page in (True, False) if number % 2 else (False, True):
             if with_page:
                 with opened(browser, served.url, PAGES["overview"]):
-                    found[True] = run_of_producer(served, seconds)
+                    runs[True] = run_of_producer(served, seconds)
             else:
-                found[False] = run_of_producer(served, seconds)
-        ratios.append(found[True].per_s / found[False].per_s)
-        server_ratios.append(found[True].server_us / found[False].server_us)
-        without.append(found[False].per_s)
+                runs[False] = run_of_producer(served, seconds)
+        ratios.append(runs[True].per_s / runs[False].per_s)
+        server_ratios.append(runs[True].server_us / runs[False].server_us)
+        without.append(runs[False].per_s)
     return {
         "producer_per_s": round(median(without)),
         "producer_ratio_with_page": round(median(ratios), 3),

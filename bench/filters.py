@@ -29,8 +29,8 @@ def _tag(number: int) -> str:
 
 
 def passed_per_second(url: str, subject: str, group: str, messages: int) -> float:
-    """Pulls and settles as one consumer until the group is done; returns how many messages of the subject it got
-    through each second."""
+    """Pulls and settles as one consumer until the group is done. Returns the messages of the subject that the group
+    passed in a second."""
     settle: list[Settlement] = []
     began = time.perf_counter()
     with Api(url) as api:

@@ -1,5 +1,5 @@
-"""Measures the floor: what the disk syncs, and SQLite alone with equal batches, one synced transaction for each group
-of batches.
+"""Measures the floor: the syncs a second of the disk, and SQLite alone with equal batches, in one synced transaction
+for each group of batches.
 
 A group of one batch is the floor of a writer that syncs each batch alone. Group commit may beat it: with several
 senders, the batches that come during one sync share the next one. Its floor is a group with a batch of each sender.

@@ -1,12 +1,12 @@
-"""Measures what importing an entry point costs: the modules that it loads, which have a ceiling, and CPU milliseconds.
+"""Measures the cost of importing an entry point: the modules that it loads, which have a ceiling, and CPU milliseconds.
 
 Modules of the library are imported from the virtual environment; functions with their settings from the layers that are
 deployed (``make layers`` makes them), as Lambda does. Only compiled packages are taken from the environment: those of
 the layer are for arm64.
 
-Only modules can fail it, as their number is the same on every machine: a ceiling leaves room for a tenth more, and
-catches a heavy library that crept in. Milliseconds are those of the least of several runs, over those of a bare
-interpreter, with the byte code that the first run leaves, as installed packages may have none.
+Only the number of modules can fail the run, because it is the same on every machine: a ceiling leaves room for a tenth
+more, and catches a heavy library that crept in. The milliseconds are the least of several runs, less those of a bare
+interpreter. The first run writes byte code, which installed packages may lack; the least run has it.
 """
 
 import subprocess

@@ -39,7 +39,7 @@ STEPS = {
     "pull ended": "client: decodes the answer",
     "handled": "the thread of the handler takes over",
 }
-"""Each step, and what happens since the step before."""
+"""Each step, and the work since the step before."""
 
 
 def probe_client(probes: Probes, subject: str) -> None:

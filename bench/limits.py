@@ -1,6 +1,6 @@
-"""Says what limits a row of a benchmark: the disk, the CPU of the client, or the CPU of the server.
+"""Finds the limit of a row of a benchmark: the disk, the CPU of the client, or the CPU of the server.
 
-A Python process computes on one core at a time, so a core is all that a side may use. The disk is full when the server
+A Python process computes on one core at a time, so each side may use one core. The disk is full when the server
 commits as often as the disk syncs. Linux only: reads /proc.
 """
 
@@ -18,8 +18,9 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What a run used. ``per_s``: messages a second; ``client_us`` and ``server_us``: microseconds of CPU for each
-    message; ``commits``: for each second; ``client``, ``server`` and ``disk``: the part of what there is."""
+    """The use of the machine by a run. ``per_s``: messages a second; ``client_us`` and ``server_us``: microseconds of
+    CPU for each message; ``commits``: commits a second; ``client``, ``server`` and ``disk``: the used part of a core, a
+    core, and the syncs of the disk."""
 
     per_s: float
     client_us: float
@@ -31,8 +32,8 @@ class Use:
 
     @property
     def limit(self) -> str:
-        """Names what is used most. Below a half, callers mostly wait: for each other's answers, or for processes beside
-        them."""
+        """Names the part that is used most. If no part is used by half, callers mostly wait: for each other's answers,
+        or for processes beside them."""
         part, name = max((self.disk, "disk"), (self.client, "client CPU"), (self.server, "server CPU"))
         return f"{name} {part:.0%}" if part >= 0.5 else f"waits ({name} {part:.0%})"
 
@@ -71,7 +72,7 @@ def commits(served: Served) -> int:
 
 
 def used(served: Served, syncs_per_s: float, work: Callable[[], float]) -> Use:
-    """Runs ``work``, which returns the messages/s of this process as the client, and returns what it used."""
+    """Runs ``work``, which returns the messages/s of this process as the client. Returns its use of the machine."""
     before = time.perf_counter(), time.process_time(), cpu_seconds(served.pid), commits(served)
     per_s = work()
     after = time.perf_counter(), time.process_time(), cpu_seconds(served.pid), commits(served)

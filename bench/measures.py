@@ -153,26 +153,26 @@ def fill(url: str, subject: str, messages: int, batch: int = 1_000) -> None:
 
 def pull_times(url: str, subject: str, pulls: int) -> list[float]:
     """Returns the milliseconds of pulls of ten messages each, by a group that is new to the subject."""
-    found = []
+    times = []
     with Api(url) as api:
         settle: list[Settlement] = []
         for _ in range(pulls):
             began = time.perf_counter()
             answer = api.pull(subject, "bench", consumer="bench", max_messages=10, settle=settle)
-            found.append((time.perf_counter() - began) * 1_000)
+            times.append((time.perf_counter() - began) * 1_000)
             settle = [Settlement(receipt=pull.receipt) for pull in answer.pulls]
-    return found
+    return times
 
 
 def produce_times(url: str, subject: str, batch: list[str], sends: int) -> list[float]:
     """Returns the milliseconds of sends of one batch, one at a time."""
-    found = []
+    times = []
     with Producer(url, subject=subject) as producer:
         for _ in range(sends):
             began = time.perf_counter()
             producer.send_batch(batch)
-            found.append((time.perf_counter() - began) * 1_000)
-    return found
+            times.append((time.perf_counter() - began) * 1_000)
+    return times
 
 
 def with_groups(url: str, subject: str, groups: int) -> None:

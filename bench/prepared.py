@@ -4,7 +4,7 @@
 stored, the seconds, and the CPU seconds of this process. Each connection has one request under way. Of the ``keyed``
 ones each has a new idempotency key, as those of the clients of this library; ``plain`` ones have none. Nothing is
 parsed but the status of the answer, and no work of the interpreter is left for a message but one turn of epoll,
-``recv`` and ``send``: the row shows what the server takes in, where rows of ``Producer`` show both sides.
+``recv`` and ``send``: the row shows the speed of the server, where rows of ``Producer`` show that of client and server.
 """
 
 import json
@@ -52,29 +52,29 @@ def send_prepared(url: str, subject: str, connections: int, seconds: float, kind
     place = urlsplit(url)
     poll, sockets = select.epoll(), {}
     for _ in range(connections):
-        each = socket.create_connection((str(place.hostname), place.port or 80))
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        each.setblocking(False)
-        sockets[each.fileno()] = each
-        poll.register(each, select.EPOLLIN)
+        connection = socket.create_connection((str(place.hostname), place.port or 80))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        sockets[connection.fileno()] = connection
+        poll.register(connection, select.EPOLLIN)
     sent = answered = 0
     cpu, began = time.process_time(), time.perf_counter()
-    for each in sockets.values():
-        each.send(b"%b%016d%b" % (before, sent, after))
+    for connection in sockets.values():
+        connection.send(b"%b%016d%b" % (before, sent, after))
         sent += 1
     while answered < sent:
         for descriptor, _ in poll.poll():
-            each = sockets[descriptor]
-            answer = each.recv(4_096)
+            connection = sockets[descriptor]
+            answer = connection.recv(4_096)
             if not answer.startswith(_STORED):
                 raise SystemExit(f"a message was not stored: {answer[:200]!r}")
             answered += 1
             if time.perf_counter() - began < seconds:
-                each.send(b"%b%016d%b" % (before, sent, after))
+                connection.send(b"%b%016d%b" % (before, sent, after))
                 sent += 1
     taken, cpu = time.perf_counter() - began, time.process_time() - cpu
-    for each in sockets.values():
-        each.close()
+    for connection in sockets.values():
+        connection.close()
     return {"messages": answered, "seconds": taken, "cpu_seconds": cpu}
 
 
@@ -103,7 +103,7 @@ def by_case(served: Served, syncs_per_s: float, rounds: int, seconds: float) -> 
     for number in range(rounds):
         for index, case in enumerate(CASES):
             rows[case].append(prepared(served, syncs_per_s, f"prepared-{index}-{number}", seconds, case))
-    return {case: middle(found) for case, found in rows.items()}
+    return {case: middle(of_case) for case, of_case in rows.items()}
 
 
 def middle(rows: list[dict[str, float]]) -> dict[str, float]:

@@ -22,7 +22,7 @@ Step = tuple[str, float]
 
 
 class Probes:
-    """The steps that a process has noted."""
+    """Notes the steps of a process."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -31,7 +31,7 @@ class Probes:
         self.steps.append((name, time.perf_counter()))
 
     def wrap(self, owner: Any, function: str, before: str | None = None, after: str | None = None) -> None:
-        """Has a function note a step before it runs, after it, or both."""
+        """Makes a function note a step before it runs, after it, or both."""
         inner: Callable[..., Any] = getattr(owner, function)
 
         def noting(*arguments: Any, **options: Any) -> Any:

@@ -32,7 +32,7 @@ def produce(batch: int, callers: int, url: str, subject: str, seconds: float) ->
 
 
 def produce_in_tasks(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
-    """As ``produce``, with a task for each caller in place of a thread."""
+    """Produces like ``produce``, with a task for each caller in place of a thread."""
     messages = bodies(batch)
 
     async def call(producer: AsyncProducer, until: float) -> int:
@@ -52,7 +52,7 @@ def produce_in_tasks(batch: int, callers: int, url: str, subject: str, seconds: 
 
 
 def pull_and_settle(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
-    """Each pull takes 100 messages or more, and settles those of the pull before."""
+    """Pulls 100 messages or more at a time, and settles with each pull the messages of the pull before."""
     fill(url, subject, _FILLED[batch], batch)
     api = Api(url)
     held: list[list[Settlement]] = [[] for _ in range(callers)]
@@ -68,7 +68,7 @@ def pull_and_settle(batch: int, callers: int, url: str, subject: str, seconds: f
 
 
 def settle(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
-    """Pulls everything first, 100 messages at a time, and counts what the settling takes."""
+    """Pulls everything first, 100 messages at a time, and counts the time of the settling."""
     fill(url, subject, _FILLED[batch] // 4, batch)
     api = Api(url)
     held: list[tuple[list[Settlement], int]] = []
@@ -90,7 +90,7 @@ def settle(batch: int, callers: int, url: str, subject: str, seconds: float) -> 
 
 
 def consume(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
-    """``Consumer`` with a handler that does nothing."""
+    """Consumes with a ``Consumer`` whose handler does nothing."""
     fill(url, subject, _FILLED[batch], batch)
     consumer = Consumer(url, subject, "consumers", max_messages=max(batch, 100), wait_seconds=1)
     count, last = 0, 0.0
@@ -115,7 +115,7 @@ def consume(batch: int, callers: int, url: str, subject: str, seconds: float) ->
 
 
 def consume_in_tasks(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
-    """``AsyncConsumer`` with a handler that does nothing."""
+    """Consumes with an ``AsyncConsumer`` whose handler does nothing."""
     fill(url, subject, _FILLED[batch], batch)
 
     async def main() -> Counts:

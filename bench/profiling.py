@@ -29,7 +29,7 @@ SPY = Path(sys.executable).with_name("py-spy")
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What the messages of one case took: microseconds of CPU for each message."""
+    """The cost of the messages of one case: microseconds of CPU for each message."""
 
     messages: int
     per_s: float
@@ -42,7 +42,7 @@ class Functions:
     """The samples of one process by function: those in which it ran, and those in which it or a callee ran."""
 
     samples: int
-    """Those in which some thread held the interpreter lock."""
+    """The samples in which some thread held the interpreter lock."""
     own: Counter[str]
     whole: Counter[str]
 
@@ -64,7 +64,7 @@ class Worker:
         assert self._line() == "ready"
 
     def work(self) -> dict[str, float]:
-        """Has the process work, and returns what it counted. It ends after that."""
+        """Lets the process work, and returns its counts. The process ends after that."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
@@ -142,16 +142,16 @@ def costs_table(costs: dict[str, Cost]) -> Table:
     return table
 
 
-def functions_table(title: str, found: Functions) -> Table:
+def functions_table(title: str, functions: Functions) -> Table:
     """Returns the functions with the most samples of their own, beside those of this library with the most samples in
     all that they call."""
     table = Table(title=title, title_justify="left")
     for name in ("itself %", "function", "with what it calls %", "function "):
         table.add_column(name, justify="right" if "%" in name else "left", overflow="fold")
-    ours = Counter({name: samples for name, samples in found.whole.items() if "(hourwheel/" in name})
-    rows = zip(found.own.most_common(SHOWN), ours.most_common(SHOWN), strict=False)
+    in_library = Counter({name: samples for name, samples in functions.whole.items() if "(hourwheel/" in name})
+    rows = zip(functions.own.most_common(SHOWN), in_library.most_common(SHOWN), strict=False)
     for (own, own_samples), (whole, whole_samples) in rows:
-        parts = [f"{100 * samples / found.samples:.1f}" for samples in (own_samples, whole_samples)]
+        parts = [f"{100 * samples / functions.samples:.1f}" for samples in (own_samples, whole_samples)]
         table.add_row(parts[0], own, parts[1], whole)
     return table
 

@@ -1,4 +1,4 @@
-"""Measures what routes cost: moves of a queue beside a producer, and many groups, subjects, queues, cells beside one.
+"""Measures the cost of routes: moves of a queue beside a producer, and many groups, subjects, queues, cells beside one.
 
 Run it alone with ``python -m bench.routes``; ``make bench`` runs it as well. Rounds take turns, and each ratio is the
 median of the rounds' own ratios. A ratio of CPU is that of the server's time for each message, which says more than
@@ -145,7 +145,7 @@ def moves(rounds: int) -> dict[str, float]:
 def _beside_moves(url: str, prefix: str, moving: bool) -> list[float]:
     """Returns the milliseconds of sends to ten queues one after the other, each while it moves ten times, or as long
     without a move."""
-    found: list[float] = []
+    times: list[float] = []
     messages = [Message(text) for text in bodies(1)]
     with Api(url) as api, Api(url) as mover:
         for number in range(100 // _MOVES_OF_A_QUEUE):
@@ -157,9 +157,9 @@ def _beside_moves(url: str, prefix: str, moving: bool) -> list[float]:
             while not over.is_set():
                 began = time.perf_counter()
                 api.produce(subject, messages)
-                found.append((time.perf_counter() - began) * 1_000)
+                times.append((time.perf_counter() - began) * 1_000)
             thread.join()
-    return found
+    return times
 
 
 def _move(api: Api, subject: str | None, over: threading.Event) -> None:

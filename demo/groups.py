@@ -12,7 +12,9 @@ from hourwheel.client import Api, DeadSelection, Producer, RetryPolicy
 
 GROUPS = {"boards": 4, "billing": 2, "audit": 1}
 BATCH = 250
+# Short where a consumer is killed: the other one gets its messages soon.
 LEASE_SECONDS = {"boards": 30, "billing": 5, "audit": 30}
+# The consumer that is killed must still have work then.
 WORK_SECONDS = {"boards": 0.0, "billing": 0.0004, "audit": 0.0}
 RETRY = RetryPolicy(delays_seconds=(0.5, 1.0))
 

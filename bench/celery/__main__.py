@@ -91,7 +91,8 @@ def publish(start: Start, count: int) -> dict[str, float]:
 
 
 def consume(start: Start, count: int) -> dict[str, float]:
-    """The first and the last task note when they run: tasks of one queue begin in order."""
+    """Measures a worker on tasks that were sent before. The first and the last task note the time at which they run:
+    tasks of one queue begin in order."""
     with tempfile.TemporaryDirectory() as name, start(Path(name) / "data") as started:
         folder = Path(name)
         app = application(started)

@@ -1,5 +1,5 @@
-"""``make cost``: dollars for a million messages, beside SQS, SNS and EventBridge Scheduler at list price, and for a
-month in which nothing happens. The last line is JSON."""
+"""``make cost``: prints the dollars for a million messages, beside SQS, SNS and EventBridge Scheduler at list price,
+and for a month in which nothing happens. The last line is JSON."""
 
 import json
 import os

@@ -1,6 +1,7 @@
-"""``python -m bench.cost.bill``: counts what ``hourwheel cost`` multiplies, and writes ``counts.json`` of the package.
+"""``python -m bench.cost.bill``: counts the units that ``hourwheel cost`` multiplies, and writes ``counts.json`` of the
+package.
 
-Every count is of a process that is called every few seconds, as by a team with some messages a second: its caches have
+Each count is of a process that is called every few seconds, as by a team with some messages a second: its caches have
 expired, so that it reads more than a busy one. Takes about a minute.
 """
 
@@ -29,7 +30,7 @@ from hourwheel.context import Settings
 
 COUNTS = Path(counts_module.__file__).with_name("counts.json")
 MESSAGE_BYTES = 327
-"""The bytes of a flight, which is what the cases send."""
+"""The bytes of a message of the cases, which is a flight."""
 
 BATCHES = (1, 10, 100, 1_000)
 FRONTS: tuple[Front, ...] = ("api", "url")
@@ -38,7 +39,7 @@ SECONDS_BETWEEN = 10
 
 _DIGITS = 9
 _REST = 1e-15
-"""Smaller amounts are what the rounding of differences leaves."""
+"""Smaller amounts are rounding errors of differences."""
 
 _PERIOD_SECONDS = 60
 """Messages this far apart wake their group each time."""
@@ -86,7 +87,7 @@ def stored_bytes(usage: Usage) -> float:
 
 
 def counted_delays(fresh: Fresh, send: Usage, take: Usage) -> DelayCounts:
-    """Counts what a delay adds to a message that is sent and taken alone."""
+    """Counts the usage that a delay adds to a message that is sent and taken alone."""
     settle = _settle_call(fresh())
     plain = _sum(send, take)
     alone = _scaled(lonely_precisely(fresh(precise=True), 20).usage, 1 / MILLION)
@@ -183,7 +184,8 @@ def _less(usage: Mapping[str, float], other: Mapping[str, float]) -> Usage:
 
 
 def _positive(usage: Usage) -> dict[str, float]:
-    """Leaves out units that come out below zero: a call of a busy process reads less than a lonely one."""
+    """Returns the usage without units below zero, which differences can have: a call of a busy process reads less than
+    a lonely one."""
     return {unit: amount for unit, amount in usage.items() if amount > 0}
 
 

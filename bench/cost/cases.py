@@ -19,7 +19,7 @@ from infra.settings import WORKER_GB, WORKER_VCPUS
 
 MONTH_SECONDS = 730 * 3_600
 POLL_SECONDS = 20
-WARM_ROUNDS = 2
+WARM_ROUNDS = 2  # these fill the caches, and are not measured
 
 SUBJECT = "/v1/subjects/orders"
 MESSAGES = f"{SUBJECT}/messages"
@@ -33,9 +33,9 @@ _MONTHS_WAITED = 6
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured case. ``usage`` is for a million messages, or a month; ``run`` describes the size of the
-    measured run. ``requests`` and ``units`` are those of DynamoDB by (operation, table) in one round, ``seconds`` the
-    billed seconds of each call by function."""
+    """A measured case. ``usage`` is for a million messages, or a month; ``run`` describes the size of the measured run.
+    ``requests`` and ``units`` are the requests to DynamoDB and their units in one round, by (operation, table);
+    ``seconds`` has the billed seconds of each call by function."""
 
     usage: Usage
     run: str

@@ -58,11 +58,11 @@ INIT_SHARE = {"wheel": 1.0, "archive": 1.0}
 """The share of a function's calls that start a process. One in a hundred for the other functions, more than AWS states
 as usual."""
 
-ACCESS_LOG_BYTES = 400
+ACCESS_LOG_BYTES = 400  # a line of the API's access log
 EVENT_LOG_BYTES = 26
 """The bytes that are billed for each log line in addition to its text."""
 
-_HTTP_UNIT = 512 * 1024
+_HTTP_UNIT = 512 * 1024  # the HTTP API bills a request for each such part of it
 
 Front: TypeAlias = Literal["api", "url"]
 """How requests reach the functions: through the HTTP API, or through a URL of each function."""

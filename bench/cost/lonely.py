@@ -21,8 +21,8 @@ _SCHEDULER_SECONDS = COARSE_MS / 1_000
 
 
 def lonely_precisely(deployment: Deployment, count: int, *, minute: bool = False) -> Measured:
-    """Measures what ``cases.scattered_over_a_year`` measures, on a deployment with precise timers. Each start is a new
-    process. The sweeper closes the buckets; what it costs without one to close is not counted. With ``minute`` each
+    """Measures the messages of ``cases.scattered_over_a_year`` on a deployment with precise timers. Each start is a new
+    process. The sweeper closes the buckets; its cost without a bucket to close is not counted. With ``minute`` each
     message may come a minute late, and Scheduler starts its wheel at a random second of that minute. Raises
     ``AssertionError`` if a message was more than a second late, or later than the minute."""
     chance = random.Random(count)

@@ -44,7 +44,8 @@ _COUNTED = READS | {"PutItem", "UpdateItem", "DeleteItem"}
 
 @dataclass
 class Meter:
-    """The counts. ``usage``: the billed units; ``requests`` and ``units``: those of DynamoDB by (operation, table)."""
+    """Counts the usage. ``usage``: the billed units; ``requests`` and ``units``: those of DynamoDB, by (operation,
+    table)."""
 
     clock: ModelClock = field(default_factory=ModelClock)
     usage: Usage = field(default_factory=Counter)
@@ -244,10 +245,10 @@ class CountedQueues:
 
 
 RELAY_LATE_MS = 30_000
-"""How late a schedule fires that relays: half of what Scheduler allows itself."""
+"""The lateness of a schedule that relays: half of the minute within which Scheduler fires."""
 
 QUEUE_LATE_MS = 100
-"""How late a function is started by a delayed message that has become visible."""
+"""The time from which a delayed message is visible until it starts the function."""
 
 
 class CountedPreciseTimers:

@@ -8,7 +8,7 @@ from bench.cost.prices import MILLION, Usage
 MOST = 10
 """The most messages in a call of SQS or SNS."""
 
-_CHUNK = 64 * 1024
+_CHUNK = 64 * 1024  # SQS and SNS bill a request for each such part of it
 _MONTH_SECONDS = 730 * 3_600
 _LONGEST_POLL_SECONDS = 20
 

@@ -10,7 +10,8 @@ ROUNDS = 100
 
 
 def through_urls(fresh: Callable[..., Deployment]) -> Iterator[tuple[str, int, Measured]]:
-    """Measures what ``cases.immediate`` measures, with one group. Yields name, batch and measure of each case."""
+    """Measures the messages of ``cases.immediate`` with one group, sent and pulled through URLs. Yields name, batch and
+    measure of each case."""
     for batch in (1, 10, 100):
         measured = cases.immediate(fresh(front="url"), batch, 1, ROUNDS)
         yield f"batch {batch}, function URLs", batch, measured

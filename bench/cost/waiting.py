@@ -29,8 +29,8 @@ def dozing_consumer(deployment: Deployment, rounds: int = 3) -> Measured:
 
 
 def watched_group(fresh: Callable[[], Deployment]) -> Measured:
-    """Measures what a month of sweeps costs more for a group that dozes, alone on its subject, than for one that does
-    not: each sweep reads the counters of its logs."""
+    """Measures how much more a month of sweeps costs for a group that dozes, alone on its subject, than for one that
+    does not doze: each sweep reads the counters of its logs."""
     dozing, other = fresh(), fresh()
     for deployment in (dozing, other):
         warm(deployment)
@@ -80,8 +80,8 @@ def sparse_group(deployment: Deployment, period_seconds: int, rounds: int = 3) -
 
 
 def _doze(deployment: Deployment, idle_seconds: float = 0.0, **first: Any) -> float:
-    """Pulls as a consumer that had its last message ``idle_seconds`` ago, until it is told to wait at the queue;
-    returns for how long."""
+    """Pulls as a consumer that had its last message ``idle_seconds`` ago, until it is told to wait at the queue.
+    Returns the time for which it is to wait."""
     answer = _pull(deployment, idle_seconds=idle_seconds, wait_seconds=POLL_SECONDS, **first)
     began = deployment.clock.elapsed_ms() / 1_000 - idle_seconds
     for _ in range(_MOST_PULLS):

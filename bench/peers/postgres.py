@@ -101,7 +101,7 @@ class Postgres:
 @contextmanager
 def opened(folder: Path) -> Iterator[Peer]:
     try:
-        import psycopg  # noqa: F401  # asks whether it is installed
+        import psycopg  # noqa: F401  # checks that it is installed
     except ImportError:
         raise Absent("its Python client is not installed (psycopg)") from None
     newest = sorted(Path("/").glob(_PROGRAMS[1:]), key=lambda path: int(path.parent.name))

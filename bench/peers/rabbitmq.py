@@ -1,4 +1,4 @@
-"""RabbitMQ: quorum queues with publisher confirms."""
+"""Measures RabbitMQ: quorum queues with publisher confirms."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

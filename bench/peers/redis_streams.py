@@ -1,4 +1,4 @@
-"""Redis Streams: XADD, and XREADGROUP with XACK."""
+"""Measures Redis Streams: XADD, and XREADGROUP with XACK."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -70,7 +70,7 @@ class RedisStreams:
 @contextmanager
 def opened(folder: Path) -> Iterator[Peer]:
     try:
-        import redis  # noqa: F401  # asks whether it is installed
+        import redis  # noqa: F401  # checks that it is installed
     except ImportError:
         raise Absent("its Python client is not installed (redis)") from None
     program, port = found("redis-server", "Debian: redis-server"), free_port()

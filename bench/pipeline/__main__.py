@@ -1,4 +1,4 @@
-"""``python -m bench.pipeline``: medians of one run. The last line is JSON."""
+"""``python -m bench.pipeline``: prints medians of one run. The last line is JSON."""
 
 import argparse
 import json

@@ -44,7 +44,7 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
             _segment(archive, source, batches, rows, index)
             for index in range(number * segments // manifests, (number + 1) * segments // manifests)
         ]
-        found = Manifest(
+        manifest = Manifest(
             number=number,
             began_ms=START_MS,
             ended_ms=START_MS,
@@ -54,7 +54,7 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
             unreadable=[],
             missing=[],
         )
-        assert commit(archive, found)
+        assert commit(archive, manifest)
 
 
 def _segment(archive: FileBlobs, source: Iterator[Message], batches: int, rows: dict[str, int], index: int) -> Segment:

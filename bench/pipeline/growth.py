@@ -1,4 +1,5 @@
-"""Measures what runs of ``metrics`` and ``reconcile`` cost with nothing new, with few new subjects, and over all."""
+"""Measures the time of runs of ``metrics`` and ``reconcile`` with nothing new, with few changed subjects, and over all
+subjects."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from tests.pipeline.worlds import DAY, World
 
 GROUP = "billing"
 _LONG = 3 * DAY
-"""Longer than a later horizon decides about a row: the subjects of earlier rounds rest."""
+"""After this time no later horizon changes the judgement of a row, so runs leave out the subjects of earlier rounds."""
 
 
 def growth(
