@@ -38,4 +38,4 @@ def test_a_relay_takes_no_connection_from_the_pool_of_a_django_project(tmp_path:
         [sys.executable, "-c", _POOLED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert "psycopg_pool" not in ended.stderr
-    assert "OutboxUnreachable: the database 'default' does not answer: connection" in ended.stderr
+    assert "OutboxUnreachable: cannot connect to the database 'default': connection" in ended.stderr

@@ -115,7 +115,7 @@ def test_an_asynchronous_session_sends_in_its_transaction(database: str, server:
     async def transactions() -> None:
         engine = create_async_engine(engine_url(database, driver))
         async with AsyncSession(engine) as session, session.begin():
-            await outbox.send_async(session, "orders", "paid")
+            await outbox.send_async(session, "orders", "paid", key="customer-42")
             with pytest.raises(TypeError, match="send_async"):
                 outbox.send(session, "orders", "paid")
         with suppress(RolledBack):
@@ -123,7 +123,7 @@ def test_an_asynchronous_session_sends_in_its_transaction(database: str, server:
                 await outbox.send_async(session, "orders", "never")
                 raise RolledBack
         async with engine.begin() as connection:
-            await outbox.send_async(connection, "orders", "again")
+            await outbox.send_async(connection, "orders", "again", key="customer-42")
         await engine.dispose()
 
     asyncio.run(transactions())

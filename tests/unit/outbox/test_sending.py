@@ -33,7 +33,7 @@ def application(tmp_path: Path) -> Application:
         ({"subject": ".."}, "subject must match"),
         ({"key": ""}, "key"),
         ({"key": "k" * 257}, "key"),
-        ({"tags": ["a", "a"]}, "no two tags"),
+        ({"tags": ["a", "a"]}, "tags of a message must differ"),
         ({"tags": ["a"] * 11}, "tags|no two"),
         ({"headers": {"h": "x" * 4_097}}, "headers"),
         ({"message_id": "i" * 101}, "id"),
@@ -148,7 +148,7 @@ async def _send_async(session: Any) -> None:
 
 
 def test_send_async_refuses_other_sessions() -> None:
-    with pytest.raises(TypeError, match="use send for others"):
+    with pytest.raises(TypeError, match="use send for other sessions"):
         _send_async(sqlite3.connect(":memory:")).send(None)
 
 

@@ -1,8 +1,8 @@
-"""Sends messages in the transaction of the caller's own data: a row of the outbox, which a relay sends once the
-transaction is committed.
+"""Sends messages in the transaction of the caller's own data: the transaction writes a row into the outbox, and a relay
+sends the row once the transaction is committed.
 
-``send`` and ``send_async`` write the row. ``Relay`` sends what was committed, from a thread of the program or from
-``hourwheel outbox relay``. ``create_table``, and ``table`` for Alembic, make the tables.
+``send`` and ``send_async`` write the row. ``Relay`` sends committed rows, from a thread of the program or from
+``hourwheel outbox relay``. ``create_table`` makes the tables, ``table`` declares them for Alembic.
 """
 
 from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, ServerUnreachable

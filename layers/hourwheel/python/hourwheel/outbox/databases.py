@@ -1,4 +1,4 @@
-"""Opens connections of a relay to the database of an outbox."""
+"""Opens the connections of a relay to the database of an outbox."""
 
 import functools
 import socket
@@ -12,17 +12,20 @@ from urllib.parse import quote, unquote, urlsplit
 from hourwheel.outbox.dialects import CHANNEL, Dialect, dialect_of, driver_of, native
 from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, missing
 
-_BUSY_SECONDS = 10  # for SQLite, whose writers wait for one another; for others, to connect
+_BUSY_SECONDS = 10  # SQLite waits this long for another writer, the others to connect
 _URLS = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
 
 
 class RelayConnection:
-    """A connection of a relay, with transactions of its own. Not thread-safe."""
+    """Runs the statements and transactions of a relay on one connection of a driver. Not thread-safe."""
 
     def __init__(self, raw: Any) -> None:
         driver = driver_of(raw)
         if driver is None:
-            raise OutboxError(f"the outbox does not know the driver of {type(raw).__module__}.{type(raw).__qualname__}")
+            raise OutboxError(
+                f"the outbox does not know the driver of {type(raw).__module__}.{type(raw).__qualname__}: connect with"
+                " sqlite3, psycopg, psycopg2, pymysql or MySQLdb"
+            )
         self._raw = raw
         self._driver = driver
         self.dialect: Dialect = dialect_of(driver)
@@ -30,14 +33,15 @@ class RelayConnection:
             raw.isolation_level = None  # this class begins and commits by itself
         elif driver in {"pymysql", "MySQLdb"}:
             raw.autocommit(True)
-            # A relay must see what was committed since its transaction began.
+            # MySQL reads from a snapshot otherwise: a relay must see rows that were committed after its transaction
+            # began.
             self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         else:
             raw.autocommit = True
 
     @property
     def raw(self) -> Any:
-        """The connection of the driver, which commits each statement."""
+        """The connection of the driver. It commits each statement outside ``transaction``."""
         return self._raw
 
     @contextmanager
@@ -89,7 +93,7 @@ class RelayConnection:
         return True
 
     def announced(self, seconds: float) -> bool:
-        """Waits for an announcement, and returns whether one came."""
+        """Waits ``seconds`` for an announcement at most, and returns whether one came."""
         return any(True for _ in self._raw.notifies(timeout=seconds, stop_after=1))
 
     def close(self) -> None:
@@ -97,24 +101,25 @@ class RelayConnection:
 
 
 class Database(NamedTuple):
-    """A database with an outbox. ``connect`` returns a new connection of the DB-API; ``shown`` names the database to
-    people, without its password."""
+    """Opens and checks a database with an outbox. ``connect`` returns a new connection of the DB-API; ``shown`` names
+    the database in messages, without its password."""
 
     connect: Callable[[], Any]
     shown: str
 
     def open(self) -> RelayConnection:
-        """Connects. Raises ``OutboxUnreachable``, and ``OutboxError`` where the driver is missing."""
+        """Returns a new connection. Raises ``OutboxUnreachable`` where the database refuses it or does not answer, and
+        ``OutboxError`` where the driver is not installed."""
         try:
             return RelayConnection(self.connect())
         except OutboxError:
             raise
         except Exception as error:
             detail = " ".join(str(error).split())  # drivers write several lines
-            raise OutboxUnreachable(f"{self.shown} does not answer: {detail}") from error
+            raise OutboxUnreachable(f"cannot connect to {self.shown}: {detail}") from error
 
     def check(self) -> None:
-        """Raises ``OutboxMissing`` where the tables are missing or of another version."""
+        """Raises ``OutboxMissing`` where the tables are missing or of another version, and the errors of ``open``."""
         connection = self.open()
         try:
             connection.execute(
@@ -132,8 +137,8 @@ class Database(NamedTuple):
 
 
 def database_of(database: Any) -> Database:
-    """Returns the database that a URL, an ``Engine`` of SQLAlchemy, a connection of Django or a function that connects
-    stands for. Raises ``OutboxError`` for anything else."""
+    """Returns the database of a URL, of an ``Engine`` of SQLAlchemy, of a connection of Django, or of a function that
+    connects. Does not connect. Raises ``OutboxError`` for any other object and for the URL of another database."""
     if isinstance(database, Database):
         return database
     if isinstance(database, str):
@@ -147,11 +152,14 @@ def database_of(database: Any) -> Database:
         return Database(functools.partial(_from_django, database), f"the database {database.alias!r}")
     if callable(database):
         return Database(database, "the database")
-    raise OutboxError(f"name the database by {_URLS}, or give an Engine of SQLAlchemy, not {type(database).__name__}")
+    raise OutboxError(
+        f"the database is {_URLS}, an Engine of SQLAlchemy, a connection of Django or a function that connects, not"
+        f" {type(database).__name__}"
+    )
 
 
 def _from_engine(engine: Any) -> Any:
-    """Returns a connection that does not go back to the pool of the engine."""
+    """Returns a connection that does not go back to the pool of the engine: a relay changes its settings."""
     pooled = engine.raw_connection()
     raw = pooled.driver_connection
     pooled.detach()
@@ -159,10 +167,11 @@ def _from_engine(engine: Any) -> Any:
 
 
 def _from_django(database: Any) -> Any:
-    """Returns a connection that is not of the pool of the project: it would not go back."""
-    own = database.copy()
-    own.settings_dict.get("OPTIONS", {}).pop("pool", None)
-    return own.get_new_connection(own.get_connection_params())
+    """Returns a connection from outside the pool of the project: the relay closes its connections, and does not give
+    them back."""
+    unpooled = database.copy()
+    unpooled.settings_dict.get("OPTIONS", {}).pop("pool", None)
+    return unpooled.get_new_connection(unpooled.get_connection_params())
 
 
 def _of_url(url: str) -> Database:
@@ -179,8 +188,8 @@ def _of_url(url: str) -> Database:
 
 
 def _shown(url: str) -> str:
-    """Returns a URL without user, password and parameters. Where it is not certain which part is the password, because
-    a ``/`` in it is not escaped, or the text is a list of parameters, shows no more than the scheme."""
+    """Returns a URL without user, password and parameters. Returns no more than the scheme where the password may be
+    anywhere: a ``/``, ``?`` or ``#`` before the host is not escaped, or the text is a list of parameters."""
     kind, slashes, rest = url.partition("://")
     if not slashes:
         return "…" if "=" in url or "@" in url else url
@@ -203,8 +212,9 @@ def _postgresql(url: str) -> Any:
         import psycopg
     except ImportError as error:
         raise OutboxError("PostgreSQL needs a driver: pip install 'psycopg[binary]'") from error
-    how: dict[str, Any] = {} if "connect_timeout" in url else {"connect_timeout": _BUSY_SECONDS}
-    return psycopg.connect(url, autocommit=True, application_name=f"hourwheel outbox {socket.gethostname()}", **how)
+    options: dict[str, Any] = {} if "connect_timeout" in url else {"connect_timeout": _BUSY_SECONDS}
+    name = f"hourwheel outbox {socket.gethostname()}"  # pg_stat_activity shows it
+    return psycopg.connect(url, autocommit=True, application_name=name, **options)
 
 
 def _mysql(url: str) -> Any:
@@ -220,5 +230,6 @@ def _mysql(url: str) -> Any:
         password=unquote(parts.password or ""),
         database=unquote(parts.path[1:]),
         connect_timeout=_BUSY_SECONDS,
-        client_flag=pymysql.constants.CLIENT.FOUND_ROWS,  # otherwise an update that changes nothing counts as none
+        # Otherwise MySQL does not count a row that an update leaves as it was, and the lease would seem lost.
+        client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
     )

@@ -1,8 +1,8 @@
-"""Defines the errors of the outbox, and tells those of databases apart.
+"""Defines the errors of the outbox, and recognises database errors that say that its tables are missing.
 
 OutboxError
 ├── OutboxMissing     the database has no tables of the outbox, or those of another version: make them
-├── OutboxUnreachable the database does not answer: the relay tries again
+├── OutboxUnreachable the database refuses the connection or does not answer: the relay tries again
 └── ServerUnreachable the server did not take the rows in time: they wait for the next relay
 """
 
@@ -12,7 +12,8 @@ _ADVICE = (
     "run `hourwheel outbox create --database URL`, or your migration: `manage.py migrate hourwheel` in Django,"
     " docs/outbox.md shows the one for Alembic"
 )
-_NO_TABLE = {"42P01", 1146}  # PostgreSQL, MySQL
+# The codes of PostgreSQL and MySQL for an unknown table and for an unknown column.
+_NO_TABLE = {"42P01", 1146}
 _NO_COLUMN = {"42703", 1054}
 
 
@@ -28,7 +29,7 @@ class OutboxError(HourwheelError):
 
 
 class OutboxMissing(OutboxError):
-    """Says that the database has no outbox, or one of another version, and what to run.
+    """Says that the database has no outbox, or one of another version, and which command makes it.
 
     Example:
         >>> try:
@@ -39,7 +40,7 @@ class OutboxMissing(OutboxError):
 
 
 class OutboxUnreachable(OutboxError):
-    """Says that the database of the outbox does not answer. Rows wait there until it does.
+    """Says that the database of the outbox refuses the connection or does not answer. Its rows wait until it does.
 
     Example:
         >>> try:
@@ -61,7 +62,9 @@ class ServerUnreachable(OutboxError):
 
 
 def missing(error: BaseException) -> OutboxMissing | None:
-    """Returns what a database error says about the tables of the outbox; None for an error of another kind."""
+    """Returns the error to raise in place of a database error that says that a table or column of the outbox is
+    missing. Returns None for any other error."""
+    # SQLAlchemy keeps the driver's error in ``orig``, Django raises its own from it.
     cause: BaseException | None = error
     while cause is not None:
         code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or next(iter(cause.args), None)

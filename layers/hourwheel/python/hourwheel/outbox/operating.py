@@ -1,4 +1,4 @@
-"""Looks at an outbox, and decides about rows that the server refused."""
+"""Makes the tables of an outbox, counts its rows, and retries or drops the rows that the server refused."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ from hourwheel.outbox.wakeups import wake
 
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard whose rows are under way: the relay that sends them, how many they are, and when its lease ends (Unix
-    milliseconds).
+    """Describes a shard that has a batch under way: the relay that sends the batch, its number of rows, and when the
+    relay's lease ends (Unix milliseconds).
 
     Example:
         >>> [(shard.relay, shard.rows) for shard in status(session).shards]
@@ -28,12 +28,13 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of an outbox: rows that wait, with the time at which the oldest was written (Unix milliseconds; None
-    without rows), rows that were refused, rows that were sent and are kept, and the shards that are under way.
+    """Counts the rows of an outbox: ``waiting`` ones, also those of a batch under way, ``refused`` ones, and ``kept``
+    ones, which were sent. ``oldest_ms`` is when the oldest waiting row was written (Unix milliseconds; None without
+    one). ``shards`` lists the shards that have a batch under way.
 
     Example:
-        >>> found = status(session)
-        >>> found.waiting, found.refused
+        >>> counts = status(session)
+        >>> counts.waiting, counts.refused
         (12, 0)
     """
 
@@ -45,8 +46,8 @@ class OutboxStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that the server refused at ``refused_ms`` (Unix milliseconds), and why. ``body`` is the beginning of its
-    text.
+    """Describes a row that the server refused at ``refused_ms`` (Unix milliseconds). ``reason`` is the answer of the
+    server, ``body`` the first 100 characters of the message.
 
     Example:
         >>> [(row.id, row.reason) for row in refused(session)]
@@ -62,22 +63,24 @@ class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_table(session: Any) -> None:
-    """Makes the tables of the outbox, where they are missing, in the transaction of ``session`` (as for ``send``).
+    """Makes those tables of the outbox that are missing, in the transaction of ``session``, which is of a kind that
+    ``send`` takes. MySQL commits the transaction by itself.
 
     Raises:
+        OutboxError: the database is none of PostgreSQL, SQLite and MySQL.
         TypeError: ``session`` is of no known kind.
 
     Example:
         >>> connection = sqlite3.connect("shop.db")
         >>> create_table(connection)
     """
-    into = bound(session)
-    for statement in into.dialect.tables:
-        into.execute(statement)
+    bound_session = bound(session)
+    for statement in bound_session.dialect.tables:
+        bound_session.execute(statement)
 
 
 def status(session: Any) -> OutboxStatus:
-    """Returns what is in the outbox.
+    """Counts the rows of the outbox, and lists the shards that have a batch under way.
 
     Raises:
         OutboxMissing: the database has no outbox, or one of another version.
@@ -86,14 +89,14 @@ def status(session: Any) -> OutboxStatus:
         >>> status(connection).waiting
         0
     """
-    run = bound(session)
+    bound_session = bound(session)
     states = "SELECT state, COUNT(*), MIN(created_ms) FROM hourwheel_outbox GROUP BY state"
-    counts = {state: (count, oldest) for state, count, oldest in run.execute(states)}
+    counts = {state: (count, oldest) for state, count, oldest in bound_session.execute(states)}
     waiting, oldest_ms = counts.get(WAITING, (0, None))
-    named = "SELECT shard, relay, batch, lease_until_ms FROM hourwheel_outbox_shard WHERE batch IS NOT NULL"
+    under_way = "SELECT shard, relay, batch, lease_until_ms FROM hourwheel_outbox_shard WHERE batch IS NOT NULL"
     shards = [
         ShardStatus(shard=shard, relay=relay, rows=len(msgspec.msgpack.decode(bytes(batch))), lease_until_ms=lease)
-        for shard, relay, batch, lease in run.execute(f"{named} ORDER BY shard")
+        for shard, relay, batch, lease in bound_session.execute(f"{under_way} ORDER BY shard")
     ]
     return OutboxStatus(
         waiting=waiting,
@@ -115,11 +118,12 @@ def refused(session: Any, *, limit: int = 100) -> list[RefusedRow]:
         []
     """
     sql = "SELECT id, subject, message, settled_ms, reason FROM hourwheel_outbox WHERE state = ? ORDER BY id LIMIT ?"
-    return [_shown(*row) for row in bound(session).execute(sql, REFUSED, limit)]
+    return [_refused_row(*row) for row in bound(session).execute(sql, REFUSED, limit)]
 
 
 def retry(session: Any, ids: Sequence[int] | None = None) -> int:
-    """Sends refused rows again: those with these ids, or all. Returns their number.
+    """Has a relay send refused rows again, once the transaction of ``session`` is committed: the rows with these ids,
+    or all. Returns their number.
 
     Raises:
         OutboxMissing: the database has no outbox, or one of another version.
@@ -128,15 +132,15 @@ def retry(session: Any, ids: Sequence[int] | None = None) -> int:
         >>> retry(connection)
         0
     """
-    run = bound(session)
-    count = _count(run, ids)
-    run.execute(f"UPDATE hourwheel_outbox SET state = ?, reason = NULL WHERE {_which(ids)}", WAITING)
+    bound_session = bound(session)
+    count = _count_refused(bound_session, ids)
+    bound_session.execute(f"UPDATE hourwheel_outbox SET state = ?, reason = NULL WHERE {_are_refused(ids)}", WAITING)
     wake()
     return count
 
 
 def drop(session: Any, ids: Sequence[int] | None = None) -> int:
-    """Deletes refused rows: those with these ids, or all. Returns their number.
+    """Deletes refused rows in the transaction of ``session``: the rows with these ids, or all. Returns their number.
 
     Raises:
         OutboxMissing: the database has no outbox, or one of another version.
@@ -145,24 +149,25 @@ def drop(session: Any, ids: Sequence[int] | None = None) -> int:
         >>> drop(connection)
         0
     """
-    run = bound(session)
-    count = _count(run, ids)
-    run.execute(f"DELETE FROM hourwheel_outbox WHERE {_which(ids)}")
+    bound_session = bound(session)
+    count = _count_refused(bound_session, ids)
+    bound_session.execute(f"DELETE FROM hourwheel_outbox WHERE {_are_refused(ids)}")
     return count
 
 
-def _count(run: BoundSession, ids: Sequence[int] | None) -> int:
-    return int(run.execute(f"SELECT COUNT(*) FROM hourwheel_outbox WHERE {_which(ids)}")[0][0])
+def _count_refused(bound_session: BoundSession, ids: Sequence[int] | None) -> int:
+    return int(bound_session.execute(f"SELECT COUNT(*) FROM hourwheel_outbox WHERE {_are_refused(ids)}")[0][0])
 
 
-def _which(ids: Sequence[int] | None) -> str:
-    chosen = "" if ids is None else f" AND id IN ({', '.join(map(str, map(int, ids))) or 'NULL'})"
-    return f"state = {REFUSED}{chosen}"
+def _are_refused(ids: Sequence[int] | None) -> str:
+    # SQL has no empty list: NULL equals no id.
+    with_ids = "" if ids is None else f" AND id IN ({', '.join(map(str, map(int, ids))) or 'NULL'})"
+    return f"state = {REFUSED}{with_ids}"
 
 
-def _shown(number: int, subject: str, encoded: Any, refused_ms: int, reason: str) -> RefusedRow:
-    message = decode(bytes(encoded)) or Message("")
+def _refused_row(row_id: int, subject: str, encoded: Any, refused_ms: int, reason: str) -> RefusedRow:
+    message = decode(bytes(encoded)) or Message("")  # an operator sees and drops a damaged row too
     body = message.body if isinstance(message.body, str) else repr(message.body[:100])
     return RefusedRow(
-        id=number, subject=subject, key=message.key, refused_ms=refused_ms or 0, reason=reason or "", body=body[:100]
+        id=row_id, subject=subject, key=message.key, refused_ms=refused_ms or 0, reason=reason or "", body=body[:100]
     )

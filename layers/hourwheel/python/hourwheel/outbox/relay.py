@@ -22,12 +22,12 @@ from hourwheel.times import DAY_MS
 
 logger = logging.getLogger("hourwheel.outbox")
 
-_FIRST_POLL_SECONDS = 0.01  # while rows come, the next ones are sent this soon
-_POLL_SECONDS = 0.25  # where nobody announces rows, this is how late they may be
-_LISTENING_POLL_SECONDS = 1.0  # a sweep for what was left: rows whose announcement was missed, leases that ended
-_LISTEN_SECONDS = 0.5  # so that a listener stops soon
+_FIRST_POLL_SECONDS = 0.01  # the pause after the last rows: more of them often follow; it doubles while none come
+_POLL_SECONDS = 0.25  # the longest pause where nobody announces rows: they are sent this late at most
+_LISTENING_POLL_SECONDS = 1.0  # the longest pause otherwise: finds missed announcements, and leases that ended
+_LISTEN_SECONDS = 0.5  # ``stop`` waits this long for the listening thread at most
 _HOUSEKEEPING_MS = 60_000  # the pause between two deletions of sent rows that are kept for ``keep_days``
-_TRIES_ONCE = 8  # about six seconds: cron comes again
+_TRIES_ONCE = 8  # with pauses of at most six seconds together: the next run of cron sends the rows
 
 
 class Relay:
@@ -35,15 +35,16 @@ class Relay:
 
     ``database`` is a URL (``postgresql://…``, ``sqlite:///…``, ``mysql://…``), an ``Engine`` of SQLAlchemy, a
     connection of Django, or a function that returns a new connection of the DB-API. ``url``, ``token``, ``ca_file``,
-    ``sign`` and ``region`` are those of ``Api``. ``name`` is shown to people only: two relays may have one name.
+    ``sign`` and ``region`` are those of ``Api``. ``name`` is for logs and ``status`` only: two relays may have one
+    name.
 
     A relay has ``workers`` threads, each with one connection to the database and one batch of at most ``batch_rows``
     rows and about 1 MiB. When a process dies, other relays take over its rows after ``lease_seconds``. Rows that were
-    sent are kept for ``keep_days``.
+    sent are kept for ``keep_days``. ``poll_seconds`` bounds the pauses of a worker that finds no rows.
 
     Raises:
-        OutboxError: nothing is known of this kind of database, or its driver is missing.
-        ValueError: ``token``, ``sign`` and ``region`` contradict each other.
+        OutboxError: ``database`` is none of these.
+        ValueError: ``token``, ``sign`` and ``region`` contradict each other, or a number is out of bounds.
 
     Example:
         >>> relay = Relay("sqlite:///shop.db", url="http://127.0.0.1:7420").start()
@@ -99,8 +100,9 @@ class Relay:
         """Starts the threads of the relay, which end with the program.
 
         Raises:
+            OutboxError: the driver of the database is not installed.
             OutboxMissing: the database has no outbox, or one of another version.
-            OutboxUnreachable: the database does not answer.
+            OutboxUnreachable: the database refuses the connection or does not answer.
 
         Example:
             >>> with Relay("sqlite:///shop.db") as relay:
@@ -115,18 +117,18 @@ class Relay:
         return self
 
     def run(self) -> None:
-        """Runs the relay until ``stop`` is called, or until the program gets SIGINT or SIGTERM. Call it on the main
-        thread for the signals.
+        """Runs the relay until ``stop`` is called, or until the program gets SIGINT or SIGTERM. Signals end it only on
+        the main thread.
 
         Raises:
-            OutboxMissing, OutboxUnreachable: as ``start``.
+            OutboxError, OutboxMissing, OutboxUnreachable: as ``start``.
 
         Example:
             >>> threading.Timer(1, relay.stop).start()
             >>> relay.run()
         """
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
         try:
             self.start()
             logger.info("relay %s sends the rows of the outbox to %s", self.name, self._server)
@@ -137,13 +139,13 @@ class Relay:
             self.stop()
 
     def run_once(self) -> int:
-        """Sends the rows that are in the outbox now, and returns their number: for cron, and for tests. Removes rows
-        that were kept long enough.
+        """Sends rows until none waits, and removes rows that were kept for ``keep_days``: for cron, and for tests.
+        Returns the number of rows that were sent or refused.
 
         Raises:
-            OutboxMissing, OutboxUnreachable: as ``start``.
+            OutboxError, OutboxMissing, OutboxUnreachable: as ``start``.
             ServerUnreachable: the server took no rows for some seconds, or does not let this relay send to a subject.
-                They wait for the next relay.
+                The rows wait for the next relay.
 
         Example:
             >>> Relay("sqlite:///shop.db").run_once()
@@ -167,8 +169,8 @@ class Relay:
             connection.close()
 
     def stop(self) -> None:
-        """Stops after the batches under way, and closes the connections. A batch whose request waits for a server that
-        is away stays recorded, and the next relay sends it.
+        """Stops after the batches under way, and closes the connections. A batch that the server has not answered for
+        yet stays recorded, and the next relay sends it.
 
         Raises nothing.
 
@@ -210,7 +212,8 @@ class Relay:
                     connection.close()
             except Stopping:
                 return
-            except Exception as error:  # a driver's error, of any driver: the database is away, or was
+            except Exception as error:  # each driver has errors of its own for a lost connection
+                # One line for each outage. Missing tables are logged each time: only an operator can make them.
                 if attempt == 0 or isinstance(error, OutboxMissing):
                     logger.warning("the database of the outbox does not answer, the relay tries again: %s", error)
                 self._stopping.wait(pause_seconds(attempt, self._ids))
@@ -219,13 +222,13 @@ class Relay:
     def _turns(self, worker: Worker) -> None:
         poll_seconds = _FIRST_POLL_SECONDS
         while not self._stopping.is_set():
-            seen = self._wakeup.count
+            count = self._wakeup.count  # read before the turn: rows that are committed during the turn end the pause
             if worker.turn():
                 poll_seconds = _FIRST_POLL_SECONDS
                 continue
             self._housekeep(worker)
             longest = self._poll_seconds or (_LISTENING_POLL_SECONDS if self._listening else _POLL_SECONDS)
-            if self._wakeup.wait(seen, min(poll_seconds, longest)):
+            if self._wakeup.wait(count, min(poll_seconds, longest)):
                 poll_seconds = _FIRST_POLL_SECONDS
             else:
                 poll_seconds *= 2
@@ -246,14 +249,14 @@ class Relay:
                         return
                     self._listening = True
                     attempt = 0
-                    self._wakeup.set()
+                    self._wakeup.set()  # for rows that were announced before this connection listened
                     while not self._stopping.is_set():
                         if connection.announced(_LISTEN_SECONDS):
                             self._wakeup.set()
                 finally:
                     self._listening = False
                     connection.close()
-            except Exception as error:  # as above; workers poll meanwhile
+            except Exception as error:  # any driver's error: the workers poll meanwhile
                 logger.debug("the relay does not hear of new rows: %s", error)
                 self._stopping.wait(pause_seconds(attempt, self._ids))
                 attempt += 1

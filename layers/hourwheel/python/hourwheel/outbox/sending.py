@@ -19,10 +19,12 @@ from hourwheel.system import SystemClock
 from hourwheel.times import parse_rfc3339
 
 SHARDS = 8
-"""The number of shards of an outbox. Each is sent by one relay at a time, so this many requests are under way at most.
-Rows keep the shard that they got when they were written: this number is part of the format."""
+"""The number of shards of an outbox. One relay at a time sends the rows of a shard, so this many requests are under way
+at most. Rows keep the shard that they got when they were written: this number is part of the format."""
 
-_TURN = 100  # rows without a key that go to one shard before the next: batches are large, and a backlog has every shard
+_TURN = (
+    100  # rows without a key that one shard gets before the next: batches are large, and a backlog is in every shard
+)
 
 _numbers = itertools.count()
 _clock = SystemClock()
@@ -51,6 +53,7 @@ def send(
 
     Raises:
         ValueError: the message is over a limit, or one of its fields is not valid. Nothing was written.
+        OutboxError: the database is none of PostgreSQL, SQLite and MySQL.
         OutboxMissing: the database has no outbox, or one of another version.
         TypeError: the body is of another type, or contains a value that JSON has no form for, or ``session`` is none
             of these; for an asynchronous one use ``send_async``.
@@ -65,23 +68,26 @@ def send(
     message = Message(body, key, tags, headers, message_id, delay, deliver_at, queue, precision)
     checked = _checked(message, subject, now_ms)
     encoded = encode(checked)
-    into = bound(session)
-    into.execute(into.dialect.insert, shard_of(subject, key), subject, encoded, len(encoded), now_ms)
-    into.after_commit()
+    bound_session = bound(session)
+    insert = bound_session.dialect.insert
+    bound_session.execute(insert, shard_of(subject, key), subject, encoded, len(encoded), now_ms)
+    bound_session.after_commit()
 
 
 async def send_async(session: Any, subject: str, body: str | bytes | Any, **fields: Any) -> None:
     """Sends a message as ``send`` does, in the transaction of an ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy.
 
     Raises:
-        ValueError, OutboxMissing, TypeError: as ``send``.
+        ValueError, OutboxError, OutboxMissing, TypeError: as ``send``.
 
     Example:
         >>> async with AsyncSession(engine) as session, session.begin():
         ...     await send_async(session, "orders", "paid", key="customer-42")
     """
     if not hasattr(session, "run_sync"):
-        raise TypeError("send_async takes an AsyncSession or AsyncConnection of SQLAlchemy: use send for others")
+        raise TypeError(
+            "send_async takes an AsyncSession or AsyncConnection of SQLAlchemy: use send for other sessions"
+        )
     await session.run_sync(lambda plain: send(plain, subject, body, **fields))
 
 
@@ -94,7 +100,7 @@ def shard_of(subject: str, key: str | None) -> int:
 
 def _checked(message: Message, subject: str, now_ms: int) -> NewMessage:
     """Returns the message as the server reads it, with a fixed time of delivery in place of a delay. Raises
-    ``ValueError`` for what the server would refuse: after the commit it is too late."""
+    ``ValueError`` for a message that the server would refuse: after the commit, the caller could not roll back."""
     try:
         check_name(subject, "subject")
         if message.delay is not None:
@@ -102,7 +108,7 @@ def _checked(message: Message, subject: str, now_ms: int) -> NewMessage:
             message = msgspec.structs.replace(message, delay=None, deliver_at=fixed)
         elif message.deliver_at is not None:
             check_limit(parse_rfc3339(str(message.deliver_at), "deliver_at"), now_ms, "deliver_at")
-        checked = _on_the_wire(message)
+        checked = _converted(message)
         size = message_bytes(checked)
     except (Rejected, msgspec.ValidationError) as error:
         raise ValueError(str(error)) from None
@@ -111,8 +117,9 @@ def _checked(message: Message, subject: str, now_ms: int) -> NewMessage:
     return checked
 
 
-def _on_the_wire(message: Message) -> NewMessage:
-    """Returns the message as the server reads it. Raises ``ValueError`` for a field that the server would refuse."""
+def _converted(message: Message) -> NewMessage:
+    """Converts the message to the type that the server reads. Raises ``ValueError`` for a field that the server would
+    refuse."""
     fields = {name: getattr(message, name) for name in message.__struct_fields__ if getattr(message, name) is not None}
     if isinstance(message.body, bytes):
         fields["body_base64"] = fields.pop("body")
@@ -120,5 +127,5 @@ def _on_the_wire(message: Message) -> NewMessage:
     if tags is not None and not isinstance(tags, str):
         fields["tags"] = list(tags)
         if len(set(fields["tags"])) != len(fields["tags"]):
-            raise ValueError("no two tags may be alike")
+            raise ValueError("the tags of a message must differ: leave out the repeated one")
     return msgspec.convert(fields, NewMessage, builtin_types=(bytes,))

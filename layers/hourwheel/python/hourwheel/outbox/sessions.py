@@ -13,11 +13,12 @@ _KINDS = (
     "a Session or Connection of SQLAlchemy, a connection of Django (django.db.connection), or one of sqlite3, psycopg,"
     " psycopg2, pymysql or MySQLdb"
 )
-_WAKES = "hourwheel_outbox_wakes"
+_WAKES = "hourwheel_outbox_wakes"  # marks in ``Session.info`` that the session wakes relays at its commits
 
 
 class BoundSession(NamedTuple):
-    """The session of a caller. ``after_commit`` arranges that relays of this process look once it has committed."""
+    """Runs statements in the session of a caller. ``after_commit`` has the relays of this process woken at the commit;
+    at once where the session does not tell of its commits."""
 
     dialect: Dialect
     run: Callable[[str, Sequence[Any]], list[Any]]
@@ -36,12 +37,13 @@ class BoundSession(NamedTuple):
 
 
 def bound(session: Any) -> BoundSession:
-    """Returns how statements are run in this session. Raises ``TypeError`` for an object that is no session."""
+    """Returns a ``BoundSession`` for a session of any kind. Raises ``TypeError`` for an object that is no session and
+    for an asynchronous one, and ``OutboxError`` for a database that the outbox does not know."""
     # A program that has a session of SQLAlchemy has imported it; others need not have it installed.
     if "sqlalchemy" in sys.modules:
-        of_sqlalchemy = _of_sqlalchemy(session)
-        if of_sqlalchemy is not None:
-            return of_sqlalchemy
+        bound_session = _of_sqlalchemy(session)
+        if bound_session is not None:
+            return bound_session
     # A connection of Django, recognised without importing Django.
     if hasattr(session, "vendor") and hasattr(session, "on_commit"):
         return BoundSession(
@@ -52,9 +54,12 @@ def bound(session: Any) -> BoundSession:
     driver = driver_of(session)
     if driver is None or not hasattr(session, "cursor"):
         raise TypeError(f"the session must be {_KINDS}, got {type(session).__module__}.{type(session).__qualname__}")
-    # Its cursor would return coroutines that nobody awaits, and the message would be lost without an error.
+    # An asynchronous cursor returns coroutines: nobody would await them, and the message would be lost silently.
     if iscoroutinefunction(getattr(session, "commit", None)):
-        raise TypeError(f"this connection of {driver} is asynchronous: use that of an AsyncSession of SQLAlchemy")
+        raise TypeError(
+            f"this connection of {driver} is asynchronous: use `await outbox.send_async(session, …)` with an"
+            " AsyncSession of SQLAlchemy"
+        )
     return BoundSession(
         dialect_of(driver),
         lambda sql, parameters: _on_cursor(session.cursor(), native(sql, driver), parameters),
@@ -100,7 +105,7 @@ def _of_sqlalchemy(session: Any) -> BoundSession | None:
 
 
 def _wake_at_commit(_: Any) -> None:
-    """Runs just before the commit of a connection: a relay that is woken looks more than once."""
+    """Wakes the relays just before a connection commits. A relay that is woken too early looks again 10 ms later."""
     wake()
 
 

@@ -3,10 +3,11 @@
     hourwheel_outbox        id, state, shard, subject, message, size_bytes, created_ms, settled_ms, reason
     hourwheel_outbox_shard  shard, sender, sequence, batch, token, relay, lease_until_ms
 
-``state`` of a row is 0 (waiting), 1 (refused, see ``reason``) or 2 (sent, and kept for a while); ``message`` see
-``encoding.py``. A shard has the numbers of the rows that are under way (``batch``, a list as
-msgpack) and their ``sequence``. Its ``token`` is that of the worker that holds its lease. A worker changes a shard, and
-the rows that it has sent, only while the shard has its token: a worker whose lease was taken over changes nothing.
+``state`` of a row is 0 (waiting), 1 (refused, see ``reason``) or 2 (sent, and kept for a while); ``encoding.py`` says
+how ``message`` is encoded. A shard names the batch under way: the ids of its rows (``batch``, a list as msgpack), and
+the ``sender`` and ``sequence`` under which they are sent. ``token`` is that of the worker that holds the lease. A
+worker changes a shard, and the rows that it has sent, only while the shard has its token: a worker whose lease was
+taken over changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,14 +24,14 @@ from hourwheel.ports import Ids
 
 WAITING, REFUSED, SENT = 0, 1, 2
 
-_SKEW_MS = 600_000  # a lease that ends later than this was given by a clock that is ahead
+_SKEW_MS = 600_000  # a lease that ends this much later than a new one comes from a clock that was ahead: it is ignored
 
 _ids_encoder = msgspec.msgpack.Encoder()
 _ids_decoder = msgspec.msgpack.Decoder(list[int])
 
 
 class OutboxRow(NamedTuple):
-    """A row of the outbox. Its message is None where the bytes are damaged."""
+    """Holds a row of the outbox. ``message`` is None where its bytes are damaged."""
 
     id: int
     subject: str
@@ -39,8 +40,8 @@ class OutboxRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedBatch:
-    """Rows that the shard names: they are sent under this sender and sequence, and under no others until it is known
-    whether the server has stored them. ``tried``: another worker may have sent them before."""
+    """Holds the rows that a shard names. They are sent under this sender and sequence, and under no others until the
+    server has stored or refused them. ``tried`` says that a worker may have sent them before."""
 
     shard: int
     sender: str
@@ -51,8 +52,8 @@ class RecordedBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOutcome:
-    """What became of a batch. The rows that are in none of the two wait again. ``undecided``: the server refused the
-    number of the batch, so the shard needs a new sender."""
+    """Lists the rows of a batch that were sent, and those that were refused, with the reason. The other rows wait
+    again. ``undecided`` says that the server refused the number of the batch, so the shard needs a new sender."""
 
     sent: Sequence[int] = ()
     refused: Sequence[tuple[int, str]] = ()
@@ -61,7 +62,8 @@ class BatchOutcome:
 
 @dataclass(kw_only=True)
 class RelaySelection:
-    """Which rows make a batch. Rows of ``resting`` subjects wait: the server takes none of them for now."""
+    """Bounds a batch: at most ``rows`` rows, and no further row after ``size_bytes``. Rows of ``resting`` subjects are
+    left out: the server takes none of them for now."""
 
     rows: int = 500
     size_bytes: int = 1 << 20
@@ -69,13 +71,13 @@ class RelaySelection:
 
 
 class LeaseLost(Exception):
-    """Says that another worker holds the shard by now."""
+    """Says that the lease of the worker ended and another worker took the shard over."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """The shards of an outbox, as one worker sees them. ``token`` is the worker's own, ``relay`` its name for people.
-    Rows that were sent are kept for ``keep_ms``."""
+    """Leases the shards of an outbox for one worker, and records their batches. ``token`` is the worker's own,
+    ``relay`` the name that ``status`` shows. Rows that were sent are kept for ``keep_ms``."""
 
     connection: RelayConnection
     ids: Ids
@@ -90,13 +92,13 @@ class Shards:
             self.connection.execute(self.connection.dialect.insert_shard, shard)
 
     def is_waiting(self, now_ms: int, resting: set[str]) -> bool:
-        """Returns whether ``claim`` may find a shard. Takes no lock."""
+        """Returns whether ``claim`` may find a shard. Takes no lock: relays ask while no rows come."""
         sql, parameters = self._claimable("SELECT 1", now_ms, resting)
         return bool(self.connection.execute(f"{sql} LIMIT 1", *parameters))
 
     def claim(self, now_ms: int, selection: RelaySelection) -> RecordedBatch | None:
-        """Leases the shard with rows that was left alone for longest. Returns the batch that the shard names already,
-        or names a new one. Returns None if no shard has rows for this worker."""
+        """Leases the shard that has rows and whose last lease ended first. Returns the batch that the shard already
+        names, or records a new one. Returns None if no shard has rows for this worker."""
         run = self.connection
         sql, parameters = self._claimable("SELECT s.shard, s.sender, s.sequence, s.batch", now_ms, selection.resting)
         with run.transaction():
@@ -115,21 +117,21 @@ class Shards:
     def finish(
         self, batch: RecordedBatch, outcome: BatchOutcome, now_ms: int, following: RelaySelection | None
     ) -> RecordedBatch | None:
-        """Removes the rows that were sent, and sets those aside that were refused. Returns the next batch, which the
-        shard now names; without one, or without ``following``, ends the lease and returns None. Raises ``LeaseLost``
-        and changes nothing, if the worker does not hold the shard any more."""
+        """Removes the rows that were sent, or keeps them for ``keep_ms``, and sets the refused rows aside. Records the
+        next batch in the shard and returns it; without one, or without ``following``, ends the lease and returns None.
+        Raises ``LeaseLost``, and changes nothing, if another worker holds the shard."""
         run = self.connection
         sender = self._new_sender(now_ms) if outcome.undecided else batch.sender
         with run.transaction():
             self._settle(outcome, now_ms)
-            after = RecordedBatch(shard=batch.shard, sender=sender, sequence=batch.sequence, rows=())
+            next_batch = RecordedBatch(shard=batch.shard, sender=sender, sequence=batch.sequence, rows=())
             if following is not None:
-                after = self._next(batch.shard, sender, batch.sequence, following)
-            self._store(after, now_ms, claimed=True)
-        return after if after.rows else None
+                next_batch = self._next(batch.shard, sender, batch.sequence, following)
+            self._store(next_batch, now_ms, claimed=True)
+        return next_batch if next_batch.rows else None
 
     def renew(self, shard: int, now_ms: int) -> None:
-        """Extends the lease. Raises ``LeaseLost``."""
+        """Extends the lease. Raises ``LeaseLost`` if another worker holds the shard."""
         sql = "UPDATE hourwheel_outbox_shard SET lease_until_ms = ? WHERE shard = ? AND token = ?"
         if self.connection.change(sql, now_ms + self.lease_ms, shard, self.token) == 0:
             raise LeaseLost
@@ -140,16 +142,18 @@ class Shards:
         self.connection.change(sql, shard, self.token)
 
     def remove_sent(self, now_ms: int) -> None:
-        """Removes the rows that were sent and have been kept long enough."""
+        """Removes the rows that were sent ``keep_ms`` ago or earlier."""
         sql = "DELETE FROM hourwheel_outbox WHERE state = ? AND settled_ms <= ?"
         self.connection.execute(sql, SENT, now_ms - self.keep_ms)
 
     def _claimable(self, columns: str, now_ms: int, resting: set[str]) -> tuple[str, list[Any]]:
-        unless, names = _unless(resting, "o.")
+        """Returns a select of the shards that this worker may lease, and its parameters: those whose lease ended, those
+        whose lease comes from a clock that was ahead, and the worker's own, after a lost connection."""
+        not_resting, names = _not_resting(resting, "o.")
         sql = (
             f"{columns} FROM hourwheel_outbox_shard s"
             " WHERE (s.lease_until_ms <= ? OR s.lease_until_ms > ? OR s.token = ?) AND (s.batch IS NOT NULL OR EXISTS"
-            f" (SELECT 1 FROM hourwheel_outbox o WHERE o.state = 0 AND o.shard = s.shard{unless}))"
+            f" (SELECT 1 FROM hourwheel_outbox o WHERE o.state = 0 AND o.shard = s.shard{not_resting}))"
         )
         return sql, [now_ms, now_ms + self.lease_ms + _SKEW_MS, self.token, *names]
 
@@ -158,11 +162,12 @@ class Shards:
 
     def _next(self, shard: int, sender: str, sequence: int, selection: RelaySelection) -> RecordedBatch:
         """Returns the first rows of the shard, up to the bounds of the selection, under the next number."""
-        unless, names = _unless(selection.resting, "")
+        not_resting, names = _not_resting(selection.resting, "")
+        # The row that passes ``size_bytes`` belongs to the batch: otherwise a row larger than that would never be sent.
         sql = (
             "SELECT id, subject, message FROM (SELECT id, subject, message, size_bytes,"
             " SUM(size_bytes) OVER (ORDER BY id) AS total FROM (SELECT id, subject, message, size_bytes"
-            f" FROM hourwheel_outbox WHERE state = 0 AND shard = ?{unless} ORDER BY id LIMIT ?) AS head) AS summed"
+            f" FROM hourwheel_outbox WHERE state = 0 AND shard = ?{not_resting} ORDER BY id LIMIT ?) AS head) AS summed"
             " WHERE total - size_bytes < ? ORDER BY id"
         )
         rows = self.connection.execute(sql, shard, *names, selection.rows, selection.size_bytes)
@@ -184,7 +189,8 @@ class Shards:
             run.execute(sql, REFUSED, now_ms, reason, row)
 
     def _store(self, batch: RecordedBatch, now_ms: int, *, claimed: bool) -> None:
-        """Writes what the shard names now; a shard without rows is free for the next worker."""
+        """Records the batch in its shard and extends the lease; ends the lease where the batch has no rows. Raises
+        ``LeaseLost`` if the worker has ``claimed`` the shard before and does not hold it any more."""
         recorded = _ids_encoder.encode([row.id for row in batch.rows]) if batch.rows else None
         token, lease_ms = (self.token, self.lease_ms) if batch.rows else ("", 0)
         sql = (
@@ -200,15 +206,15 @@ class Shards:
 
 
 def _decoded(row: Sequence[Any]) -> OutboxRow:
-    number, subject, encoded = row
-    return OutboxRow(number, subject, decode(bytes(encoded)))
+    row_id, subject, encoded = row
+    return OutboxRow(row_id, subject, decode(bytes(encoded)))
 
 
 def _listed(ids: Iterable[int]) -> str:
-    """Returns numbers as SQL: there may be more of them than a statement may have parameters."""
+    """Returns ids as SQL: there may be more of them than a statement may have parameters."""
     return ", ".join(map(str, map(int, ids))) or "NULL"
 
 
-def _unless(resting: set[str], table: str) -> tuple[str, list[str]]:
+def _not_resting(resting: set[str], table: str) -> tuple[str, list[str]]:
     names = sorted(resting)
     return (f" AND {table}subject NOT IN ({', '.join('?' * len(names))})" if names else ""), names

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-_LONG_BLOB = (1 << 32) - 1  # MySQL has blobs of several sizes; other databases have one
+_LONG_BLOB = (1 << 32) - 1  # the size of MySQL's LONGBLOB: its BLOB takes 64 KiB only; other databases have one kind
 
 
 def table(metadata: Any) -> Any:
-    """Adds the two tables of the outbox to a ``MetaData`` of SQLAlchemy, and returns that of the rows. Alembic's
+    """Adds the two tables of the outbox to a ``MetaData`` of SQLAlchemy, and returns the table of the rows. Alembic's
     ``--autogenerate`` then writes the migration, and ``metadata.create_all`` makes the tables.
 
     Raises:
@@ -19,7 +19,7 @@ def table(metadata: Any) -> Any:
     from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, SmallInteger, String, Table, Text
 
     blob = LargeBinary(_LONG_BLOB)
-    number = BigInteger().with_variant(Integer(), "sqlite")  # only an INTEGER gets its number from SQLite
+    number = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers rows in a column of type INTEGER only
     Table(
         "hourwheel_outbox_shard",
         metadata,

@@ -1,24 +1,25 @@
-"""Wakes the relays of this process when rows were committed."""
+"""Wakes the relays of this process when rows are committed."""
 
 import threading
 from weakref import WeakSet
 
-_waiting: "WeakSet[Wakeup]" = WeakSet()
+_wakeups: "WeakSet[Wakeup]" = WeakSet()
 _lock = threading.Lock()
 
 
 class Wakeup:
-    """Lets the threads of a relay wait for rows. A wake-up that comes while nobody waits is kept for each thread."""
+    """Lets the threads of a relay wait for rows. A thread that is busy when a wake-up comes does not miss it: the next
+    ``wait`` of this thread ends at once."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._count = 0
         with _lock:
-            _waiting.add(self)
+            _wakeups.add(self)
 
     @property
     def count(self) -> int:
-        """The number of wake-ups so far: a thread reads it before it looks."""
+        """The number of wake-ups so far. A thread reads it before it looks for rows, and passes it to ``wait``."""
         return self._count
 
     def set(self) -> None:
@@ -27,7 +28,8 @@ class Wakeup:
             self._changed.notify_all()
 
     def wait(self, seen: int, seconds: float) -> bool:
-        """Waits until there were more wake-ups than ``seen``, and returns whether there were."""
+        """Waits ``seconds`` at most for the wake-up that follows the first ``seen`` ones, and returns whether it
+        came."""
         with self._changed:
             return self._changed.wait_for(lambda: self._count != seen, seconds)
 
@@ -42,6 +44,6 @@ def wake() -> None:
         >>> wake()
     """
     with _lock:
-        waiting = list(_waiting)
-    for each in waiting:
-        each.set()
+        wakeups = list(_wakeups)
+    for wakeup in wakeups:
+        wakeup.set()

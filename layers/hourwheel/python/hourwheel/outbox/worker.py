@@ -1,9 +1,9 @@
 """Sends the rows of an outbox, one shard at a time.
 
-A turn of a worker: lease a shard, and name its first rows in the shard (a *recorded batch*); send them, one request for
-each subject, under the sender and the sequence of the shard; remove them and name the next ones. The batch is recorded
-before it is sent and its number is used for no other rows, so whoever takes over sends the same requests again, and the
-server stores each of them once (docs/decisions/0033).
+A turn of a worker: lease a shard, and record the ids of its first rows in the shard (a *recorded batch*); send the
+rows, one request for each subject, under the sender and the sequence of the shard; remove them and record the next
+ones. The batch is recorded before it is sent and its number is used for no other rows, so a worker that takes over
+sends the same requests again, and the server stores each of them once (docs/decisions/0033).
 """
 
 import logging
@@ -30,18 +30,18 @@ from hourwheel.ports import Clock, Ids
 
 logger = logging.getLogger("hourwheel.outbox")
 
-MOST_ROWS = 500  # half of the messages that a request may have; more would only keep a shard for longer
+MOST_ROWS = 500  # half of the messages that a request may have; more would only keep a shard leased for longer
 _BATCHES = 8  # of one shard in a row: then the shard that has waited longest has its turn
-_REST_MS = 5_000  # for a subject that takes no messages, such as a read-only one
-_IN_FLIGHT_MS = 60_000  # a request without an answer takes effect within this time: API Gateway gives it 30 s
-_CULPRIT = re.compile(r"messages\[(\d+)\]")
+_REST_MS = 5_000  # the pause of a subject that takes no messages, such as a read-only one
+_IN_FLIGHT_MS = 60_000  # a request without an answer takes effect within this time: API Gateway ends it after 30 s
+_CULPRIT = re.compile(r"messages\[(\d+)\]")  # the field of a problem, which names the refused message
 _DAMAGED = "the message of the row cannot be read"
-_UNDECIDED = {"sequence-passed", "sequence-undecided", "idempotency-key-reused"}
-_NOT_ALLOWED = {"iam-refused", "forbidden"}  # by API Gateway, whose policies name subjects
+_UNDECIDED = {"sequence-passed", "sequence-undecided", "idempotency-key-reused"}  # refuse the number, not the rows
+_NOT_ALLOWED = {"iam-refused", "forbidden"}  # from API Gateway, whose policies may allow some subjects only
 
 
 class ProduceApi(Protocol):
-    """The call of the ``Api`` that a relay makes."""
+    """Declares the one call of ``Api`` that a relay makes."""
 
     def produce(
         self,
@@ -55,12 +55,12 @@ class ProduceApi(Protocol):
 
 
 class Stopping(Exception):
-    """Says that the worker stops before it knows what became of a batch: another worker, or a later one, goes on."""
+    """Says that the worker stops before the server has answered about a batch: the next worker sends it again."""
 
 
 @dataclass
 class _Decided:
-    """What is known about the rows of a batch."""
+    """Collects the answers of the server about the rows of a batch."""
 
     sent: list[int] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
@@ -72,8 +72,8 @@ class _Decided:
 
 @dataclass
 class Worker:
-    """Sends rows on one thread, with a connection of its own. ``stopping`` ends its pauses. After ``most_tries`` the
-    worker raises the error of a server that does not answer (None: it never does)."""
+    """Sends rows on one thread, with a connection of its own. ``stopping`` ends its pauses. After ``most_tries``
+    requests without an answer it raises ``ServerUnreachable``; with None it goes on until it is stopped."""
 
     shards: Shards
     queue: ProduceApi
@@ -96,9 +96,9 @@ class Worker:
         return self.shards.is_waiting(now_ms, self._resting(now_ms))
 
     def turn(self) -> int:
-        """Sends up to ``_BATCHES`` batches of one shard. Returns the number of rows that are out of the way: 0 if there
-        was nothing to do, or if the server took none of the rows. Raises ``Stopping``, and the errors of the
-        database."""
+        """Sends up to ``_BATCHES`` batches of one shard. Returns the number of rows that were sent or refused: 0 if no
+        shard had rows, or if the rows wait for a server that takes none of them now. Raises ``Stopping``,
+        ``ServerUnreachable`` and the errors of the database."""
         if not self.is_waiting():
             return 0
         now_ms = self.clock.now_ms()
@@ -155,10 +155,10 @@ class Worker:
             self._rows = min(self._rows * 2, self.most_rows)
 
     def _until_answered(self, batch: RecordedBatch, subject: str, messages: Sequence[Message]) -> None:
-        """Repeats the request while nobody can know whether it was carried out. Raises ``AnswerError`` when the server
-        has refused it for certain, ``LeaseLost``, and ``Stopping``."""
+        """Repeats the request until the server has stored it. Raises ``AnswerError`` once the server has refused it for
+        certain, and ``LeaseLost``, ``Stopping`` or ``ServerUnreachable`` before that."""
         attempt = 0
-        # The last try that may have been stored, or may still be: its answer is not known.
+        # The time of the last try without an answer: the server may have stored it, or may do so later.
         open_ms = self.clock.now_ms() if batch.tried else None
         while True:
             try:
@@ -175,7 +175,8 @@ class Worker:
                     open_ms = self.clock.now_ms()
                 if self._gives_up(error, attempt):
                     raise unreachable(error) from error
-                # The server is away or out of order, or the token is wrong: an earlier try may have been stored.
+                # The server does not answer, or fails, or the token is wrong. Only an outage that lasts is logged
+                # twice.
                 if attempt in {0, 5}:
                     logger.warning("the server does not take rows of the outbox, which wait: %s", error)
                 pause = error.retry_after_seconds if isinstance(error, ServerUnavailable) else 0.0
@@ -188,8 +189,8 @@ class Worker:
         return open_ms is not None and self.clock.now_ms() < open_ms + _IN_FLIGHT_MS
 
     def _gives_up(self, error: AnswerError, attempt: int) -> bool:
-        """Returns whether the tries are over. A refusal that waits for an earlier try to end is no answer either, but
-        comes to an end by itself."""
+        """Returns whether the worker has used up its tries. A refusal is repeated in any case: it becomes certain as
+        soon as no earlier try can take effect."""
         is_refusal = isinstance(error, Conflict | NotFound)
         return self.most_tries is not None and attempt + 1 >= self.most_tries and not is_refusal
 
@@ -198,16 +199,18 @@ class Worker:
             raise Stopping
 
     def _refused(self, error: AnswerError, subject: str, ids: Sequence[int], decided: _Decided) -> None:
-        """Decides about rows of a request that was refused: nothing of it was stored, unless its number is in doubt."""
+        """Records the outcome for the rows of a refused request: nothing of it was stored, unless its number is in
+        doubt."""
         reason = f"{error.status} {error.slug}: {error}"
         if error.slug == "subject-deleted":
             # The request came before the subject was deleted: its messages were stored, and went with the subject.
             decided.sent += ids
         elif error.slug in _UNDECIDED:
-            # Not by a relay that was overtaken, which changes nothing: the database or the server was set back.
+            # The database or the server was restored from a backup. A relay that was overtaken gets this answer too,
+            # but has lost its lease and changes nothing.
             decided.undecided = True
             reason += " (the message may have been sent: look before you retry it)"
-            decided.refused += [(each, reason) for each in ids]
+            decided.refused += [(row_id, reason) for row_id in ids]
         elif isinstance(error, BadRequest | TooLarge) and error.slug != "name-invalid":
             culprit = _CULPRIT.match(error.problem.field or "")
             if culprit is not None and int(culprit[1]) < len(ids):
@@ -228,7 +231,7 @@ def unreachable(error: AnswerError) -> ServerUnreachable:
 
 
 def _may_be_stored(error: AnswerError) -> bool:
-    """Returns whether a request with this answer may have been stored, or may be stored later."""
+    """Returns whether the server may have stored a request with this answer, or may store it later."""
     if isinstance(error, ServerUnavailable):
         return error.sent
     return not isinstance(error, Conflict | NotFound | Unauthorized)
