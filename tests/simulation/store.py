@@ -468,10 +468,7 @@ class _Undone(Exception):
 class _Inside(SimulatedStore):
     """The store that a transaction passes to its work. The process may end between two calls."""
 
-    @property
-    def transaction(self) -> object:
-        """See ``transaction_of``: each transaction passes on a store of its own."""
-        return self
+    transaction = property(lambda self: self)  # see ``transaction_of``: each transaction passes on a store of its own
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         if not self.process.atomic:
