@@ -51,6 +51,13 @@ def test_the_path_without_its_slash_leads_to_the_page(server: Server) -> None:
     assert (status, headers["location"]) == (307, "console/")
 
 
+def test_the_root_leads_to_the_page(server: Server) -> None:
+    for method in ("GET", "HEAD"):
+        status, headers, body = fetch(server, "/", method)
+        assert (status, headers["location"], body) == (307, "console/", b"")
+    assert fetch(server, "/", "POST")[0] == 405
+
+
 def test_a_file_that_has_not_changed_is_answered_without_a_body(server: Server) -> None:
     tag = fetch(server, "/console/main.js")[1]["etag"]
     status, headers, body = fetch(server, "/console/main.js", if_none_match=tag)
@@ -87,6 +94,7 @@ def test_the_console_can_be_turned_off(start: Start) -> None:
     server = start(console=False)
     assert fetch(server, "/console/")[0] == 404
     assert fetch(server, "/console")[0] == 404
+    assert fetch(server, "/")[0] == 404
 
 
 def test_the_server_prints_the_address_at_its_start(server: Server) -> None:

@@ -1,5 +1,5 @@
-"""Serves the console at ``/console/``. Its files need no token, because they hold no data; the calls that they make
-need one."""
+"""Serves the console at ``/console/``, to which ``/`` leads. Its files need no token, because they hold no data; the
+calls that they make need one."""
 
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
@@ -10,11 +10,12 @@ from hourwheel.embedded.access import Grant, Headers, header
 
 PREFIX = "/console"
 _FILES = f"{PREFIX}/"
+_LEADING = ("/", PREFIX)  # answered with the way to the page
 _SETTINGS = f"{_FILES}settings.json"
 
 
 def is_console(path: str) -> bool:
-    return path == PREFIX or path.startswith(_FILES)
+    return path in _LEADING or path.startswith(_FILES)
 
 
 def console_answer(method: str, path: str, headers: Headers, settings: ConsoleSettings, request_id: str) -> Response:
@@ -22,7 +23,7 @@ def console_answer(method: str, path: str, headers: Headers, settings: ConsoleSe
     if method not in {"GET", "HEAD"}:
         detail = wrong_method(path, method, ("GET",))
         return problem(405, "method-not-allowed", detail, instance=request_id, headers={"allow": "GET, HEAD"})
-    if path == PREFIX:
+    if path in _LEADING:
         # Relative, as a proxy may serve this server below a path of its own.
         return {"statusCode": 307, "headers": {**SECURITY_HEADERS, "location": "console/"}, "body": ""}
     if path == _SETTINGS:
