@@ -341,6 +341,7 @@ def test_python_targets_from_the_command_line(tmp_path: Path) -> None:
         with Connection(int(ready[1])) as server:
             refused = server.call("PUT", GROUP, {"push": to(receiver)})
             assert (refused.status, refused.json["field"]) == (400, "push.url")
+            assert refused.json["detail"].endswith("restart the server with --push-loopback")
             retry = {"first_seconds": 0}
             server.ok("PUT", GROUP, {"push": {"kind": "python", "name": "keep", "batch": 100}, "retry": retry})
             leaving = {"kind": "python", "name": "leave"}

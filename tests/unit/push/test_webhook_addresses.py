@@ -240,3 +240,28 @@ def test_plain_http_goes_to_this_machine_alone(address: str, unplugged: list[Any
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/", "http://[::1]:8080/", "http://[::ffff:127.0.0.1]/"])
 def test_loopback_where_it_is_allowed(url: str) -> None:
     Webhooks(HandClock(), loopback=True).check(target(url))
+
+
+ADVICE = "to push to this machine, restart the server with --push-loopback"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://localhost:8000/", f"push.url: use an https:// URL with a host; {ADVICE}"),
+        ("http://127.0.0.1:8000/", f"push.url: use an https:// URL with a host; {ADVICE}"),
+        ("https://127.0.0.1:8000/", f"push.url: 127.0.0.1 is not a public address; {ADVICE}"),
+        ("https://10.0.0.1/", "push.url: 10.0.0.1 is not a public address"),
+        ("ftp://localhost/", "push.url: use an https:// URL with a host"),
+    ],
+)
+def test_a_server_says_how_it_pushes_to_its_own_machine(url: str, says: str) -> None:
+    with pytest.raises(Rejected) as raised:
+        Webhooks(HandClock(), advice=ADVICE).check(target(url))
+    assert str(raised.value) == says
+
+
+def test_so_does_the_error_of_a_delivery() -> None:
+    webhooks = Webhooks(HandClock(), resolve=lambda *_: ["127.0.0.1"], advice=ADVICE)
+    outcome = webhooks.deliver(target("https://localhost/"), DELIVERY)
+    assert outcome.error == f"cannot be reached: 127.0.0.1 is not a public address; {ADVICE}"

@@ -92,11 +92,14 @@ class Forbidden(Exception):
 
 class Webhooks:
     """Delivers over HTTPS. Thread-safe. With ``loopback``, which is for development, also delivers to this machine,
-    over plain HTTP too."""
+    over plain HTTP too. Without it, the refusal of such a delivery gives ``advice``."""
 
-    def __init__(self, clock: Clock, *, loopback: bool = False, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, clock: Clock, *, loopback: bool = False, resolve: Resolve | None = None, advice: str = ""
+    ) -> None:
         self._clock = clock
         self._loopback = loopback
+        self._advice = f"; {advice}" if advice else ""
         self._resolve = resolve or resolved
 
     @cached_property
@@ -140,7 +143,7 @@ class Webhooks:
             raise ValueError(f"a URL has at most {URL_CHARACTERS} characters, ASCII, none of them a space")
         parts = urlsplit(url)
         if parts.scheme not in ({"https", "http"} if self._loopback else {"https"}) or not parts.hostname:
-            raise ValueError("use an https:// URL with a host")
+            raise ValueError(f"use an https:// URL with a host{self._advice if parts.scheme == 'http' else ''}")
         if parts.username is not None or parts.password is not None:
             raise ValueError("no user and password in a URL: check the signature of deliveries")
         if parts.fragment:
@@ -182,7 +185,7 @@ class Webhooks:
         if parts.scheme != "https":
             raise Forbidden(f"plain http goes to this machine alone, not to {address}")
         if not public(plain):
-            raise Forbidden(f"{address} is not a public address")
+            raise Forbidden(f"{address} is not a public address{self._advice if plain.is_loopback else ''}")
 
 
 def resolved(host: str, port: int) -> list[str]:

@@ -67,6 +67,8 @@ _SUMMARY_BYTES = 1_024  # without a summary a filter unpacks the batch, which co
 _TICK_MS = 0  # wheels sleep until a message is due (docs/decisions/0032-no-ticks-on-one-machine.md)
 _WHEELS = 6  # wheels that turn at the same time: each has a thread, and all share one interpreter lock
 
+_PUSH_ADVICE = "to push to this machine, restart the server with --push-loopback"
+
 
 class Runtime:
     """Holds the cell of a server and its background work. The constructor opens ``options.data``, which other processes
@@ -133,7 +135,8 @@ class Runtime:
         except Exception:
             self._closing.close()
             raise
-        self.cell = Cell(context, EmbeddedTargets(Webhooks(clock, loopback=options.push_loopback), handlers))
+        webhooks = Webhooks(clock, loopback=options.push_loopback, advice=_PUSH_ADVICE)
+        self.cell = Cell(context, EmbeddedTargets(webhooks, handlers))
         self._archiver = Archiver(context, self.cell.registry, archive, CommitLimits(commit_ms=_ARCHIVE_MS))
         self._stopping = threading.Event()
         self.cell.prepare()
