@@ -12,6 +12,7 @@ from hourwheel.cli.app import app
 from hourwheel.client import signing
 from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving
 from tests.support import Bench
+from tests.unit.cli.conftest import Shell
 
 Run = Callable[..., Result]
 
@@ -119,3 +120,13 @@ def test_only_operators_create_tokens_and_rotate_keys(run: Run) -> None:
         refused = run(*command, key="AKIASHOP", token=token)
         assert refused.exit_code == 1
         assert "the token does not allow" in refused.stderr
+
+
+@pytest.mark.parametrize("command", [("create", "--produce", "orders"), ("rotate",)])
+def test_a_server_without_function_urls_is_said_to_have_no_grants(shell: Shell, command: tuple[str, ...]) -> None:
+    result = shell("grant", *command)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "hourwheel: the server has no grants: they are tokens of function URLs on AWS. A server on one machine takes"
+        " the tokens of its --token or --token-file\n"
+    )

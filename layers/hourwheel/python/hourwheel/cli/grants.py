@@ -1,11 +1,15 @@
 """``hourwheel grant …``"""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
+from hourwheel.cli.output import write_error
 from hourwheel.cli.settings import UNIT_SECONDS, connect, write_answer, write_record
+from hourwheel.client import NotFound
 
 app = typer.Typer(no_args_is_help=True, help="Create and revoke the tokens of function URLs on AWS.")
 
@@ -37,7 +41,7 @@ def create(
     Example: hourwheel grant create --produce orders --pull orders/billing --for 12h --renew-for 90d
     """
     seconds, renew_seconds = _seconds(valid_for, "--for"), _seconds(renew_for, "--renew-for")
-    with connect(ctx) as api:
+    with connect(ctx) as api, _urls_hint():
         grant = api.create_grant(
             produce=produce or (), pull=pull or (), delayed=delayed, seconds=seconds, renew_seconds=renew_seconds
         )
@@ -55,9 +59,22 @@ def rotate(
 
     Example: hourwheel grant rotate --revoke
     """
-    with connect(ctx) as api:
+    with connect(ctx) as api, _urls_hint():
         version = api.rotate_grants(revoke=revoke)
     write_answer(ctx, {"version": version}, f"tokens are now signed with key {version}")
+
+
+@contextmanager
+def _urls_hint() -> Iterator[None]:
+    """Says which tokens a server without function URLs takes, if the server has no grants."""
+    try:
+        yield
+    except NotFound as error:
+        write_error(
+            "the server has no grants: they are tokens of function URLs on AWS. A server on one machine takes the"
+            " tokens of its --token or --token-file"
+        )
+        raise typer.Exit(1) from error
 
 
 def _seconds(text: str, option: str) -> int:
