@@ -169,6 +169,20 @@ def test_consume_says_what_keeps_messages_from_the_group(shell: Shell, api: Api)
     assert shell.ok("consume", "orders", "billing", "--once") == "a"
 
 
+def test_consume_says_that_nothing_was_sent_to_a_subject_that_it_creates(shell: Shell, api: Api) -> None:
+    said = (
+        "hourwheel: nothing was sent to 'ordres': there was no such subject before this command, which creates it;"
+        " hourwheel subject list shows the others\n"
+    )
+    first = shell("consume", "ordres", "billing", "--once")
+    assert (first.exit_code, first.stdout, first.stderr) == (0, "", said)
+    again = shell("consume", "ordres", "billing", "--once")
+    assert (again.exit_code, again.stderr) == (0, "")
+    api.produce("orders", [Message("a")])
+    new_group = shell("consume", "orders", "billing", "--once")
+    assert (new_group.stdout, new_group.stderr) == ("a\n", "")
+
+
 def test_a_named_consumer_of_a_broadcast_group_goes_on_where_it_was(shell: Shell, api: Api) -> None:
     shell.ok("group", "create", "orders", "screens", "--broadcast")
     api.produce("orders", [Message("a")])

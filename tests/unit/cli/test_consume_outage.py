@@ -46,6 +46,23 @@ def test_a_consumer_that_does_not_follow_ends_with_the_error(shell: Shell) -> No
     assert "trying again" not in result.stderr
 
 
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_consumer_that_may_not_look_at_its_subject_pulls_all_the_same(shell: Shell, status: int) -> None:
+    shell.ok("produce", "orders", "a")
+    shell.server.fail("show_subject", status=status)
+    result = shell(*CONSUME, "--once")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "a\n", "")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("how", ["--follow", "--once"])
+def test_an_outage_before_the_first_pull_ends_a_consumer_that_does_not_follow(shell: Shell, how: str) -> None:
+    shell.ok("produce", "orders", "a")
+    shell.server.fail("show_subject", cut=True)
+    result = shell(*CONSUME, how, "--max", "1")
+    assert (result.exit_code, result.stdout) == ((0, "a\n") if how == "--follow" else (1, ""))
+
+
 def test_ctrl_c_ends_a_consumer_whose_server_is_away() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

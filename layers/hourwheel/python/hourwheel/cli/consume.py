@@ -10,7 +10,17 @@ import typer
 
 from hourwheel.cli.output import write_body, write_error, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, seconds, settings_of
-from hourwheel.client import Api, BadRequest, Pull, Pulled, Received, ServerUnavailable, Settlement
+from hourwheel.client import (
+    AnswerError,
+    Api,
+    BadRequest,
+    NotFound,
+    Pull,
+    Pulled,
+    Received,
+    ServerUnavailable,
+    Settlement,
+)
 from hourwheel.client.backoff import PullBackoff
 from hourwheel.client.calls.pull import pull_resting
 from hourwheel.client.dozing import Doze, QueueListener
@@ -65,12 +75,31 @@ def consume(
     write = write_json if settings_of(ctx).json else _write_body
     settle = _Settle(then, _checked(delay, then))
     with connect(ctx) as api:
+        _report_new_subject(api, subject, follow)
         try:
             name = consumer or f"cli-{SystemIds().token().hex()[:12]}"
             _run(_Session(api, subject, group, name, settle), write, most, follow)
         except BrokenPipeError:
             # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, which must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _report_new_subject(api: Api, subject: str, follow: bool) -> None:
+    """Says on stderr that nothing was sent to a subject that does not exist: the first pull creates it, also under a
+    mistyped name. Raises ``ServerUnavailable`` unless the command waits for the server."""
+    try:
+        api.get_subject(subject)
+    except NotFound as error:
+        if error.slug == "subject-unknown":
+            write_error(
+                f"nothing was sent to {subject!r}: there was no such subject before this command, which creates it;"
+                " hourwheel subject list shows the others"
+            )
+    except ServerUnavailable:
+        if not follow:
+            raise
+    except AnswerError:
+        return  # a consumer on AWS may be allowed to pull alone
 
 
 def _checked(delay: str | None, then: ConsumeOutcome) -> Delay | None:
