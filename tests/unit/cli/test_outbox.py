@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from pathlib import Path
@@ -45,6 +46,17 @@ def test_refused_rows_are_listed_with_their_reasons(shell: Shell, database: str)
         (4, "one", "4", "no such queue"),
     ]
     assert "no such queue" in shell.ok("outbox", "list", "--database", database)
+
+
+def test_a_list_of_refused_rows_goes_on_behind_its_limit(shell: Shell, database: str) -> None:
+    first = shell("outbox", "list", "--database", database, "--limit", "1", "--json")
+    assert [json.loads(line)["id"] for line in first.stdout.splitlines()] == [3]
+    assert first.stderr.startswith("hourwheel: the list ends at its limit, and there may be more: --after 3 goes on")
+    rest = shell("outbox", "list", "--database", database, "--limit", "1", "--after", "3", "--json")
+    assert [json.loads(line)["id"] for line in rest.stdout.splitlines()] == [4]
+    assert rest.stderr == ""
+    assert shell("outbox", "list", "--database", database, "--limit", "2").stderr == ""
+    assert shell.ok("outbox", "list", "--database", database, "--after", "4") == "none\n"
 
 
 def test_refused_rows_are_retried_and_dropped(shell: Shell, database: str) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from hourwheel.cli.output import write_error, write_fields, write_json, write_line, write_table
+from hourwheel.cli.pages import LimitOption, say_more
 from hourwheel.cli.settings import YesOption, confirm, settings_of, to_server, write_answer, write_list
 
 
@@ -114,7 +115,10 @@ def status(ctx: typer.Context, database: DatabaseOption) -> None:
 def list_(
     ctx: typer.Context,
     database: DatabaseOption,
-    limit: Annotated[int, typer.Option(min=1, help="Print at most this many.")] = 100,
+    limit: LimitOption = 100,
+    after: Annotated[
+        int | None, typer.Option(metavar="ROW", help="Continue after the row that the previous list ended with.")
+    ] = None,
 ) -> None:
     """List the rows that the server refused, and the reasons.
 
@@ -123,7 +127,8 @@ def list_(
     from hourwheel import outbox
 
     with _session(database) as session:
-        rows = outbox.refused(session, limit=limit)
+        rows = outbox.refused(session, limit=limit + 1, after=after)  # one more tells whether the list ends here
+    more, rows = len(rows) > limit, rows[:limit]
     columns = ["row", "refused at", "subject", "key", "reason", "body"]
     write_list(
         ctx,
@@ -131,6 +136,7 @@ def list_(
         columns,
         lambda row: (row.id, _time(row.refused_ms), row.subject, row.key or "", row.reason, row.body),
     )
+    say_more(str(rows[-1].id) if more else None)
 
 
 @app.command()

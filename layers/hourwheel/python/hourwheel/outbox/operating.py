@@ -107,8 +107,9 @@ def status(session: Any) -> OutboxStatus:
     )
 
 
-def refused(session: Any, *, limit: int = 100) -> list[RefusedRow]:
-    """Returns the rows that the server refused, the oldest first.
+def refused(session: Any, *, limit: int = 100, after: int | None = None) -> list[RefusedRow]:
+    """Returns up to ``limit`` rows that the server refused, the oldest first: those with ids above ``after``, which is
+    the last id of the list before.
 
     Raises:
         OutboxMissing: the database has no outbox, or one of another version.
@@ -117,8 +118,9 @@ def refused(session: Any, *, limit: int = 100) -> list[RefusedRow]:
         >>> refused(connection)
         []
     """
-    sql = "SELECT id, subject, message, settled_ms, reason FROM hourwheel_outbox WHERE state = ? ORDER BY id LIMIT ?"
-    return [_refused_row(*row) for row in bound(session).execute(sql, REFUSED, limit)]
+    columns = "id, subject, message, settled_ms, reason"
+    sql = f"SELECT {columns} FROM hourwheel_outbox WHERE state = ? AND id > ? ORDER BY id LIMIT ?"
+    return [_refused_row(*row) for row in bound(session).execute(sql, REFUSED, -1 if after is None else after, limit)]
 
 
 def retry(session: Any, ids: Sequence[int] | None = None) -> int:
