@@ -1,6 +1,7 @@
 """``hourwheel pipeline`` without Spark: the archive, the way back, and how jobs are started on AWS."""
 
 import json
+import sys
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -64,6 +65,27 @@ def test_a_lost_database_is_rebuilt_from_the_archive(shell: Shell, data: Path) -
     assert (told["report"]["messages"], told["report"]["gap"]) == (2, 1_000)
     with opened(data) as context:
         assert Cell(context).produce("orders", [NewMessage(body="c")])[0].offset == 1_002
+
+
+def archived(data: Path) -> list[Path]:
+    return list((data / "archive").rglob("*"))
+
+
+def test_without_pyspark_nothing_is_archived_first(shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("hourwheel_pipeline.jobs")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    result = shell("pipeline", "run", "--data", str(data))
+    assert result.exit_code == 1
+    assert "pip install 'hourwheel[pipeline]'" in result.output
+    assert archived(data) == []
+
+
+def test_an_unknown_option_of_a_job_ends_the_run_before_anything_is_archived(shell: Shell, data: Path) -> None:
+    result = shell("pipeline", "run", "--data", str(data), "--colour", "red")
+    assert (result.exit_code, "there is no option colour" in result.output) == (2, True)
+    assert archived(data) == []
 
 
 def with_a_moved_queue(data: Path, cells: dict[str, Path]) -> None:

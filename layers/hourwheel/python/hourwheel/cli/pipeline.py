@@ -26,6 +26,7 @@ from hourwheel.system import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from hourwheel_pipeline.jobs import Job
     from hourwheel_pipeline.status import Status
 
 _EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings; 4 the archive or the lake is damaged."
@@ -122,15 +123,17 @@ def run(
 def _run(
     ctx: typer.Context, job: str, locations: Locations, job_options: Mapping[str, str], output: "Output", master: str
 ) -> None:
+    # Made before anything is archived: a package that is missing, or a wrong option, ends the run without effect.
+    jobs = None if job in ("archive", "rebuild") else _spark(job, locations, job_options, master, output)
     if job in ("archive", DAILY) and locations.data is not None:
         output.write("archive", _archive(locations.data, Path(locations.archive), locations.cells))
     if job == "rebuild":
         rebuilt = _rebuild(locations, job_options)
         output.write(job, rebuilt)
         _end(list(rebuilt.unreadable_segments), 4 if rebuilt.unreadable_segments else 0)
-    elif job != "archive":
+    elif jobs is not None:
         reports = []
-        for name, report in _spark(job, locations, job_options, master, output):
+        for name, report in jobs:
             output.write(name, report)
             reports.append(report)
         if job == TRACE and not settings_of(ctx).json:
@@ -386,23 +389,34 @@ class _RebuildOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _spark(
     job: str, locations: Locations, job_options: Mapping[str, str], master: str, output: Output
 ) -> Iterator[tuple[str, Any]]:
-    """Runs a job, or all daily jobs, and yields the name and report of each job as soon as it ends."""
+    """Returns an iterator that runs a job, or all daily jobs, and yields the name and report of each job as soon as it
+    ends. Raises ``Missing`` without Spark, and ``Rejected`` for wrong options, before anything runs."""
     try:
         from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
-        from hourwheel_pipeline.session import session
     except ModuleNotFoundError as error:
         raise _lacking(error) from error
-    now_ms = SystemClock().now_ms()
     jobs = jobs_of(job)
     names = {option.name for option in options_of(jobs)}
     folders = {name: text for name, text in locations.options.items() if name in names}
-    options = read_options(jobs, {**folders, **job_options}, now_ms)
+    texts = {**folders, **job_options}
+    read_options(jobs, texts, SystemClock().now_ms())
+    return _reports(job, jobs, texts, locations, master, output)
+
+
+def _reports(
+    name: str, jobs: Sequence["Job"], texts: Mapping[str, str], locations: Locations, master: str, output: Output
+) -> Iterator[tuple[str, Any]]:
+    from hourwheel_pipeline.jobs import read_options
+    from hourwheel_pipeline.session import session
+
+    now_ms = SystemClock().now_ms()
+    options = read_options(jobs, texts, now_ms)
     scratch = None if locations.data is None else locations.data / "scratch"
 
     @cache  # a job that finds nothing to do starts no Spark; several jobs share one
     def start() -> "SparkSession":
         with output.aside(locations.data):
-            return session(job, master=master, scratch=scratch)
+            return session(name, master=master, scratch=scratch)
 
     try:
         for each, job_choice in zip(jobs, options, strict=True):
