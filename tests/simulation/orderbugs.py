@@ -8,12 +8,14 @@ from unittest.mock import patch
 import msgspec
 
 from hourwheel.model.groups import RetryPolicy
-from hourwheel.queueing import settle
+from hourwheel.queueing import ordered_parts, settle
+from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.key_states import InFlight, KeyStates
 from hourwheel.queueing.ordered_parts import _Parts
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked
 from hourwheel.queueing.ordered_selection import OrderedSelection
 from hourwheel.queueing.ordered_settle import OrderedOutcome, settle_in_order
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.routes import Mapping
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
@@ -186,4 +188,19 @@ def a_key_goes_on_in_an_added_queue_before_the_others_are_done() -> Iterator[Non
         return all(self._is_done(earlier, name) for earlier, name in parts if earlier.epoch < mapping.epoch)
 
     with patch.object(_Parts, "begun", begun):
+        yield
+
+
+def _slow_writers(plan: Plan) -> Plan:
+    return replace(_parts(plan), faults=Faults(pause=0.05), producers=3, transactional=False)
+
+
+@planted(sharpen=_slow_writers)
+def a_part_is_left_though_rows_at_its_end_are_missing() -> Iterator[None]:
+    def settled_rows(key_states: KeyStateCache, log: PullLog) -> int | None:
+        rows = real(key_states, log)
+        return rows if rows is None else max(rows, log.mapping.rows)
+
+    real = ordered_parts.settled_rows
+    with patch.object(ordered_parts, "settled_rows", settled_rows):
         yield

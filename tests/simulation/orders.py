@@ -13,7 +13,7 @@ from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow, Snapshot
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser
-from tests.simulation.parts import check_earlier_parts
+from tests.simulation.parts import check_earlier_parts, check_later_parts
 from tests.simulation.pulls import PullFact, PullHistory
 from tests.simulation.world import Verb, Violation
 
@@ -36,6 +36,8 @@ class OrderedHistory(PullHistory):
     void: set[tuple[int, int]] = field(default_factory=set)
     """Messages in flight, by pull row and index, that a seek hands out again."""
     attempts: dict[int, list[int]] = field(default_factory=dict)
+    served: set[str | Place] = field(default_factory=set)
+    """The keys of the messages that the group has taken."""
 
     @property
     def unserved(self) -> int:
@@ -165,6 +167,8 @@ class OrderedHistory(PullHistory):
             attempts.append(parked.attempt)
             self.flying[place] = row
             check_earlier_parts(self, where, place)
+            check_later_parts(self, where, place)
+            self.served.add(self.key_of(place))
         self._check_bound(where, covered)
         self.attempts[row] = attempts
         if value.outcome == PASSED:

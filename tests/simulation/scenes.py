@@ -29,6 +29,7 @@ from tests.simulation.sides import (
     SETTLING,
     SWEEPING,
     TURNING,
+    WAITING,
     Action,
     Stage,
     named,
@@ -268,6 +269,21 @@ def _slow(
     return prepared
 
 
+def _a_row_missing_at_the_end_of_a_part(held_at: int) -> Callable[[Stage], None]:
+    """Prepares a part of a queue that was sealed while a producer is held within its request, and a part behind it."""
+
+    def prepared(stage: Stage) -> None:
+        keeper = stage.keeper
+        keeper.send(None, None)
+        keeper.pull(100)
+        keeper.settle(keeper.consumer.held[-1])
+        stage.begin(named("produce"), held_at)
+        keeper.operator.move("s", 0, "c0")
+        keeper.send(None, None)
+
+    return prepared
+
+
 _GROWING = replace(PLAN, delays=None, alone_pulls=1, grows_ms=600_000)
 QUEUE = [*PRODUCING, *FOLLOWING, *PULLING, *SETTLING, *SWEEPING, *SEEKING, *DEAD, *READING[:1], *DELETING, *CHANGING]
 _LATER = [*PULLING[1:2], *SETTLING[:5], *SWEEPING, *READING, *DELETING]
@@ -377,6 +393,16 @@ SCENES = [
         ],
         pauses=(0, 3_000),
         plan=replace(PLAN, ordered=True, cells=1, delays=None),
+    ),
+    *(
+        Scene(
+            f"a slow producer at the end of a part, held at {held_at}",
+            _a_row_missing_at_the_end_of_a_part(held_at),
+            [*WAITING, *PULLING[:2], *PRODUCING[:1], *MOVING[:1], *SWEEPING, *SEEKING[:2], *CHANGING[:1]],
+            [*GOING_ON, *WAITING, *PULLING[:2], *SWEEPING, *SEEKING[:1]],
+            plan=replace(PLAN, ordered=True, cells=1, delays=None),
+        )
+        for held_at in (1, 2)
     ),
     *(
         Scene(f"somebody slow to {name}, held at {held_at}", _slow(name, held_at), first, [*GOING_ON, *first])

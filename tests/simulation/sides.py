@@ -188,6 +188,14 @@ def _follow(side: Side, act: Callable[[], object]) -> None:
     act()
 
 
+def _wait(side: Side) -> None:
+    """Pulls, and pulls again when a row that was missing then may be filled."""
+    side.pull(100)
+    side.process.sleep(1.2)
+    side.pull(100)
+    side.pull(100)
+
+
 PRODUCING = [
     Action("produce", lambda side, stage: side.send(None, None)),
     Action("produce with a key", lambda side, stage: side.send(None, None, key="k")),
@@ -198,6 +206,7 @@ FOLLOWING = [
         "produce, then sweep", lambda side, stage: _follow(side, lambda: side.actor.ask("sweep", side.actor.cell.sweep))
     ),
 ]
+WAITING = [Action("pull until a missing row is overdue", lambda side, stage: _wait(side))]
 PULLING = [
     Action("pull one", lambda side, stage: side.pull(1)),
     Action("pull all", lambda side, stage: side.pull(100)),

@@ -5,6 +5,7 @@ from itertools import islice
 
 import pytest
 
+from hourwheel.queueing import ordered_parts
 from hourwheel.routes import Route
 from tests.simulation.directed import Case, cases, run_case
 from tests.simulation.scenes import SCENES, Scene
@@ -52,6 +53,16 @@ def test_the_log_of_a_withdrawn_move_that_is_used_again_is_found(monkeypatch: py
     violation = run_case(case).violation
     assert isinstance(violation, Violation)
     assert "invariant 10" in str(violation)
+
+
+def test_a_part_that_is_left_before_its_last_row_is_decided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Needs a producer that is paused between its reservation and its row while the queue moves."""
+    [case, *_] = cases(1, [_scene("a slow producer at the end of a part, held at 2")])
+    assert run_case(case).violation is None
+    monkeypatch.setattr(ordered_parts, "settled_rows", lambda key_states, log: log.mapping.rows)
+    violation = run_case(case).violation
+    assert isinstance(violation, Violation)
+    assert "which comes later" in str(violation)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)

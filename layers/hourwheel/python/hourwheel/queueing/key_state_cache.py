@@ -49,6 +49,8 @@ class KeyStateCache:
     decoded_rows: KeyedRowCache = field(default_factory=KeyedRowCache)
     _states: dict[str, KeyStates] = field(default_factory=dict)
     _done: dict[str, int] = field(default_factory=dict)
+    _missing: dict[str, int] = field(default_factory=dict)
+    """When this process first saw that rows are missing at the end of a log."""
     _claimed: dict[str, _LastClaim] = field(default_factory=dict)
     _rows: dict[bytes, Versioned[OrderedRow]] = field(default_factory=dict)
     """The rows of the last claims, by their tokens, for the settlements."""
@@ -78,6 +80,15 @@ class KeyStateCache:
     def remember_done(self, log: PullLog) -> None:
         """Remembers that the group is done with a log that takes no more messages, until it seeks."""
         self._done[log.partition] = log.group.seeks
+        self._missing.pop(log.partition, None)
+
+    def missed_ms(self, log: PullLog) -> int:
+        """Returns for how many milliseconds this process has missed rows at the end of a log. Reads nothing."""
+        now_ms = log.context.clock.now_ms()
+        first_ms = self._missing.setdefault(log.partition, now_ms)
+        if now_ms < first_ms:
+            self._missing[log.partition] = now_ms  # the clock was set back
+        return max(0, now_ms - first_ms)
 
     def current(self, log: PullLog) -> KeyStates:
         """Returns the state with all rows that are stored now, which must not be changed, and publishes it."""

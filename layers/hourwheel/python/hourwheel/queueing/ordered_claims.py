@@ -56,12 +56,13 @@ def has_turn(key_states: KeyStateCache, log: PullLog) -> bool:
     return _look(key_states, log).writes
 
 
-def is_done(key_states: KeyStateCache, log: PullLog) -> bool:
-    """Returns whether the group has settled all messages of a log that takes no more. Strongly consistent."""
+def settled_rows(key_states: KeyStateCache, log: PullLog) -> int | None:
+    """Returns the number of rows, from the first one on, of which the group has settled all messages; None while it
+    holds messages of the log or may claim some. Strongly consistent."""
     chosen = _look(key_states, log)
     if chosen.writes or chosen.limited or chosen.state.parked or chosen.state.open:
-        return False
-    return max(chosen.reached, log.source.trimmed()) >= log.mapping.rows
+        return None
+    return max(chosen.reached, log.source.trimmed())
 
 
 def _look(key_states: KeyStateCache, log: PullLog) -> OrderedSelection:

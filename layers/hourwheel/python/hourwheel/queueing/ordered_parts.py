@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
+from hourwheel.logs.log import GRACE_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.key_state_cache import KeyStateCache
-from hourwheel.queueing.ordered_claims import is_done
+from hourwheel.queueing.ordered_claims import settled_rows
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.routes import Mapping
 
@@ -60,9 +61,20 @@ class _Parts:
         if self.key_states.known_done(log):
             return True
         try:
-            done = is_done(self.key_states, log)
+            rows = settled_rows(self.key_states, log)
+            if rows is not None and rows < log.mapping.rows:
+                self._fill_end(log)
         except Unavailable:
             return False
+        done = rows is not None and rows >= log.mapping.rows
         if done:
             self.key_states.remember_done(log)
         return done
+
+    def _fill_end(self, log: PullLog) -> None:
+        """Fills the rows at the end of a sealed part that were given out and never stored, once this process has missed
+        them for the grace time. In a log that takes messages a later row tells when a writer is overdue; here none
+        follows, and all later parts would wait for the sweeper."""
+        now_ms = log.context.clock.now_ms()
+        if self.key_states.missed_ms(log) >= GRACE_MS:
+            log.source.fill_end(log.mapping.rows, now_ms + self.subject.retention_ms)
