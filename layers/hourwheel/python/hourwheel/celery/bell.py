@@ -7,6 +7,8 @@ from contextlib import suppress
 
 
 class Bell:
+    """Makes a descriptor readable from any thread, until the thread that hands out messages has seen it."""
+
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
@@ -28,7 +30,8 @@ class Bell:
                 os.write(self._writer, b"\0")
 
     def hush(self) -> None:
-        """Makes the descriptor unreadable. The caller then looks for messages."""
+        """Makes the descriptor unreadable. Callers do so before they look for messages: a ring during the look
+        stays."""
         with self._lock:
             if self._rung and not self._closed:
                 self._rung = False
@@ -36,7 +39,7 @@ class Bell:
                     os.read(self._reader, 1)
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        """Waits until it rings. Returns whether it did in time."""
+        """Waits ``timeout_seconds`` at most for a ring (None: without end), and returns whether one came."""
         ready = self._poll.poll(None if timeout_seconds is None else max(0.0, timeout_seconds * 1_000))
         return bool(ready)
 

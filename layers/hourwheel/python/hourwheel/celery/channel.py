@@ -1,4 +1,4 @@
-"""Speaks for one channel of Kombu: declares, publishes, consumes and settles."""
+"""Implements a channel of Kombu: declares queues, publishes, consumes and settles messages."""
 
 import itertools
 import logging
@@ -28,20 +28,20 @@ _log = logging.getLogger("hourwheel.celery")
 
 
 class Channel(virtual.Channel):
-    """A channel of a connection. Its queues are groups of subjects; ``state`` says of which."""
+    """Implements ``virtual.Channel`` by subjects and groups of a server. ``link`` is the transport."""
 
     QoS = Unsettled
     supports_fanout = True
-    do_restore = False
-    body_encoding = None
+    do_restore = False  # ``close`` gives unsettled messages back
+    body_encoding = None  # text stays as it is; ``_augment`` encodes other bodies
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self.link = connection
         self.closed: bool = False
         self._taps: dict[str, Tap] = {}
-        self._retired: list[Tap] = []
-        self._getters: dict[str, Tap] = {}
+        self._retired: list[Tap] = []  # of cancelled consumers: their messages may still be settled
+        self._getters: dict[str, Tap] = {}  # of ``basic_get``, by queue
         self._tags = itertools.count(1)
 
     # Declaring
@@ -70,11 +70,11 @@ class Channel(virtual.Channel):
             exchange["table"] = [bound for bound in exchange["table"] if bound[2] != queue]
 
     def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:
-        """Deletes an exchange and its bindings, with what it holds for queues. The queues stay."""
+        """Deletes an exchange, its bindings, and the messages that it holds for queues. The queues stay."""
         if exchange in self.state.exchanges:
             if self.state.is_shared(exchange):
                 self.link.topology.delete_exchange(exchange)
-            for binding in [each for each in self.state.bindings if each.exchange == exchange]:
+            for binding in [binding for binding in self.state.bindings if binding.exchange == exchange]:
                 self.state.binding_delete(*binding)
             del self.state.exchanges[exchange]
 
@@ -93,15 +93,16 @@ class Channel(virtual.Channel):
     def basic_publish(self, message: KombuMessage, exchange: str, routing_key: str, **kwargs: Any) -> None:
         """Sends a message. Returns once it is durable, unless it is transient or ``confirm_publish`` is off.
 
-        Raises ``ChannelError`` where no queue can get the message, ``OperationalError`` where the server does not
-        answer, ``AnswerError`` where it refuses the message, and ``ValueError`` for a delay that is none.
+        Raises ``ChannelError`` for an exchange that neither this program nor the server knows, ``OperationalError``
+        where the server does not answer, ``AnswerError`` where it refuses the message, and ``ValueError`` for a delay
+        that is not valid. A message for an exchange without a queue is dropped with a warning.
         """
         self._augment(message, exchange, routing_key)
         for subject in self._targets(exchange, routing_key, message):
             self._send(subject, message)
 
     def _augment(self, message: KombuMessage, exchange: str, routing_key: str) -> None:
-        """Adds what Kombu's messages carry. A body that is no text is base64."""
+        """Adds the properties that a message of Kombu carries. Encodes a body that is not text as base64."""
         body, encoding = message["body"], None
         if isinstance(body, bytes):
             try:
@@ -177,7 +178,7 @@ class Channel(virtual.Channel):
         tap.start()
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Ends the pulls of a consumer. What it was handed may still be settled."""
+        """Ends the pulls of a consumer. Messages that it was handed may still be settled."""
         tap = self._taps.pop(consumer_tag, None)
         if tap is not None:
             self._consumers.discard(consumer_tag)
@@ -201,9 +202,10 @@ class Channel(virtual.Channel):
         return None if tapped is None else self._message(tapped, no_ack=no_ack)
 
     def deliver(self, most: int) -> int:
-        """Hands out up to this many messages that were pulled. Returns how many."""
+        """Hands out at most ``most`` pulled messages, and returns their number."""
         count = 0
         for tag, tap in list(self._taps.items()):
+            # A callback may cancel its consumer.
             while count < most and tag in self._taps and (tap.no_ack or self.qos.can_consume()):
                 tapped = tap.take()
                 if tapped is None:
@@ -243,7 +245,7 @@ class Channel(virtual.Channel):
                 wait_seconds=options.wait_seconds,
                 lease_seconds=options.visibility_timeout,
                 settle_linger_seconds=options.settle_linger_seconds,
-                low_water=BATCH_MESSAGES,
+                low_water=BATCH_MESSAGES,  # each message that is taken makes the puller look: ``room`` decides
                 ids=link.ids,
             ),
             room=self.qos.room,
@@ -293,7 +295,7 @@ class Channel(virtual.Channel):
         self.exchange_types = None
 
     def _reap(self) -> None:
-        """Ends the threads of cancelled consumers about whose messages everything is decided."""
+        """Ends the threads of cancelled consumers whose messages are all settled."""
         for tap in [tap for tap in self._retired if not tap.busy]:
             self._retired.remove(tap)
             for _, subscription in tap.subscriptions:

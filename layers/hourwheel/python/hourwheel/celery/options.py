@@ -1,4 +1,4 @@
-"""Defines what a broker's URL and ``broker_transport_options`` say."""
+"""Reads the server and the options of a transport from a broker's URL and ``broker_transport_options``."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -18,11 +18,8 @@ Scheduled = Callable[[Mapping[str, Any], SendResult], object]
 
 
 class TransportOptions(Struct, frozen=True, kw_only=True):
-    """The transport options of Hourwheel. Others are left to Kombu, which adds some of its own.
-
-    Raises:
-        msgspec.ValidationError: by ``options_of``, for a value of the wrong type or outside its range.
-    """
+    """Declares the transport options of Hourwheel. ``options_of`` checks their types and ranges, and leaves the other
+    options to Kombu, which adds some of its own."""
 
     token: str | None = None
     ca_file: str | None = None
@@ -31,10 +28,13 @@ class TransportOptions(Struct, frozen=True, kw_only=True):
     group: Annotated[str, Meta(min_length=1, max_length=100)] = "celery"
     queue_name_prefix: str = ""
     visibility_timeout: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] = 60
-    """The lease in seconds. A living worker extends it, so it says how soon the tasks of a killed worker come again."""
+    """The lease in seconds. A living worker extends it: the tasks of a killed worker run elsewhere once it has
+    ended."""
     wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 20.0
     settle_linger_seconds: Annotated[float, Meta(ge=0)] = 1.0
+    """How long an acknowledgement waits for others, to share their request."""
     publish_timeout: Annotated[float, Meta(gt=0)] = 10.0
+    """How long a send is repeated in seconds, before ``OperationalError``."""
     confirm_publish: bool = True
     """Whether ``apply_async`` waits until the task is durable."""
     retention_seconds: Annotated[int, Meta(ge=60, le=2_592_000)] = 604_800
@@ -42,11 +42,12 @@ class TransportOptions(Struct, frozen=True, kw_only=True):
     exchange_retention: dict[str, int] = msgspec.field(default_factory=lambda: {"celeryev": 3_600})
     """The retention of durable exchanges that differ from ``retention_seconds``."""
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    """After as many deliveries a task becomes a dead letter: it was requeued each time, or its worker died."""
+    """The number of deliveries after which a task is a dead letter. A delivery counts if the task was requeued or its
+    worker died."""
     priority_steps: tuple[Annotated[int, Meta(ge=0, le=9)], ...] = ()
     """The lowest priorities of the levels that queues have, such as ``[0, 3, 6, 9]``. There is always a level 0."""
     on_scheduled: Scheduled | None = None
-    """Called with the headers and the result of each delayed task, whose ``scheduled_id`` cancels it."""
+    """Called with the headers and the ``SendResult`` of each delayed task: its ``scheduled_id`` cancels the task."""
 
 
 class Server(NamedTuple):
@@ -55,9 +56,9 @@ class Server(NamedTuple):
 
 
 def options_of(options: Mapping[str, Any]) -> TransportOptions:
-    """Returns the options. Raises ``ValueError`` that names the option whose value is wrong."""
+    """Returns the checked options. Raises ``ValueError``, which names the option, for a wrong value."""
     names = TransportOptions.__struct_fields__
-    hook = options.get("on_scheduled")
+    hook = options.get("on_scheduled")  # msgspec checks no functions
     if hook is not None and not callable(hook):
         raise ValueError(f"broker_transport_options['on_scheduled'] must be a function, got {hook!r}")
     chosen = {name: options[name] for name in names if name in options and name != "on_scheduled"}
@@ -65,6 +66,7 @@ def options_of(options: Mapping[str, Any]) -> TransportOptions:
         checked = msgspec.convert(chosen, TransportOptions)
     except msgspec.ValidationError as error:
         raise ValueError(f"broker_transport_options: {error}") from None
+    # Without a level 0, nobody would pull the tasks of the lowest priorities.
     steps = sorted({0, *checked.priority_steps}) if checked.priority_steps else ()
     return msgspec.structs.replace(checked, on_scheduled=hook, priority_steps=tuple(steps))
 
@@ -72,11 +74,12 @@ def options_of(options: Mapping[str, Any]) -> TransportOptions:
 def server_of(info: Any, options: TransportOptions) -> Server:
     """Returns the server of a ``kombu.Connection``.
 
-    Its URL is ``hourwheel://[:TOKEN@]HOST[:PORT][/PREFIX]``, ``hourwheel+http://…`` or ``hourwheel+https://…``. A token
-    in the options counts more than one in the URL, and that more than one of ``HOURWHEEL_TOKEN``. Raises ``ValueError``
+    Its URL is ``hourwheel://[:TOKEN@]HOST[:PORT][/PREFIX]``, ``hourwheel+http://…`` or ``hourwheel+https://…``. The
+    token is that of the options; without one that of the URL; without one ``HOURWHEEL_TOKEN``. Raises ``ValueError``
     for a URL with a user, which Kombu would log.
     """
     user, token = info.userid, info.password
+    # Of a URL with a + in its scheme, Kombu gives all that follows the + as the name of the host.
     if "://" in (info.hostname or ""):
         parts = urlsplit(info.hostname)
         user, token = parts.username, unquote(parts.password or "")

@@ -21,7 +21,8 @@ def register() -> None:
 
 
 class _Registration:
-    """The arguments of ``kombu.serialization.register`` behind the name. Kombu unpacks the entry point."""
+    """Registers the transport when Kombu unpacks this entry point into arguments of
+    ``kombu.serialization.register``."""
 
     def __iter__(self) -> Any:
         register()

@@ -28,7 +28,7 @@ _producers: dict[ProducerSettings, _Shared] = {}
 
 
 def acquire(settings: ProducerSettings) -> Producer:
-    """Returns the producer with these settings. The caller gives it back by ``release``."""
+    """Returns the producer with these settings. The caller calls ``release`` once for it."""
     with _lock:
         shared = _producers.get(settings)
         if shared is None:
@@ -38,7 +38,8 @@ def acquire(settings: ProducerSettings) -> Producer:
 
 
 def release(settings: ProducerSettings) -> None:
-    """Closes the producer after its last user, which sends what it holds. Raises ``NotSent``."""
+    """Closes the producer once its last user has released it. Raises ``NotSent`` if it could not send the messages that
+    it still held."""
     with _lock:
         shared = _producers.get(settings)
         if shared is None:

@@ -1,12 +1,12 @@
-"""Remembers, for a process, the exchanges, queues and bindings that were declared, and where a queue gets its messages.
+"""Remembers the exchanges, queues and bindings that a process has declared, and from where a queue gets its messages.
 
-Kombu declares what it uses before each use, so nothing of this is stored. There are two kinds of exchanges:
+Kombu declares exchanges and queues before each use, so no server stores them. There are two kinds of exchanges:
 
 - A durable direct exchange, such as Celery has for tasks. The sender declares the queue, so the sender knows the
   bindings, and a message goes into the subject of each queue.
 - Every other exchange: fanout, topic, and direct for replies. Its sender need not know the queues. The exchange is a
   subject of its own; a durable queue is a group of that subject, any other queue is a consumer of a broadcast group,
-  which the server forgets when nobody pulls for it. The receiver passes over messages whose routing key does not match.
+  which the server forgets when nobody pulls for it. The receiver drops messages whose routing key does not match.
 """
 
 import re
@@ -20,15 +20,15 @@ _pattern = TopicExchange(None).key_to_pattern
 
 
 class QueueKind(NamedTuple):
-    """How a queue was declared. One that is not durable belongs to this process and ends with it."""
+    """Says how a queue was declared. A queue that is not durable belongs to this process and ends with it."""
 
     durable: bool
 
 
 class Source(NamedTuple):
-    """Where a queue gets messages: a group of a subject, and the routing keys that the queue takes there.
+    """Names one source of a queue's messages: a group of a subject, and the routing keys that the queue takes there.
 
-    ``transient``: the queue is a consumer of a broadcast group.
+    ``transient`` says that the queue is a consumer of a broadcast group.
     """
 
     subject: str
@@ -41,15 +41,17 @@ class Source(NamedTuple):
 
 
 class BrokerState(virtual.BrokerState):
+    """Adds the declared queues to the exchanges and bindings that Kombu keeps, and decides where messages go."""
+
     def __init__(self) -> None:
         super().__init__()
         self.queues: dict[str, QueueKind] = {}
-        self.ensured: set[tuple[str, ...]] = set()
+        self.ensured: set[tuple[str, ...]] = set()  # subjects, groups and consumers that exist: no further request
 
     def is_shared(self, exchange: str) -> bool:
         """Returns whether the exchange is a subject of its own."""
-        declared = self.exchanges[exchange]
-        return declared["type"] != "direct" or not declared["durable"]
+        declaration = self.exchanges[exchange]
+        return declaration["type"] != "direct" or not declaration["durable"]
 
     def shared_bindings(self, queue: str) -> dict[str, list[str]]:
         """Returns the routing keys by which the queue is bound to each exchange that is a subject of its own."""
@@ -60,10 +62,12 @@ class BrokerState(virtual.BrokerState):
         return bound
 
     def has_own_subject(self, queue: str) -> bool:
-        """Returns whether senders can reach the queue by its name. A transient queue behind an exchange is spared."""
+        """Returns whether senders can reach the queue by its name. A transient queue that is bound to an exchange has
+        no subject of its own: it gets its messages from that of the exchange."""
         return self.is_durable(queue) or not self.shared_bindings(queue)
 
     def is_durable(self, queue: str) -> bool:
+        """Returns whether the queue outlives this process. A queue that this process has not declared does."""
         kind = self.queues.get(queue)
         return kind is None or kind.durable
 

@@ -1,4 +1,4 @@
-"""Consumes one queue: the subscriptions of its sources, and the messages that they bring."""
+"""Consumes one queue by a subscription for each of its sources, and decodes the messages."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _log = logging.getLogger("hourwheel.celery")
 
 
 class Tapped(NamedTuple):
-    """A message of a queue that was pulled and is not handed out yet."""
+    """Holds a decoded message that was pulled and is not handed out yet."""
 
     subscription: Subscription
     delivery: Delivery
@@ -42,8 +42,8 @@ class Tap:
         self._clock = clock
 
     def start(self) -> None:
-        """Begins to pull. With levels of priority, pulls of each level once before: the answers of pulls that wait
-        come in any order. A level whose pull fails is left to the thread that pulls."""
+        """Starts the threads that pull. With levels of priority, first pulls once from each level, the highest first:
+        the answers of the threads come in any order. Where such a pull fails, the thread repeats it."""
         for _, subscription in self.subscriptions if len(self.subscriptions) > 1 else ():
             with suppress(ServerUnavailable, ServerFault):
                 subscription.pull_ahead()
@@ -79,18 +79,24 @@ class Tap:
         try:
             message = decode(delivery.body, redelivered=delivery.attempt > 1)
         except NotKombu as error:
-            _log.error("message %s of %s is none of Kombu's, now a dead letter: %s", delivery.id, self.queue, error)
+            _log.error(
+                "message %s of queue %s was not sent by Kombu and is now a dead letter: %s",
+                delivery.id,
+                self.queue,
+                error,
+            )
             subscription.settle(delivery, DeliveryOutcome.DEAD)
             return None
         key = message["properties"]["delivery_info"].get("routing_key") or ""
-        # Acknowledged, as it would come back otherwise: nobody else of this queue may have it.
+        # Acknowledged, not released: it would come back, and no consumer of this queue takes it.
         if not source.takes(key) or self._expired(message, delivery):
             subscription.settle(delivery, DeliveryOutcome.ACK)
             return None
         return Tapped(subscription, delivery, message)
 
     def _expired(self, message: KombuMessage, delivery: Delivery) -> bool:
-        """Returns whether the sender's ``expiration``, which counts from the queue on, is over."""
+        """Returns whether the ``expiration`` that the sender set is over. It begins when the message reaches the queue:
+        a delay does not count."""
         lifetime_ms = message["properties"].get("expiration")
         if lifetime_ms is None:
             return False

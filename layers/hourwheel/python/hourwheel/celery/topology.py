@@ -12,17 +12,20 @@ from hourwheel.client.errors import NotFound
 from hourwheel.model.pulls import Settlement
 
 _BROADCAST_GROUP = "queues"
-_CONSUMER_EXPIRES_SECONDS = 120  # a broadcast queue belongs to one worker, and is gone soon after its worker
+_CONSUMER_EXPIRES_SECONDS = 120  # a broadcast queue belongs to one worker, and is removed soon after its last pull
 _TRANSIENT_RETENTION_SECONDS = 3_600  # replies and events: nobody asks for older ones
 
 
 @dataclass(frozen=True)
 class Topology:
+    """Creates, measures and deletes the subjects and groups of queues and exchanges. Makes no request for those that
+    ``state`` remembers as created."""
+
     api: Api
     state: BrokerState
     options: TransportOptions
     process: str
-    """Tells the transient queues of this process from those of the same name that another one had."""
+    """Tells the transient queues of this process from those of the same name that another process had."""
 
     def subject_of(self, queue: str, level: int = 0) -> str:
         return queue_subject(self.options.queue_name_prefix, queue, level)
@@ -31,6 +34,7 @@ class Topology:
         return exchange_subject(self.options.queue_name_prefix, exchange)
 
     def consumer_of(self, queue: str) -> str:
+        # A worker that comes back under its name must not obey commands that were sent while it was away.
         return f"{name_of(queue)}.{self.process}"[-100:].lstrip(".")
 
     def levels(self) -> tuple[int, ...]:
@@ -38,7 +42,7 @@ class Topology:
         return tuple(reversed(self.options.priority_steps)) or (0,)
 
     def sources(self, queue: str) -> list[Source]:
-        """Returns where the queue gets its messages, the highest level of priority first."""
+        """Returns the sources of the queue's messages, the highest level of priority first."""
         sources = []
         if self.state.has_own_subject(queue):
             for level in self.levels():
@@ -67,8 +71,8 @@ class Topology:
         return subject
 
     def ensure_binding(self, queue: str, exchange: str) -> None:
-        """Creates the subject of an exchange, and the group or the consumer for the queue: from now on it is sent
-        what the exchange takes."""
+        """Creates the subject of an exchange, and the group or the consumer for the queue: messages that are sent to
+        the exchange from now on reach the queue."""
         subject = self.ensure_exchange(exchange)
         if self.state.is_durable(queue):
             self._ensure_group(subject, name_of(queue), latest=True)
@@ -76,11 +80,11 @@ class Topology:
         self._ensure_group(subject, _BROADCAST_GROUP, latest=True, broadcast=True)
         key = ("consumer", subject, queue)
         if key not in self.state.ensured:
-            # The first pull registers the consumer: messages that are sent from now on reach it.
+            # The server registers a consumer at its first pull.
             pulled = self.api.pull(subject, _BROADCAST_GROUP, self.consumer_of(queue), max_messages=1)
-            back = [Settlement(receipt=pull.receipt, release=[0]) for pull in pulled.pulls]
-            if back:
-                self.api.settle(subject, _BROADCAST_GROUP, back)
+            releases = [Settlement(receipt=pull.receipt, release=[0]) for pull in pulled.pulls]
+            if releases:
+                self.api.settle(subject, _BROADCAST_GROUP, releases)
             self.state.ensured.add(key)
 
     def exists(self, queue: str) -> bool:
@@ -102,7 +106,7 @@ class Topology:
         return count
 
     def purge(self, queue: str) -> int:
-        """Acknowledges every message that can be pulled now. Returns how many."""
+        """Acknowledges every message that can be pulled now, and returns their number."""
         count = 0
         for source in self.sources(queue):
             consumer = self.consumer_of(queue)
@@ -112,7 +116,8 @@ class Topology:
         return count
 
     def delete(self, queue: str) -> None:
-        """Deletes the subject of the queue, and its groups of exchanges. Consumers of broadcast groups expire."""
+        """Deletes the subjects of the queue, and its groups of exchanges. Consumers of broadcast groups expire."""
+        # The subject of an exchange stays: other queues get messages from it.
         own = {self.subject_of(queue, level) for level in self.levels()}
         for source in self.sources(queue):
             with suppress(NotFound):
@@ -124,7 +129,7 @@ class Topology:
         self.state.ensured.difference_update([key for key in self.state.ensured if not names.isdisjoint(key)])
 
     def has_exchange(self, exchange: str) -> bool:
-        """Returns whether another program bound a queue to an exchange that is a subject of its own."""
+        """Returns whether the exchange has a subject: another program has bound a queue to it."""
         key = ("exchange", self.exchange_subject(exchange))
         if key not in self.state.ensured:
             with suppress(NotFound):

@@ -21,11 +21,11 @@ from hourwheel.system import SystemClock, SystemIds
 
 _CONNECT_SECONDS = 5.0  # a worker that starts without a server should say so soon
 _MOST_AT_ONCE = 100  # then the event loop of the worker has its turn, for timers and heartbeats
-_TURN_SECONDS = 0.005  # a pool without processes runs a task while it is handed out
+_TURN_SECONDS = 0.005  # bounds a turn too: a pool without processes runs each task while it is handed out
 
 
 class Transport(virtual.Transport):
-    """A connection of Kombu. ``options`` are those of ``broker_transport_options``.
+    """Implements a connection of Kombu to a server. ``options`` are those of ``broker_transport_options``.
 
     Raises:
         ValueError: a transport option has a wrong value.
@@ -110,7 +110,7 @@ class Transport(virtual.Transport):
         give_up_at = None if timeout is None else time.monotonic() + timeout
         while not self._deliver_some(1):
             self.bell.hush()
-            if self._deliver_some(1):
+            if self._deliver_some(1):  # it may have come just before the hush
                 return
             left_seconds = None if give_up_at is None else give_up_at - time.monotonic()
             if left_seconds is not None and left_seconds <= 0:
@@ -119,7 +119,7 @@ class Transport(virtual.Transport):
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         loop.add_reader(self.bell.fileno(), self._on_bell)
-        self.bell.ring()
+        self.bell.ring()  # for messages that came before the loop watched
 
     def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
         loop.remove_reader(self.bell.fileno())
@@ -128,7 +128,8 @@ class Transport(virtual.Transport):
         return __version__
 
     def _on_bell(self) -> None:
-        """Hands out messages for a moment; the event loop then sees to signals, and to the results of the pool."""
+        """Hands out messages for ``_TURN_SECONDS`` at most, and rings again if more may wait: in between, the event
+        loop handles signals and the results of the pool."""
         self.bell.hush()
         until = time.monotonic() + _TURN_SECONDS
         for _ in range(_MOST_AT_ONCE):
@@ -152,6 +153,7 @@ class Transport(virtual.Transport):
         return self._api
 
 
+# By process: a worker that was forked needs a token of its own.
 @functools.cache
 def _token_of(pid: int) -> str:
     return SystemIds().token().hex()[:8]

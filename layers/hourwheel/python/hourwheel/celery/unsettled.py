@@ -1,4 +1,4 @@
-"""Holds the messages that a channel has handed out and that nobody has settled yet."""
+"""Holds the messages that a channel has handed out and that are not settled yet."""
 
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
 from hourwheel.client.subscription import Subscription
@@ -6,9 +6,9 @@ from hourwheel.model.fields import BATCH_MESSAGES
 
 
 class Unsettled:
-    """Limits what a channel hands out to ``prefetch_count`` unsettled messages; 0 is no limit.
+    """Limits a channel to ``prefetch_count`` unsettled messages; 0 is no limit.
 
-    Any thread may settle.
+    Any thread may settle, so each message is removed in one step, and loops work on a copy.
     """
 
     restore_at_shutdown = False
@@ -25,7 +25,7 @@ class Unsettled:
         return self.room()
 
     def room(self) -> int:
-        """Returns how many messages may be handed out now."""
+        """Returns the number of messages that may be handed out now."""
         limit = self.prefetch_count or BATCH_MESSAGES
         return max(0, limit - len(self._held))
 
@@ -39,31 +39,32 @@ class Unsettled:
         self._settle(tag, DeliveryOutcome.ACK)
 
     def ack_up_to(self, tag: int) -> None:
-        for each in sorted(held for held in list(self._held) if held <= tag):
-            self.ack(each)
+        for earlier_tag in sorted(held_tag for held_tag in list(self._held) if held_tag <= tag):
+            self.ack(earlier_tag)
 
     def reject(self, tag: int, requeue: bool = False) -> None:
         """Makes the message a dead letter, or serves it again at once with a higher attempt."""
         self._settle(tag, DeliveryOutcome.RETRY if requeue else DeliveryOutcome.DEAD)
 
     def give_back(self) -> dict[Subscription, list[Delivery]]:
-        """Returns what is held, by subscription, and holds nothing more."""
-        held: dict[Subscription, list[Delivery]] = {}
+        """Removes and returns all messages, by subscription. The caller releases them."""
+        deliveries: dict[Subscription, list[Delivery]] = {}
         for tag in list(self._held):
-            taken = self._held.pop(tag, None)
-            if taken is not None:
-                held.setdefault(taken[0], []).append(taken[1])
-        return held
+            held = self._held.pop(tag, None)
+            if held is not None:
+                deliveries.setdefault(held[0], []).append(held[1])
+        return deliveries
 
     def restore_unacked(self) -> list[object]:
-        """Gives everything back: it is served again, also to this consumer."""
+        """Releases all messages: the server hands them out again, also to this consumer."""
         for subscription, deliveries in self.give_back().items():
             for delivery in deliveries:
                 subscription.settle(delivery, DeliveryOutcome.RELEASE)
         return []
 
     def _settle(self, tag: int, outcome: DeliveryOutcome) -> None:
-        taken = self._held.pop(tag, None)
-        if taken is not None:
-            subscription, delivery = taken
+        held = self._held.pop(tag, None)
+        if held is not None:
+            subscription, delivery = held
+            # Without the delay of the group: AMQP hands a requeued message out at once.
             subscription.settle(delivery, outcome, 0 if outcome is DeliveryOutcome.RETRY else None)

@@ -6,7 +6,7 @@ A message of Hourwheel has the JSON object of Kombu's virtual transports as its 
      "headers": {"task": "shop.add", "id": "…", "eta": null, …},
      "properties": {"delivery_info": {"exchange": "", "routing_key": "celery"}, "body_encoding": null, …}}
 
-``properties.body_encoding`` is ``base64`` where the body is no text.
+``properties.body_encoding`` is ``base64`` where the body is not text.
 """
 
 import sys
@@ -26,11 +26,11 @@ _MAX_ID = 100  # the longest id of a message
 
 
 class NotKombu(Exception):
-    """Says that the body of a message is none of Kombu's."""
+    """Says that the body of a message is not in Kombu's format."""
 
 
 def encode(message: KombuMessage) -> Message:
-    """Returns the message to send. Raises ``ValueError`` for a delay or an ``eta`` that is none."""
+    """Returns the message to send. Raises ``ValueError`` for a delay or an ``eta`` that is not valid."""
     properties = dict(message["properties"])
     delay, deliver_at = properties.pop("delay", None), properties.pop("deliver_at", None)
     headers = message.get("headers") or {}
@@ -38,12 +38,12 @@ def encode(message: KombuMessage) -> Message:
         deliver_at = _eta(headers)
     text = dumps({**message, "properties": properties})
     task_id = headers.get("id")
-    named = isinstance(task_id, str) and 1 <= len(task_id) <= _MAX_ID
-    return Message(text, id=task_id if named else None, delay=delay, deliver_at=deliver_at)
+    is_id = isinstance(task_id, str) and 1 <= len(task_id) <= _MAX_ID
+    return Message(text, id=task_id if is_id else None, delay=delay, deliver_at=deliver_at)
 
 
 def decode(body: str | bytes, *, redelivered: bool) -> KombuMessage:
-    """Returns a message as Kombu has it. Raises ``NotKombu``."""
+    """Decodes a message for Kombu. Raises ``NotKombu`` for a body that Kombu could not read."""
     try:
         message: KombuMessage = loads(body)
         message["properties"].setdefault("delivery_info", {})["redelivered"] = redelivered
@@ -71,8 +71,8 @@ class _MessageFields(Struct):
 
 
 def _check(message: KombuMessage) -> None:
-    """Raises an error of any kind for fields that this transport or Kombu could not read: where they read them, nobody
-    could settle the message."""
+    """Raises an error of any kind for fields that this transport or Kombu could not read: an error where they read the
+    fields would end the worker before it could settle the message, again at each delivery."""
     fields = msgspec.convert(message, _MessageFields)
     if fields.properties.expiration is not None:
         int(fields.properties.expiration)
@@ -83,7 +83,7 @@ def _check(message: KombuMessage) -> None:
 def _eta(headers: KombuMessage) -> datetime | None:
     """Returns the time before which a task of Celery must not run.
 
-    The header stays as it is, so that a worker whose clock is behind that of the server waits for the rest by itself.
+    The header stays as it is: a worker whose clock is behind that of the server waits for the rest by itself.
     """
     eta = headers.get("eta")
     if not eta or "task" not in headers:
@@ -94,7 +94,7 @@ def _eta(headers: KombuMessage) -> datetime | None:
 
 def _timezone() -> tzinfo:
     """Returns the zone that Celery takes for times without one."""
-    state = sys.modules.get("celery._state")
+    state = sys.modules.get("celery._state")  # a program of Kombu without Celery has not imported it
     if state is None:
         return UTC
     zone: tzinfo = state.get_current_app().timezone

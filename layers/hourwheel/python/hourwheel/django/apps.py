@@ -1,10 +1,10 @@
-"""Names the app to Django."""
+"""Declares the app to Django."""
 
 from django.apps import AppConfig
 
 
 class HourwheelConfig(AppConfig):
-    """The app of Hourwheel. Its tables begin with ``hourwheel_``."""
+    """Declares the app ``hourwheel``. The names of its tables begin with ``hourwheel_``."""
 
     name = "hourwheel.django"
     label = "hourwheel"

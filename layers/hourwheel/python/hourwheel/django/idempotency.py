@@ -15,11 +15,11 @@ _log = logging.getLogger("hourwheel.consumer")
 
 
 class DjangoStore:
-    """Handles each message once, in one transaction with what the handler writes by Django's ORM.
+    """Handles each message once, in one transaction with the handler's changes by Django's ORM.
 
-    ``using`` names the database; left out, it is the one to which the router sends ``ProcessedMessage``. The handler
-    runs in ``transaction.atomic``, which is committed when the handler returns, before the message is acknowledged.
-    Messages are remembered for ``keep``; each 10 s the store removes up to 500 that expired.
+    ``using`` names the database; without it, the router chooses the database of ``ProcessedMessage``. The handler runs
+    in ``transaction.atomic``, which is committed when the handler returns, before the message is acknowledged. Messages
+    are remembered for ``keep``; every 10 s the store removes up to 500 expired ones.
 
     Raises:
         ValueError: ``keep`` is not more than zero.
@@ -37,8 +37,8 @@ class DjangoStore:
 
     @contextmanager
     def transaction(self, identity: str) -> Iterator[Any]:
-        """Opens a transaction that remembers the message, and enters with the connection; with None for a message that
-        was handled before.
+        """Opens a transaction that remembers the message, and yields its connection. Yields None for a message that was
+        handled before.
 
         Raises:
             LookupError: the database has no table of the app.
@@ -59,7 +59,7 @@ class DjangoStore:
             close_old_connections()
 
     def sweep(self) -> int:
-        """Removes up to 500 messages that expired, and returns their number.
+        """Removes up to 500 expired messages, and returns their number.
 
         Raises:
             DatabaseError: the database refuses it.
@@ -80,10 +80,11 @@ class DjangoStore:
         return self._using or str(router.db_for_write(_model()))
 
     def _remembered(self, alias: str, identity: str) -> bool:
-        """Returns whether the row is new. Of two transactions that insert it, one waits until the other has ended."""
+        """Inserts the row of the message, and returns False if another transaction has inserted it before. Of two that
+        do so at once, one waits until the other has ended."""
         model = _model()
         try:
-            with transaction.atomic(using=alias):  # a savepoint: PostgreSQL refuses all that follows a failure
+            with transaction.atomic(using=alias):  # a savepoint: PostgreSQL refuses every statement after a failed one
                 model.objects.using(alias).create(identity=identity, expires_ms=self._expiry.expires_ms())
         except IntegrityError:
             return False

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class OutboxRow(models.Model):
-    """A message that waits in the outbox, that was refused, or that was sent and is kept for a while."""
+    """Stores a message of the outbox, which waits, was refused, or was sent and is kept for a while."""
 
     id = models.BigAutoField(primary_key=True)
     state = models.SmallIntegerField(db_default=0)
@@ -25,7 +25,7 @@ class OutboxRow(models.Model):
 
 
 class OutboxShard(models.Model):
-    """A shard of the outbox: the relay that sends its rows, and which of them are under way."""
+    """Stores a shard of the outbox: the lease of a relay, and the ids of the rows that it sends now."""
 
     shard = models.SmallIntegerField(primary_key=True)
     sender = models.CharField(max_length=100)
@@ -43,9 +43,9 @@ class OutboxShard(models.Model):
 
 
 class ProcessedMessage(models.Model):
-    """A message that an idempotent consumer has handled: ``subject/group/id``, remembered until ``expires_ms``."""
+    """Stores that an idempotent consumer has handled the message ``subject/group/id``, until ``expires_ms``."""
 
-    identity = models.CharField(max_length=302, primary_key=True)
+    identity = models.CharField(max_length=302, primary_key=True)  # as long as ``IDENTITY_CHARACTERS``
     expires_ms = models.BigIntegerField(db_index=True)
 
     class Meta:

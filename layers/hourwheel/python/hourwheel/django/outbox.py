@@ -9,8 +9,8 @@ from hourwheel import outbox
 
 def send(subject: str, body: str | bytes | Any, *, using: str | None = None, **fields: Any) -> None:
     """Sends a message when the current transaction is committed, and never if it is rolled back. ``using`` names the
-    database; left out, it is the one to which the router sends ``OutboxRow``. The other arguments, and what it raises,
-    are those of ``hourwheel.outbox.send``.
+    database; without it, the router chooses the database of ``OutboxRow``. The other arguments and the errors are those
+    of ``hourwheel.outbox.send``.
 
     Example:
         >>> with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Reads the setting ``HOURWHEEL`` of a project: the server, and how to reach it."""
+"""Reads the setting ``HOURWHEEL`` of a project: the URL of the server, and the access to it."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ _NAMES = {"URL": "url", "TOKEN": "token", "CA_FILE": "ca_file", "SIGN": "sign", 
 
 
 def relay_settings() -> dict[str, Any]:
-    """Returns ``HOURWHEEL`` as arguments of ``Relay``. Raises ``ImproperlyConfigured`` for a name that it does not
-    have."""
+    """Returns the setting ``HOURWHEEL`` as arguments of ``Relay``. Raises ``ImproperlyConfigured`` for an unknown
+    name."""
     configured = getattr(settings, "HOURWHEEL", {})
     unknown = sorted(set(configured) - set(_NAMES))
     if unknown:
-        raise ImproperlyConfigured(f"HOURWHEEL has {', '.join(_NAMES)}, not {', '.join(unknown)}")
+        raise ImproperlyConfigured(f"the setting HOURWHEEL may have {', '.join(_NAMES)}, not {', '.join(unknown)}")
     return {_NAMES[name]: value for name, value in configured.items() if value is not None}

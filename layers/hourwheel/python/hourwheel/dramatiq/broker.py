@@ -1,4 +1,4 @@
-"""Sends the messages of Dramatiq's actors, and counts those that are not done."""
+"""Sends the messages of Dramatiq's actors, and counts the messages that are not done."""
 
 import functools
 import os
@@ -25,18 +25,19 @@ from hourwheel.dramatiq.consumer import QueueConsumer
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.system import SystemIds
 
-_HOURS = 744  # the longest span of which delayed messages are counted
+_HOURS = 744  # the longest span for which the server counts delayed messages: 31 days
 _NO_RATES: Mapping[str, float] = {}
 
 
 class HourwheelBroker(Broker):
-    """A broker of Dramatiq. A queue is a group of the subject of its name; a rejected message is a dead letter.
+    """Lets Dramatiq send and consume messages by a server. A queue is the group ``group`` of the subject with its name,
+    after ``namespace``; a rejected message is a dead letter.
 
     ``send_with_options(delay=…)`` and retries are delayed in the queue, up to two years, and no worker holds them. The
     worker extends the leases (of ``lease_seconds``) of the messages that it holds. ``rates`` limits the messages per
-    second that all workers of a queue get together. ``last_result`` is the result of the thread's last message, whose
-    ``scheduled_id`` cancels a delayed one. The group's ``max_attempts`` counts lost workers only: Dramatiq retries by
-    sending the message again. A dead letter has the type and the first line of the actor's error in its ``detail``,
+    second that all workers of a queue get together. ``last_result`` is the result of the thread's last message; its
+    ``scheduled_id`` cancels a delayed message. The group's ``max_attempts`` counts lost workers only: Dramatiq retries
+    by sending the message again. A dead letter has the type and the first line of the actor's error in its ``detail``,
     unless ``error_details`` is False.
 
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
@@ -140,10 +141,11 @@ class HourwheelBroker(Broker):
         self.emit_before("enqueue", message, delay)
         data = message.encode()
         try:
-            body: str | bytes = data.decode()
+            body: str | bytes = data.decode()  # Dramatiq encodes as JSON by default: people can read it in the queue
         except UnicodeDecodeError:
             body = data
-        outgoing = Message(body, id=message.message_id[:100], delay=delay / 1_000 if delay else None)
+        message_id = message.message_id[:100]  # the longest id of a message
+        outgoing = Message(body, id=message_id, delay=delay / 1_000 if delay else None)
         try:
             subject = self._ensure(message.queue_name)
             (self._local.result,) = self._producer.send_batch([outgoing], subject=subject)
@@ -153,7 +155,8 @@ class HourwheelBroker(Broker):
         return message
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5_000) -> QueueConsumer:
-        """Returns an iterator over the messages of a queue, which waits ``timeout`` milliseconds for each.
+        """Returns an iterator over the messages of a queue. It waits ``timeout`` milliseconds for each, and returns
+        None where none comes.
 
         Raises:
             ConnectionClosed: the server does not answer.
@@ -174,7 +177,7 @@ class HourwheelBroker(Broker):
             wait_seconds=20.0,
             lease_seconds=self._lease_seconds,
             settle_linger_seconds=0.25,
-            low_water=BATCH_MESSAGES,
+            low_water=BATCH_MESSAGES,  # each message that is taken makes the puller look: ``prefetch`` decides
             ids=self._ids,
         )
         return QueueConsumer(
@@ -182,7 +185,7 @@ class HourwheelBroker(Broker):
         )
 
     def flush(self, queue_name: str) -> None:
-        """Drops all messages of a queue, with the delayed ones and the dead letters. For tests.
+        """Drops all messages of a queue, also the delayed ones and the dead letters. For tests.
 
         Raises:
             AnswerError: the server does not answer, or refuses.
@@ -240,13 +243,14 @@ class HourwheelBroker(Broker):
         return self._namespace + queue_name
 
     def _ensure(self, queue_name: str) -> str:
-        """Creates the subject and the group of a queue that are missing. Returns the subject."""
+        """Creates the subject and the group of a queue where they are missing, and sets the rate of the group. Returns
+        the subject."""
         subject = self._subject(queue_name)
         if queue_name not in self._ensured:
             ensure_subject(self._api, subject, retention_seconds=self._retention_seconds)
             ensure_group(self._api, subject, self._group, max_attempts=self._max_attempts)
             if queue_name in self._rates:
-                with suppress(Unauthorized):  # the workers may: a program that only sends leaves the rate to them
+                with suppress(Unauthorized):  # a program that may only send leaves the rate to the workers
                     self._api.put_group(subject, self._group, messages_per_second=self._rates[queue_name])
             self._ensured.add(queue_name)
         return subject

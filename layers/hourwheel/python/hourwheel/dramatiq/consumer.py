@@ -17,7 +17,7 @@ _log = logging.getLogger("hourwheel.dramatiq")
 
 
 class DeliveredMessage(MessageProxy):
-    """A message with its lease."""
+    """Holds a message of Dramatiq together with the delivery that settles it."""
 
     def __init__(self, message: Message, delivery: Delivery) -> None:  # type: ignore[type-arg]  # its result is unknown
         super().__init__(message)
@@ -25,9 +25,9 @@ class DeliveredMessage(MessageProxy):
 
 
 class QueueConsumer(Consumer):
-    """Iterates over the messages of a queue: at most ``prefetch`` that are not settled.
+    """Iterates over the messages of a queue, and keeps at most ``prefetch`` of them unsettled.
 
-    Returns None where no message comes within ``timeout_seconds``. Worker threads may settle.
+    ``next`` returns None where no message comes within ``timeout_seconds``. Any thread may settle.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class QueueConsumer(Consumer):
         self._settle(message, DeliveryOutcome.ACK)
 
     def nack(self, message: MessageProxy) -> None:
-        """Makes the message a dead letter, with the error of its actor as the ``detail``."""
+        """Makes the message a dead letter. Its ``detail`` is the error of the actor, if ``error_details`` is set."""
         if isinstance(message, DeliveredMessage) and message._exception is not None and self._error_details:
             explain(message.delivery, error_text(message._exception))
         self._settle(message, DeliveryOutcome.DEAD)
@@ -65,9 +65,9 @@ class QueueConsumer(Consumer):
             self._settle(message, DeliveryOutcome.RELEASE)
 
     def close(self) -> None:
-        """Gives back what no worker has begun, and settles what is decided.
+        """Gives back the messages that were not handed out, and sends all settlements.
 
-        Messages that worker threads still handle come again when their lease ends."""
+        Messages that worker threads still handle come again when their leases end."""
         self._subscription.close()
 
     def _next(self) -> MessageProxy | None:
@@ -77,7 +77,10 @@ class QueueConsumer(Consumer):
                 message = Message.decode(body.encode() if isinstance(body, str) else body)
             except DecodeError as error:
                 _log.error(
-                    "message %s of %s is none of Dramatiq's, now a dead letter: %s", delivery.id, self._queue, error
+                    "message %s of queue %s was not sent by Dramatiq and is now a dead letter: %s",
+                    delivery.id,
+                    self._queue,
+                    error,
                 )
                 self._subscription.settle(delivery, DeliveryOutcome.DEAD)
                 continue
@@ -89,8 +92,8 @@ class QueueConsumer(Consumer):
         return max(0, self._prefetch - len(self._held))
 
     def _settle(self, message: MessageProxy, outcome: DeliveryOutcome) -> None:
-        """Decides about a message that a consumer of this queue handed out; others are ignored."""
+        """Settles a message that a consumer of this queue handed out. Ignores any other message."""
         if isinstance(message, DeliveredMessage):
             self._held.discard(message.delivery)
             self._subscription.settle(message.delivery, outcome)
-            self._ready.set()
+            self._ready.set()  # there is room for another message

@@ -1,4 +1,4 @@
-"""``manage.py hourwheel_relay``"""
+"""Runs a relay of the outbox: ``manage.py hourwheel_relay``."""
 
 from typing import Any
 
@@ -11,20 +11,24 @@ from hourwheel.outbox import OutboxError, Relay
 
 
 class Command(BaseCommand):
-    help = "Send the rows of the outbox to Hourwheel, until it is stopped. Any number of relays may run."
+    help = "Send the rows of the outbox to Hourwheel until the command is stopped. Any number of relays may run."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="The database of the outbox.")
-        parser.add_argument("--url", default=None, help=f"The server: else HOURWHEEL['URL'], else {DEFAULT_URL}.")
-        parser.add_argument("--workers", type=int, default=2, help="Threads, each with one connection.")
-        parser.add_argument("--keep-days", type=float, default=0.0, help="Keep rows that were sent for this long.")
-        parser.add_argument("--once", action="store_true", help="Send the rows that wait now, and end.")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="The alias of the outbox's database.")
+        parser.add_argument(
+            "--url", default=None, help=f"The URL of the server. Without it HOURWHEEL['URL'], else {DEFAULT_URL}."
+        )
+        parser.add_argument("--workers", type=int, default=2, help="The number of threads, each with one connection.")
+        parser.add_argument(
+            "--keep-days", type=float, default=0.0, help="Days for which rows are kept after they were sent."
+        )
+        parser.add_argument("--once", action="store_true", help="Send the rows that wait, and end.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        how = relay_settings() | ({"url": options["url"]} if options["url"] else {})
+        settings = relay_settings() | ({"url": options["url"]} if options["url"] else {})
         try:
             relay = Relay(
-                connections[options["database"]], workers=options["workers"], keep_days=options["keep_days"], **how
+                connections[options["database"]], workers=options["workers"], keep_days=options["keep_days"], **settings
             )
             if options["once"]:
                 self.stdout.write(f"sent {relay.run_once()}")
