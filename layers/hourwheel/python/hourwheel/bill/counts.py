@@ -1,7 +1,7 @@
 """Reads the counted usage from which bills are computed.
 
 ``python -m bench.cost.bill`` runs the code of the functions, counts what AWS would bill for each call, and writes
-``counts.json``. Prices of other services than those of AWS stand in ``other_prices.json``, each with its source.
+``counts.json``. ``other_prices.json`` has the prices of other services, each with its source.
 """
 
 from functools import cache
@@ -17,14 +17,15 @@ MONTH_SECONDS = 730 * 3_600
 MONTH_DAYS = 365 / 12
 
 ROW_DAYS = 5
-"""A row is stored for three days of retention and up to two until DynamoDB removes it."""
+"""A row is stored for three days of retention, and for up to two more until DynamoDB removes it."""
 
 ITEM_OVERHEAD_BYTES = 100
 """The bytes that DynamoDB bills for each item in addition to its content."""
 
 
 class BatchCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The usage of one request that sends a batch, and of one pull that takes the batch and settles the batch before.
+    """Holds the usage of one request that sends a batch, and of one pull that takes the batch and settles the previous
+    one.
 
     ``row_bytes`` is the size of the batch as it is stored. Writing, storing and reading the row is not part of ``send``
     and ``take``, because it depends on the size of the messages: ``row_usage`` and ``read_usage`` compute it.
@@ -36,9 +37,9 @@ class BatchCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class WaitingCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The usage of consumers that wait. ``resting``: a month at the group's wake-up queue. ``waking``: what a message
-    adds that wakes the group, until its consumer waits at the queue again. ``polling``: a month in pulls, one after the
-    other."""
+    """Holds the usage of consumers that wait. ``resting``: a month at the group's wake-up queue. ``waking``: one
+    wake-up of the group by a message, until its consumer waits at the queue again. ``polling``: a month of pulls, one
+    after the other."""
 
     resting: Usage
     waking: Usage
@@ -46,15 +47,16 @@ class WaitingCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class FrontCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The counts of one front: by size of the batch, and of consumers that wait."""
+    """Holds the counts of one front, API Gateway (``api``) or function URLs (``url``): those of ``batches`` by the
+    number of messages, and those of consumers that wait."""
 
     batches: dict[int, BatchCounts]
     waiting: WaitingCounts
 
 
 class DelayCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The usage that a delay adds to a message. ``alone``: no other message is due within its hour. ``shared``: a wheel
-    turns anyway. ``wheel_hour``: a wheel that turns for an hour."""
+    """Holds the usage that a delay adds to a message. ``alone``: no other message is due within its hour. ``shared``: a
+    wheel turns anyway. ``wheel_hour``: the usage of a wheel that turns for an hour."""
 
     alone: Usage
     shared: Usage
@@ -62,9 +64,10 @@ class DelayCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The counts of one day. ``message_bytes``: the size of the messages that were counted. ``waiting``: how consumers
-    of idle groups wait. ``idle_cell`` and ``idle_group``: a month of the sweeper, and what each group adds. ``prices``:
-    dollars for one unit."""
+    """Holds the counts of one day. ``message_bytes``: the size of the counted messages. ``inline_bytes``: the largest
+    batch that is stored in its row, not in an object. ``waiting``: how consumers of idle groups wait, in words.
+    ``idle_cell`` and ``idle_group``: a month of the sweeper, and the share of each group. ``prices``: dollars for one
+    unit."""
 
     date: str
     region: str
@@ -83,8 +86,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class OtherPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The price of one unit of another service. ``checked``: ``source`` names the price, and is of this date; otherwise
-    the price is from memory."""
+    """Holds the price in dollars of ``per`` units of another service. ``checked``: ``source`` named the price on this
+    date; otherwise the price is from memory."""
 
     usd: float
     per: int
@@ -106,6 +109,7 @@ def read_other_prices() -> dict[str, OtherPrice]:
 
 
 def added(*usages: Usage) -> Usage:
+    """Returns the sum of usages, unit by unit."""
     total: Usage = {}
     for usage in usages:
         for unit, amount in usage.items():

@@ -22,16 +22,14 @@ REQUEST_BYTES = 1 << 20
 # API Gateway and DynamoDB bill a request by units of these sizes.
 _HTTP_UNIT_BYTES = 512 * 1024
 _WRITE_UNIT_BYTES, _READ_UNIT_BYTES = 1_024, 4_096
-_READ_SHARE = 0.5
-"""A pull reads rows eventually consistently, which costs half a unit for each 4 KB."""
+_READ_SHARE = 0.5  # a pull reads rows eventually consistently, which costs half a unit for each 4 KB
 
+# The queue of timers is read from four minutes before a start until the sweeper's last promise, of five minutes, is
+# over.
 _READ_MINUTES = 9
-"""The queue of timers is read from four minutes before a start until five minutes after it was last promised."""
-_READS_OF_TIMERS = 657_000
-"""Lambda asks a queue this often in a month: five pollers, 20 s each."""
+_READS_OF_TIMERS = 657_000  # the reads of a month while it is read: Lambda has five pollers, which wait 20 s each
 
-_ROW_OF_OBJECT_BYTES = 250
-"""The row that names the object of a large batch."""
+_ROW_OF_OBJECT_BYTES = 250  # the row that names the object of a large batch
 
 _HOURS_A_DAY = 24
 _MONTH_HOURS = MONTH_DAYS * _HOURS_A_DAY
@@ -48,7 +46,7 @@ _ITEMS = {
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What a team sends in a day. Each of ``services`` has one subject with ``groups`` groups, each of which has
+    """Describes the messages of a team. Each of ``services`` has one subject with ``groups`` groups, and each group has
     ``consumers`` that wait for messages. ``delayed_per_day`` of the messages are delayed, spread over the day."""
 
     messages_per_day: int
@@ -61,12 +59,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> float:
-        """The messages of a month."""
+        """The number of messages in a month."""
         return self.messages_per_day * MONTH_DAYS
 
     @property
     def delayed(self) -> float:
-        """The delayed messages of a month."""
+        """The number of delayed messages in a month."""
         return self.delayed_per_day * MONTH_DAYS
 
     @property
@@ -79,7 +77,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bill_items(counts: Counts, workload: Workload, front: str) -> dict[str, float]:
-    """Returns the dollars of a month by item. Raises ``KeyError`` for a front that was not counted."""
+    """Returns the dollars of each item in a month. Raises ``KeyError`` for a front that was not counted."""
     batch = max(1, min(workload.batch, REQUEST_BYTES // workload.message_bytes))
     batches = workload.messages / batch
     usage = scaled(_batch_usage(counts, front, batch, workload), batches)
@@ -148,8 +146,8 @@ def read_usage(row_bytes: float, inline_bytes: int) -> Usage:
 
 
 def _waiting_dollars(counts: Counts, front: str, workload: Workload, batches: float) -> float:
-    """Returns what waiting costs. Each batch wakes its groups, until they come so fast that one consumer of each group
-    stays in its pulls all month."""
+    """Returns the dollars of waiting, by the cheaper of two estimates: each batch wakes its groups, or batches come so
+    fast that one consumer of each group pulls all month."""
     if not workload.consumers:
         return 0.0
     waiting = counts.fronts[front].waiting
@@ -159,9 +157,10 @@ def _waiting_dollars(counts: Counts, front: str, workload: Workload, batches: fl
 
 
 def _delay_dollars(counts: Counts, workload: Workload) -> float:
-    """Returns what the delays add. Few messages wake a wheel each, and the queue of timers is read meanwhile; from some
-    number on, they share one wheel."""
+    """Returns the dollars of delays, by the cheaper of two estimates: each message starts a wheel of its own, and the
+    queue of timers is read meanwhile, or the messages share wheels that turn all the time."""
     delays = counts.delays
+    # Messages are due at random times: the readings of several overlap.
     read_share = 1 - exp(-workload.delayed * _READ_MINUTES / (_MONTH_HOURS * 60))
     reading = read_share * counts.dollars({"sqs-request": _READS_OF_TIMERS})
     alone = counts.dollars(delays.alone) * workload.delayed + reading

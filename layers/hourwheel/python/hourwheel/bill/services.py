@@ -1,4 +1,4 @@
-"""Computes what the same workload costs with other services, each at its best: no retry, no avoidable call."""
+"""Computes the bills of other services for a workload, each at its best: no retry, no avoidable call."""
 
 from math import ceil
 
@@ -10,17 +10,15 @@ from hourwheel.bill.items import Workload
 _SQS_BATCH = 10  # the most messages of one request
 _SQS_UNIT_BYTES = 64 * 1024  # SQS, SNS and EventBridge bill a request for each 64 KB
 _LONGEST_POLL_SECONDS = 20  # an idle consumer makes one request in this time
-_KAFKA_STORED_DAYS = 3
-"""As long as Hourwheel keeps messages unless the subject says otherwise."""
+_KAFKA_STORED_DAYS = 3  # as long as Hourwheel keeps messages by default
 
 _ROCKETMQ_UNIT_BYTES = 4 * 1024  # a larger message counts once for each 4 KB
-_ROCKETMQ_DELAYED = 5
-"""A delayed message counts as five."""
+_ROCKETMQ_DELAYED = 5  # a delayed message counts as five
 
 
 class ServiceBill(msgspec.Struct, frozen=True, kw_only=True):
-    """A month with another service. ``remark`` says what the sum leaves out. ``checked`` is False where a price is from
-    memory."""
+    """Holds the bill of a month with another service. ``remark`` names the costs that the sum leaves out. ``checked``
+    is False where a price is from memory."""
 
     service: str
     dollars: float
@@ -40,21 +38,23 @@ def other_bills(counts: Counts, prices: dict[str, OtherPrice], workload: Workloa
 
 
 def _calls(messages: float, batch: int, message_bytes: int) -> float:
-    """Returns the billed requests of SQS for these messages, ten or fewer at a time, each 64 KB a request."""
+    """Returns the number of billed requests of SQS for these messages: at most ten messages share a request, and each
+    64 KB of a request count as one."""
     together = min(batch, _SQS_BATCH)
     return messages / together * max(1, ceil(together * message_bytes / _SQS_UNIT_BYTES))
 
 
 def _received(workload: Workload) -> float:
-    """Returns the requests of SQS for receiving, deleting and waiting, in all groups."""
-    out = _calls(workload.messages, workload.batch, workload.message_bytes) + _calls(
-        workload.messages, workload.batch, 0
-    )
-    return out * workload.groups + workload.all_consumers * MONTH_SECONDS / _LONGEST_POLL_SECONDS
+    """Returns the number of billed requests of SQS for receiving, deleting and waiting, in all groups."""
+    received = _calls(workload.messages, workload.batch, workload.message_bytes)
+    deleted = _calls(workload.messages, workload.batch, 0)
+    waited = workload.all_consumers * MONTH_SECONDS / _LONGEST_POLL_SECONDS
+    return (received + deleted) * workload.groups + waited
 
 
 def _sqs(counts: Counts, workload: Workload) -> ServiceBill:
-    """SQS; with several groups SNS in front, which delivers to queues without charge; schedules for delays."""
+    """Returns the bill of SQS. With several groups SNS stands in front, which delivers to queues without charge.
+    Schedules delay messages."""
     at_once = _calls(workload.messages - workload.delayed, workload.batch, workload.message_bytes)
     sent = at_once + _calls(workload.delayed, 1, workload.message_bytes)
     unit = "sqs-request" if workload.groups == 1 else "sns-publish"
@@ -68,7 +68,7 @@ def _sqs(counts: Counts, workload: Workload) -> ServiceBill:
 
 
 def _event_bridge(counts: Counts, prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
-    """A bus of EventBridge that delivers to a queue of SQS for each group."""
+    """Returns the bill of a bus of EventBridge that delivers to a queue of SQS for each group."""
     events = workload.messages * max(1, ceil(workload.message_bytes / _SQS_UNIT_BYTES))
     usage = {"sqs-request": _received(workload), "schedule-firing": workload.delayed}
     return ServiceBill(
@@ -80,19 +80,21 @@ def _event_bridge(counts: Counts, prices: dict[str, OtherPrice], workload: Workl
 
 
 def _rocketmq(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
-    """RocketMQ as a serverless instance: each message counts when it is sent, and for each group."""
-    weighed = workload.messages - workload.delayed + workload.delayed * _ROCKETMQ_DELAYED
+    """Returns the bill of a serverless instance of RocketMQ: each message counts when it is sent, and for each
+    group."""
+    weighted = workload.messages - workload.delayed + workload.delayed * _ROCKETMQ_DELAYED
     units = max(1, ceil(workload.message_bytes / _ROCKETMQ_UNIT_BYTES))
     return ServiceBill(
         service="RocketMQ (Alibaba, serverless)",
-        dollars=_cost(prices, {"rocketmq-request": weighed * units * (1 + workload.groups)}),
+        dollars=_cost(prices, {"rocketmq-request": weighted * units * (1 + workload.groups)}),
         remark="topics, storage and traffic not counted",
         checked=prices["rocketmq-request"].checked,
     )
 
 
 def _msk(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
-    """Kafka as Amazon MSK Serverless: a topic for each service, a partition for each consumer of a group."""
+    """Returns the bill of Kafka as Amazon MSK Serverless, with a topic for each service and a partition for each
+    consumer of a group."""
     gigabytes = workload.messages * workload.message_bytes / 1e9
     partitions = workload.services * workload.consumers
     hours = MONTH_SECONDS / 3_600
@@ -112,8 +114,8 @@ def _msk(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
 
 
 def _confluent(prices: dict[str, OtherPrice], workload: Workload) -> ServiceBill:
-    """Kafka as a Basic cluster of Confluent Cloud, which has no price of its own while one eCKU is enough."""
-    gigabytes = workload.messages * workload.message_bytes / 2**30
+    """Returns the bill of Kafka as a Basic cluster of Confluent Cloud, whose first eCKU is free."""
+    gigabytes = workload.messages * workload.message_bytes / 2**30  # Confluent bills by the GiB
     usage = {
         "confluent-transfer-gb": gigabytes * (1 + workload.groups),
         "confluent-storage-gb": gigabytes * _KAFKA_STORED_DAYS / MONTH_DAYS,
@@ -131,9 +133,10 @@ def _cost(prices: dict[str, OtherPrice], usage: dict[str, float]) -> float:
 
 
 def comparison(items: dict[str, float], others: list[ServiceBill]) -> str:
-    """Returns sentences that say who is cheapest, and which item is the largest where that is not Hourwheel."""
+    """Returns sentences that name the cheapest service by checked prices, the largest item of Hourwheel's bill where
+    that is another service, and cheaper services whose prices were not checked."""
     total = sum(items.values())
-    cheapest = min((each for each in others if each.checked), key=lambda bill: bill.dollars)
+    cheapest = min((bill for bill in others if bill.checked), key=lambda bill: bill.dollars)
     if total < cheapest.dollars:
         text = (
             f"Hourwheel is cheapest here: ${money(total)} a month, beside ${money(cheapest.dollars)} with"
@@ -146,12 +149,12 @@ def comparison(items: dict[str, float], others: list[ServiceBill]) -> str:
             f"{cheapest.service} stays cheaper here: ${money(cheapest.dollars)} a month, beside ${money(total)} with"
             f" Hourwheel{ratio}, whose largest item is {largest} (${money(items[largest])})."
         )
-    below = [each.service for each in others if not each.checked and each.dollars < min(total, cheapest.dollars)]
+    below = [bill.service for bill in others if not bill.checked and bill.dollars < min(total, cheapest.dollars)]
     return f"{text} By a price that was not checked, {' and '.join(below)} costs less still." if below else text
 
 
 def money(dollars: float) -> str:
-    """Returns dollars with three digits: 0.00123, 1.23, 123, 1,234."""
+    """Returns dollars with three digits or all before the point: 0.00123, 1.23, 123, 1,234."""
     if dollars >= 100:
         return f"{dollars:,.0f}"
     if dollars >= 1:

@@ -1,4 +1,5 @@
-"""Holds the files of the console: a fixed table of names, read once. No path of a request touches the disk."""
+"""Holds the files of the console in a table by name, which is read once: the path of a request never reaches the
+disk."""
 
 import gzip
 import hashlib
@@ -20,8 +21,8 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the pages may load: their own files, and calls to their own origin. An element that a message smuggled into a
-page could neither run a script nor send anything."""
+"""Lets the pages load their own files and call their own origin only. An element that a message smuggled into a page
+could neither run a script nor send anything."""
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": _POLICY,
@@ -34,7 +35,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 
 class Content(NamedTuple):
-    """A file as it is sent. ``tag`` is its ETag."""
+    """Holds a file in the forms in which it is sent: ``plain`` and ``compressed``. ``tag`` is its ETag."""
 
     kind: str
     plain: bytes
@@ -50,7 +51,7 @@ class FileAnswer(NamedTuple):
 
 @cache
 def contents() -> Mapping[str, Content]:
-    """Returns the files by their name relative to ``/console/``. The empty name is the page itself."""
+    """Returns the files by their path below ``/console/``. The empty path is the page itself."""
     files = {
         path.relative_to(_FOLDER).as_posix(): _content(path)
         for path in sorted(_FOLDER.rglob("*"))

@@ -6,6 +6,8 @@ from hourwheel import __version__
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Tells the pages how they reach the API, and what they may do and show."""
+
     title: str = "Hourwheel"
     """The title of the pages: the name of the deployment."""
 
@@ -22,9 +24,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether each call is billed: the pages then read less often, and show what they cost."""
 
     call_usd: float = 0.0
-    """The cost of a call, without the units that it reads."""
+    """The dollars of a call, without those of the read units."""
 
     read_usd: float = 0.0
-    """The cost of reading the numbers of a subject or a group."""
+    """The dollars of reading the numbers of a subject or a group."""
 
     version: str = __version__

@@ -1,10 +1,10 @@
-"""Stores by which a consumer handles each message once: ``@consumer.handler(idempotent=store)``.
+"""Provides stores by which a consumer handles each message once: ``@consumer.handler(idempotent=store)``.
 
-``SqlAlchemyStore`` remembers messages in the transaction of the handler, so that effects happen exactly once;
-``hourwheel.django.idempotency.DjangoStore`` does the same with Django. ``RedisStore``, ``DynamoDbStore`` and
-``PowertoolsStore`` remember them beside it. ``IdempotencyStore`` and ``TransactionStore`` say what a store of one's own
-has to do. An ``AsyncConsumer`` takes ``AsyncSqlAlchemyStore``, ``AsyncRedisStore``, and stores of one's own as
-``AsyncIdempotencyStore`` and ``AsyncTransactionStore`` say.
+``SqlAlchemyStore`` remembers a message in the transaction of its handler, so that effects happen exactly once;
+``hourwheel.django.idempotency.DjangoStore`` does so for Django's ORM. ``RedisStore``, ``DynamoDbStore`` and
+``PowertoolsStore`` remember a message outside of that transaction. ``IdempotencyStore`` and ``TransactionStore``
+declare the methods of a store of one's own. An ``AsyncConsumer`` takes ``AsyncSqlAlchemyStore``, ``AsyncRedisStore``,
+and stores with the methods of ``AsyncIdempotencyStore`` or ``AsyncTransactionStore``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Each store needs a package that the others do not.
+    # Imported when it is asked for: each store needs a package that the others do not.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -39,7 +39,7 @@ class PowertoolsStore:
         clock: Clock | None = None,
     ) -> None:
         if min(keep, lease) <= timedelta(0):
-            raise ValueError("keep and lease must be more than no time")
+            raise ValueError("keep and lease must be longer than zero")
         self._layer = layer
         self._lease_ms = round(lease / timedelta(milliseconds=1))
         self._clock = clock or SystemClock()
@@ -48,7 +48,7 @@ class PowertoolsStore:
         )
 
     def begin(self, identity: str) -> bool:
-        """Marks the message for ``lease``; returns False where it was handled before.
+        """Marks the message for ``lease`` and returns True; returns False for a message that was handled before.
 
         Raises:
             InProgress: another consumer has marked the message.
@@ -70,7 +70,7 @@ class PowertoolsStore:
         return True
 
     def end(self, identity: str, *, done: bool) -> None:
-        """Remembers the message for ``keep``, or removes the mark.
+        """Remembers the message for ``keep``; if it is not ``done``, removes the mark instead.
 
         Raises:
             IdempotencyPersistenceLayerError: the layer's database does not answer.
@@ -81,6 +81,7 @@ class PowertoolsStore:
         if done:
             self._layer.save_success(data=_data(identity), result={})
         else:
+            # Powertools names the error in a line of its log only.
             self._layer.delete_record(data=_data(identity), exception=Exception())
 
 

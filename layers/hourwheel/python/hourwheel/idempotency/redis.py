@@ -20,7 +20,8 @@ _log = logging.getLogger("hourwheel.consumer")
 _DONE = "done"
 _TRIES = 3  # a mark may end between the two looks at it
 
-# In one step: another consumer's mark, after this one's has ended, stays.
+# One script, so that no mark of another consumer comes between the GET and the SET. A mark that another consumer has
+# set since this consumer's mark ended stays.
 _END = """
 local mark = redis.call('GET', KEYS[1])
 if mark == ARGV[1] or (not mark and ARGV[2] ~= '') then
@@ -33,12 +34,12 @@ return 0
 
 
 class _Marks:
-    """Says which commands mark a message, and what their answers mean. Knows neither kind of client: a store sends the
-    answer to each command that ``begin`` yields into it."""
+    """Chooses the commands that mark a message, and decides by their answers. ``begin`` yields each command, and the
+    store sends its answer into it: so it serves clients that block and clients that are awaited."""
 
     def __init__(self, client: Any, keep: timedelta, lease: timedelta, prefix: str, ids: Ids | None) -> None:
         if min(keep, lease) <= timedelta(0):
-            raise ValueError("keep and lease must be more than no time")
+            raise ValueError("keep and lease must be longer than zero")
         self._client = client
         self._keep_ms = round(keep / timedelta(milliseconds=1))
         self._lease_ms = round(lease / timedelta(milliseconds=1))
@@ -101,7 +102,7 @@ class RedisStore:
         self._marks = _Marks(client, keep, lease, prefix, ids)
 
     def begin(self, identity: str) -> bool:
-        """Marks the message for ``lease``; returns False where it was handled before.
+        """Marks the message for ``lease`` and returns True; returns False for a message that was handled before.
 
         Raises:
             InProgress: another consumer has marked the message.
@@ -119,7 +120,7 @@ class RedisStore:
                 return bool(end.value)
 
     def end(self, identity: str, *, done: bool) -> None:
-        """Remembers the message for ``keep``, or removes the mark.
+        """Remembers the message for ``keep``; if it is not ``done``, removes the mark instead.
 
         Raises:
             RedisError: Redis does not answer.
@@ -160,7 +161,7 @@ class AsyncRedisStore:
         self._marks = _Marks(client, keep, lease, prefix, ids)
 
     async def begin(self, identity: str) -> bool:
-        """Marks the message for ``lease``; returns False where it was handled before.
+        """Marks the message for ``lease`` and returns True; returns False for a message that was handled before.
 
         Raises:
             InProgress: another consumer has marked the message.
@@ -178,7 +179,7 @@ class AsyncRedisStore:
                 return bool(end.value)
 
     async def end(self, identity: str, *, done: bool) -> None:
-        """Remembers the message for ``keep``, or removes the mark.
+        """Remembers the message for ``keep``; if it is not ``done``, removes the mark instead.
 
         Raises:
             RedisError: Redis does not answer.
@@ -195,4 +196,7 @@ def _is_asynchronous(client: Any) -> bool:
 
 
 def _overtaken(identity: str) -> None:
-    _log.warning("%s took longer than its mark, and another consumer handles it too: raise lease", identity)
+    _log.warning(
+        "the handler of %s took longer than its mark, and another consumer handles the message too: make lease longer",
+        identity,
+    )

@@ -1,4 +1,4 @@
-"""Decides how long handled messages are remembered, and when a store removes the others."""
+"""Decides how long handled messages are remembered, and when a store removes expired ones."""
 
 import threading
 from datetime import timedelta
@@ -7,19 +7,20 @@ from hourwheel.ports import Clock
 from hourwheel.system import SystemClock
 
 KEEP = timedelta(days=30)
-"""As long as the queue keeps a dead letter: it may be redriven until then."""
+"""The queue keeps a dead letter this long: it may be redriven until then, and must still count as handled."""
 
 IDENTITY_CHARACTERS = 302  # a subject, a group and an id of 100 each, and two slashes
-SWEEP_ROWS = 500  # in one step: rows that are removed are locked until the step is over
-_SWEEP_MS = 10_000  # 50 rows a second, and more without a pause while more have expired
+SWEEP_ROWS = 500  # at once: rows that are removed are locked until the transaction ends
+_SWEEP_MS = 10_000  # the pause after a sweep that found fewer: enough for 50 rows a second
 
 
 class Expiry:
-    """Says when messages expire, and that it is time to sweep: at most every 10 s. Thread-safe."""
+    """Computes when messages expire, and decides when a store sweeps: every 10 s, and again at the next message after a
+    sweep of ``SWEEP_ROWS`` rows. Thread-safe."""
 
     def __init__(self, keep: timedelta, clock: Clock | None) -> None:
         if keep <= timedelta(0):
-            raise ValueError("keep must be more than no time: a message may come again at once")
+            raise ValueError("keep must be longer than zero: a message may come again at once")
         self._keep_ms = round(keep / timedelta(milliseconds=1))
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -32,7 +33,7 @@ class Expiry:
         return self._clock.now_ms() + self._keep_ms
 
     def sweeps(self) -> bool:
-        """Returns whether the caller has to sweep."""
+        """Returns whether the caller has to sweep now. Returns True to one caller only."""
         now_ms = self._clock.now_ms()
         with self._lock:
             if now_ms - self._swept_ms < _SWEEP_MS:
@@ -41,7 +42,7 @@ class Expiry:
             return True
 
     def swept(self, rows: int) -> None:
-        """Lets the next message sweep again where a step was full: there may be more."""
+        """Takes the number of removed rows. After a full sweep, the next message sweeps again: there may be more."""
         if rows >= SWEEP_ROWS:
             with self._lock:
                 self._swept_ms = 0

@@ -63,11 +63,11 @@ def create_table(bind: Engine | Connection) -> None:
 
 
 class SqlAlchemyStore:
-    """Handles each message once, in one transaction with what the handler writes.
+    """Handles each message once, in one transaction with the handler's changes.
 
     ``sessions`` makes sessions, such as a ``sessionmaker``. The handler gets the session as its parameter ``session``,
     and neither commits nor rolls back. The transaction is committed when the handler returns, before the message is
-    acknowledged. Messages are remembered for ``keep``; each 10 s the store removes up to 500 that expired.
+    acknowledged. Messages are remembered for ``keep``; every 10 s the store removes up to 500 expired ones.
 
     Raises:
         ValueError: ``keep`` is not more than zero.
@@ -88,8 +88,8 @@ class SqlAlchemyStore:
 
     @contextmanager
     def transaction(self, identity: str) -> Iterator[Session | None]:
-        """Opens a session with a transaction that remembers the message; enters with None for a message that was
-        handled before.
+        """Opens a session with a transaction that remembers the message, and yields it. Yields None for a message that
+        was handled before.
 
         Raises:
             LookupError: the database has no table ``hourwheel_processed``.
@@ -105,7 +105,7 @@ class SqlAlchemyStore:
             self._sweep()
 
     def sweep(self) -> int:
-        """Removes up to 500 messages that expired, and returns their number.
+        """Removes up to 500 expired messages, and returns their number.
 
         Raises:
             SQLAlchemyError: the database refuses it.
@@ -127,10 +127,10 @@ class SqlAlchemyStore:
 
 
 class AsyncSqlAlchemyStore:
-    """Handles each message of an ``AsyncConsumer`` once, in one transaction with what the handler writes.
+    """Handles each message of an ``AsyncConsumer`` once, in one transaction with the handler's changes.
 
     ``sessions`` makes sessions, such as an ``async_sessionmaker``. The handler gets the ``AsyncSession`` as its
-    parameter ``session``. All else is as for ``SqlAlchemyStore``, and the table is the same.
+    parameter ``session``. The store works as ``SqlAlchemyStore`` does, and may share its table.
 
     Raises:
         ValueError: ``keep`` is not more than zero.
@@ -153,8 +153,8 @@ class AsyncSqlAlchemyStore:
 
     @asynccontextmanager
     async def transaction(self, identity: str) -> AsyncIterator[AsyncSession | None]:
-        """Opens a session with a transaction that remembers the message; enters with None for a message that was
-        handled before.
+        """Opens a session with a transaction that remembers the message, and yields it. Yields None for a message that
+        was handled before.
 
         Raises:
             LookupError: the database has no table ``hourwheel_processed``.
@@ -167,13 +167,13 @@ class AsyncSqlAlchemyStore:
             False
         """
         async with self._sessions() as session, session.begin():
-            new = await session.run_sync(_remembered, identity, self._expiry.expires_ms())
-            yield session if new else None
+            is_new = await session.run_sync(_remembered, identity, self._expiry.expires_ms())
+            yield session if is_new else None
         if self._expiry.sweeps():
             await self._sweep()
 
     async def sweep(self) -> int:
-        """Removes up to 500 messages that expired, and returns their number.
+        """Removes up to 500 expired messages, and returns their number.
 
         Raises:
             SQLAlchemyError: the database refuses it.
@@ -195,7 +195,8 @@ class AsyncSqlAlchemyStore:
 
 
 def _remembered(session: Session, identity: str, expires_ms: int) -> bool:
-    """Returns whether the row is new. Of two transactions that insert it, one waits until the other has ended."""
+    """Inserts the row of the message, and returns False if another transaction has inserted it before. Of two that do
+    so at once, one waits until the other has ended."""
     try:
         session.execute(insert(_table).values(identity=identity, expires_ms=expires_ms))
     except IntegrityError:  # the primary key is the only constraint
@@ -212,6 +213,7 @@ def _remembered(session: Session, identity: str, expires_ms: int) -> bool:
 
 
 def _remove_expired(session: Session, now_ms: int) -> int:
+    # PostgreSQL has no DELETE with a LIMIT.
     expired = select(_table.c.identity).where(_table.c.expires_ms < now_ms).limit(SWEEP_ROWS)
     identities = list(session.scalars(expired))
     if identities:
@@ -220,5 +222,5 @@ def _remove_expired(session: Session, now_ms: int) -> int:
 
 
 def _not_swept(error: SQLAlchemyError) -> None:
-    """Logs it: the message is handled, and a later one sweeps."""
+    """Logs the error of a sweep: the message is handled, and a later one sweeps."""
     _log.warning("expired messages were not removed from %s: %s", _NAME, error)

@@ -1,4 +1,4 @@
-"""Provides the time and the chance of a queue in memory: a clock that tests move, timers on it, and ids that count."""
+"""Provides the time and the ids of a queue in memory: a clock that tests move, timers on it, and ids that count."""
 
 import heapq
 import itertools
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class SimulatedClock:
-    """Stands still until a test moves it. A call that sleeps moves it too, and lets others act meanwhile."""
+    """Stands still until a test moves it. A call that sleeps moves it too, and calls ``meanwhile``."""
 
     def __init__(self, now_ms: int) -> None:
         self.ms = now_ms
@@ -16,7 +16,7 @@ class SimulatedClock:
         return self.ms
 
     def sleep(self, seconds: float) -> None:
-        self.ms += max(1, round(seconds * 1_000))
+        self.ms += max(1, round(seconds * 1_000))  # a loop that sleeps for less than half a millisecond must end too
         self.meanwhile()
 
 
@@ -48,7 +48,7 @@ class SimulatedTimers:
 
 
 class CountedIds:
-    """Draws no random numbers, so that each run of a test sees the same."""
+    """Counts instead of drawing random numbers, so that each run of a test sees the same ids and pauses."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

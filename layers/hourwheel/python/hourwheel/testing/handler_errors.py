@@ -8,7 +8,7 @@ _log = logging.getLogger("hourwheel.consumer")
 
 
 class HandlerErrors(logging.Handler):
-    """Collects the errors that consumers log, as handlers raised them."""
+    """Collects the errors of handlers from the log records of consumers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,12 +22,12 @@ class HandlerErrors(logging.Handler):
     @contextmanager
     def collected(self) -> Iterator[None]:
         """Collects the errors of a block, and raises the first ``AssertionError`` among them at its end."""
-        before = len(self.raised)
+        count = len(self.raised)
         _log.addHandler(self)
         try:
             yield
         finally:
             _log.removeHandler(self)
-        failed = next((error for error in self.raised[before:] if isinstance(error, AssertionError)), None)
-        if failed is not None:
-            raise failed
+        failure = next((error for error in self.raised[count:] if isinstance(error, AssertionError)), None)
+        if failure is not None:
+            raise failure

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def hourwheel_queue() -> "Iterator[Queue]":
-    """A queue in memory with a clock that the test moves: see ``hourwheel.testing.Queue``."""
+    """Yields a queue in memory with a clock that the test moves: see ``hourwheel.testing.Queue``."""
     from hourwheel.testing import Queue
 
     with Queue() as queue:

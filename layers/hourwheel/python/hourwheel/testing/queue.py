@@ -26,11 +26,12 @@ from hourwheel.testing.server import Accepted, MemoryServer, Steps
 from hourwheel.testing.steps import StepRunner, awaited
 
 _NUMBERS = count(1)
-_WAITING = {"waiting", "moved"}
+_WAITING = {"waiting", "moved"}  # a message is moved when its time of delivery is changed: it still waits
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that the queue accepted. ``due_at`` is the time at which a delayed message is due.
+    """Describes a message that the queue accepted. ``due_at`` is the time at which a delayed message is due, and None
+    for any other.
 
     Example:
         >>> with Queue() as queue:
@@ -64,12 +65,12 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue:
-    """A queue in memory with a clock that the test moves: no server, no socket, no waiting.
+    """Serves a queue in memory with a clock that the test moves: no server, no socket, no waiting.
 
-    ``Producer``, ``Consumer`` and ``Api``, and those of asyncio, work on it by its ``url``, as with any server, also
-    those that the tested code makes itself. Their handlers run in ``run`` and ``advance``, on the thread that calls
-    these, or in ``run_async`` and ``advance_async``, in the event loop that runs these; one message after the other. A
-    ``Consumer.run`` or a loop of the tested code ends when no message is left.
+    ``Producer``, ``Consumer``, ``Api`` and their asynchronous forms work on it by its ``url``, as with any server, also
+    those that the tested code makes. ``run`` and ``advance`` call the handlers on the caller's thread, ``run_async``
+    and ``advance_async`` in the caller's event loop, one message after the other. A ``Consumer.run`` or a loop of the
+    tested code ends when no message is left.
 
     ``now`` is the time at which the clock begins (default: the time of this machine). ``url`` is any URL, such as the
     one that the tested code has in its settings. The ``with`` block, or ``close``, frees the URL.
@@ -121,8 +122,8 @@ class Queue:
             >>> queue.close()
         """
         try:
-            for each in open_producers(self._url):
-                each.close()
+            for producer in open_producers(self._url):
+                producer.close()
         finally:
             self._runner.close()
             unregister(self._url)
@@ -134,7 +135,7 @@ class Queue:
 
     @property
     def api(self) -> Api:
-        """Every call of the HTTP API: creates groups, pauses them, redrives dead letters, and so on."""
+        """Makes every call of the HTTP API: creates groups, pauses them, redrives dead letters, and so on."""
         return self._api
 
     @property
@@ -161,8 +162,8 @@ class Queue:
         return Producer(self._url, subject=subject, **options)
 
     def consumer(self, subject: str, group: str, **options: Any) -> Consumer:
-        """Returns a ``Consumer`` on this queue, with these options. Creates the group, which gets all messages that are
-        sent from now on, and those that are kept.
+        """Returns a ``Consumer`` on this queue, with these options. Creates the group, which gets the messages that the
+        subject keeps and all later ones.
 
         Raises:
             TypeError: there is no such option.
@@ -175,9 +176,9 @@ class Queue:
             ...         [message.body for message in messages]
             ['paid']
         """
-        made = Consumer(self._url, subject, group, **options)
+        consumer = Consumer(self._url, subject, group, **options)
         self._api.put_group(subject, group)
-        return made
+        return consumer
 
     def async_producer(self, subject: str | None = None, **options: Any) -> AsyncProducer:
         """Returns an ``AsyncProducer`` on this queue, with these options.
@@ -209,9 +210,9 @@ class Queue:
             paid
             1
         """
-        made = AsyncConsumer(self._url, subject, group, **options)
+        consumer = AsyncConsumer(self._url, subject, group, **options)
         self._api.put_group(subject, group)
-        return made
+        return consumer
 
     def run(self, *, at_most: int = 10_000) -> int:
         """Runs the handlers until no message is left for any. Returns the number of messages that were handled, each
@@ -220,7 +221,7 @@ class Queue:
         Handlers of an ``AsyncConsumer`` run in an event loop of the queue: one for all calls, until ``close``.
 
         Raises:
-            AssertionError: a handler raised one: the test fails where its handler does.
+            AssertionError: a handler raised this error; it fails the test.
             RuntimeError: there were more than ``at_most`` messages, or there is a handler of an ``AsyncConsumer`` and
                 an event loop runs already.
 
@@ -241,7 +242,7 @@ class Queue:
         """Runs the handlers as ``run`` does, in the event loop of the caller.
 
         Raises:
-            AssertionError: a handler raised one.
+            AssertionError: a handler raised this error.
             RuntimeError: there were more than ``at_most`` messages.
 
         Example:
@@ -266,7 +267,7 @@ class Queue:
 
         Raises:
             ValueError: the clock would go back.
-            AssertionError: a handler raised one.
+            AssertionError: a handler raised this error.
             RuntimeError: there were more than 10,000 messages at one time, or there is a handler of an
                 ``AsyncConsumer`` and an event loop runs already.
 
@@ -289,7 +290,7 @@ class Queue:
 
         Raises:
             ValueError: the clock would go back.
-            AssertionError: a handler raised one.
+            AssertionError: a handler raised this error.
             RuntimeError: there were more than 10,000 messages at one time.
 
         Example:
@@ -317,7 +318,7 @@ class Queue:
         until_ms = clock.ms + round(delta / timedelta(milliseconds=1))
         handled = yield from self._handle()
         while (next_ms := timers.next_ms()) is not None and next_ms <= until_ms:
-            clock.ms = max(clock.ms, next_ms)
+            clock.ms = max(clock.ms, next_ms)  # a call that slept may have moved the clock further
             handled += yield from self._handle()
         clock.ms = max(clock.ms, until_ms)
         self._server.cell.sweep()
@@ -334,7 +335,7 @@ class Queue:
             ...     [message.body for message in queue.sent("orders")]
             ['one', 'two']
         """
-        return [_sent(each) for each in self._accepted(subject)]
+        return [_sent(accepted) for accepted in self._accepted(subject)]
 
     def scheduled(self, subject: str) -> list[Sent]:
         """Returns the delayed messages that wait for their time, the next one first.
@@ -348,14 +349,16 @@ class Queue:
             [datetime.timedelta(seconds=7200)]
         """
         waiting = [
-            msgspec.structs.replace(_sent(each), due_at=scheduled.deliver_at)
-            for each in self._accepted(subject)
-            if (scheduled := self._found(each.result.scheduled_id)) is not None and scheduled.state in _WAITING
+            msgspec.structs.replace(_sent(accepted), due_at=scheduled.deliver_at)
+            for accepted in self._accepted(subject)
+            if (scheduled := self._scheduled_message(accepted.result.scheduled_id)) is not None
+            and scheduled.state in _WAITING
         ]
         return sorted(waiting, key=lambda message: message.due_at or message.sent_at)
 
-    def _found(self, scheduled_id: str | None) -> ScheduledMessage | None:
-        """Returns a delayed message; None for one whose bucket was over for a day, and was removed."""
+    def _scheduled_message(self, scheduled_id: str | None) -> ScheduledMessage | None:
+        """Returns a delayed message; None for a message without a delay, and for one whose bucket was removed a day
+        after its end."""
         try:
             return None if scheduled_id is None else self._api.get_scheduled(scheduled_id)
         except NotFound:
@@ -407,9 +410,10 @@ class Queue:
                 getattr(message, name) == value for name, value in fields.items()
             ):
                 return message
-        asked = ", ".join(f"{name}={value!r}" for name, value in {"body": body, **fields}.items() if value is not None)
-        others = "".join(f"\n  {message}" for message in messages) or " nothing"
-        raise AssertionError(f"no message {asked} was sent to {subject}, but:{others}")
+        expected = {name: value for name, value in {"body": body, **fields}.items() if value is not None}
+        description = ", ".join(f"{name}={value!r}" for name, value in expected.items())
+        listing = "".join(f"\n  {message}" for message in messages) or " nothing"
+        raise AssertionError(f"no message {description} was sent to {subject}, but:{listing}")
 
     def assert_nothing_sent(self, subject: str) -> None:
         """Checks that no message was sent to the subject.
@@ -427,11 +431,11 @@ class Queue:
 
     def _accepted(self, subject: str) -> list[Accepted]:
         self._flush()
-        return [each for each in self._server.cell.accepted if each.subject == subject]
+        return [accepted for accepted in self._server.cell.accepted if accepted.subject == subject]
 
     def _flush(self) -> None:
-        for each in open_producers(self._url):
-            each.flush()
+        for producer in open_producers(self._url):
+            producer.flush()
 
 
 def _distance(delta: timedelta | None, duration: dict[str, float]) -> timedelta:

@@ -37,22 +37,23 @@ from hourwheel.testing.clock import CountedIds, SimulatedClock, SimulatedTimers
 from hourwheel.testing.source import AsyncSteppedSource, SteppedOptions, SteppedSource
 
 Steps: TypeAlias = Generator[Coroutine[Any, Any, None], None, int]
-"""Runs handlers, yields what the caller has to await, and returns the number of messages that were handled."""
+"""Runs handlers, yields each coroutine that the caller has to await, and returns the number of messages that were
+handled."""
 
 _FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
-_LEASES = "leases"  # stands among the buckets for a look at leases that end
-_BUSY_SECONDS = 1.0  # a wheel whose bucket another one has is tried again
+_LEASES = "leases"  # in place of a bucket: leases may end at this time
+_BUSY_SECONDS = 1.0  # the pause before a wheel whose bucket another wheel holds is started again
 
 
 def _pause(seconds: float) -> bool:
-    """Lets a wheel wait: returns to the caller of ``turn_wheels``, which comes back when the time is over."""
-    hub = getcurrent().parent
-    assert hub is not None
-    return seconds <= 0 or bool(hub.switch(seconds))
+    """Lets a wheel wait: switches to ``turn_wheels``, which switches back when the time is over."""
+    parent = getcurrent().parent
+    assert parent is not None
+    return seconds <= 0 or bool(parent.switch(seconds))
 
 
 class NoWaiting:
-    """Implements ``Wakeups``: a pull answers at once."""
+    """Implements ``Wakeups``: a pull answers at once, as nobody else could send while it waits."""
 
     def announce(self, subject: str, group: str | None = None) -> None:
         pass
@@ -65,7 +66,7 @@ class NoWaiting:
 
 
 class Accepted(NamedTuple):
-    """A message that the cell accepted, with its result."""
+    """Holds a message that the cell accepted, its result, and the time."""
 
     subject: str
     message: NewMessage
@@ -74,7 +75,8 @@ class Accepted(NamedTuple):
 
 
 class RecordingCell(Cell):
-    """Records each message that is accepted, in order, and orders a look at each time at which a lease may end."""
+    """Records each accepted message, in order. Sets a timer for each time at which a lease may end, so that
+    ``Queue.advance`` stops there."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -84,22 +86,22 @@ class RecordingCell(Cell):
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
         pulled = super().pull(subject, group, request, pushing=pushing)
         if pulled.pulls:
-            self._look_after(request.lease_seconds)
+            self._set_lease_timer(request.lease_seconds)
         return pulled
 
     def pull_blocks(self, subject: str, group: str, request: PullRequest) -> CompactPullResult:
         pulled = super().pull_blocks(subject, group, request)
         if pulled.pulls:
-            self._look_after(request.lease_seconds)
+            self._set_lease_timer(request.lease_seconds)
         return pulled
 
     def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
         for settlement in settlements:
             if settlement.extend_seconds is not None:
-                self._look_after(settlement.extend_seconds)
+                self._set_lease_timer(settlement.extend_seconds)
         return super().settle(subject, group, settlements)
 
-    def _look_after(self, seconds: int) -> None:
+    def _set_lease_timer(self, seconds: int) -> None:
         self.context.timers.at(self.context.clock.now_ms() + seconds * 1_000, _LEASES)
 
     def store_batch(
@@ -144,10 +146,12 @@ class MemoryServer:
                 meter=CountingMeter(),
                 timers=self.timers,
                 wheel_wakeups=self.timers,
+                # Wheels wait for due times, not for ticks; changes of subjects and groups hold at once.
                 settings=Settings(tick_ms=0, registry_seconds=0),
             )
         )
         self.cell.prepare()
+        # WARNING: the log of each request would fill the output of tests.
         logger = Logger(service="hourwheel.testing", level="WARNING", stream=sys.stderr, json_serializer=log_line)
         self._boundary = Boundary(self.cell, logger)
         self._router = Router()
@@ -162,7 +166,7 @@ class MemoryServer:
         return self
 
     def close(self) -> None:
-        """Does nothing: what one client closes, others use."""
+        """Does nothing: other clients go on using the server."""
 
     def source(self, options: PrefetchOptions) -> MessageSource:
         return self._stepped(options)
@@ -199,22 +203,22 @@ class MemoryServer:
             )
             answer = self._boundary.answer(_FUNCTIONS[match.route.function], event, None)
         else:
-            answer = problem(404, "route-unknown", f"there is no {method} at {path}", instance=request_id)
-        fields, text = answer["headers"], answer["body"]
-        data = text if isinstance(text, bytes) else text.encode()
+            detail = f"no route has the method {method} and the path {path}: see GET /v1/openapi.json"
+            answer = problem(404, "route-unknown", detail, instance=request_id)
+        reply_headers, reply_body = answer["headers"], answer["body"]
         return Reply(
             answer["statusCode"],
-            fields.get("retry-after"),
+            reply_headers.get("retry-after"),
             None,
-            fields.get("content-encoding"),
-            fields.get("content-type"),
-            data,
+            reply_headers.get("content-encoding"),
+            reply_headers.get("content-type"),
+            reply_body if isinstance(reply_body, bytes) else reply_body.encode(),
         )
 
     def handle(self, at_most: int, flush: Callable[[], object]) -> Steps:
-        """Runs the handlers of all consumers, in the order in which these were made, until no message is left for any.
-        Yields what is to be awaited. Returns the number of messages. Raises ``RuntimeError`` after ``at_most``. Calls
-        ``flush`` before each round."""
+        """Runs the handlers of all consumers, in the order in which the consumers were made, until no message is left
+        for any. Calls ``flush`` before each round. Yields each coroutine that the caller has to await. Returns the
+        number of messages. Raises ``RuntimeError`` after ``at_most`` messages."""
         self._left = at_most
         try:
             while (yield from self._round(flush)):
@@ -224,24 +228,24 @@ class MemoryServer:
             self._left = None
 
     def _round(self, flush: Callable[[], object]) -> Generator[Coroutine[Any, Any, None], None, bool]:
-        """Returns whether any message was handled."""
+        """Runs the handlers of each consumer once, and returns whether any message was handled."""
         flush()
         self.turn_wheels()
-        before = self._handed
+        handed = self._handed
         for work, source in zip(self._works, list(self.sources), strict=False):
-            if (run := work()) is not None and (awaited := run()) is not None:
-                yield awaited
+            if (run := work()) is not None and (coroutine := run()) is not None:
+                yield coroutine
             if source.failure is not None:
                 raise source.failure
-        return self._handed > before
+        return self._handed > handed
 
     @property
     def _handed(self) -> int:
         return sum(source.handed for source in self.sources)
 
     def turn_wheels(self) -> None:
-        """Turns the wheels whose time has come, each until it waits. Only on the thread of the test, as a wheel that
-        waits stays on its thread."""
+        """Turns the wheels whose time has come, each until it waits. Does nothing on another thread than that of the
+        test: a greenlet that waits can go on only on the thread that started it."""
         if threading.get_ident() != self._thread:
             return
         for bucket in self.timers.due(self.clock.ms):
@@ -252,12 +256,14 @@ class MemoryServer:
             if wheel is None:
                 wheel = self._wheels[bucket] = greenlet(partial(self.cell.turn_wheel, bucket, "testing", _pause))
             wheel.parent = getcurrent()
-            waits = wheel.switch() if not wheel else wheel.switch(True)
+            # A greenlet is false before its start; later, ``_pause`` returns the True. The wheel returns the seconds of
+            # its pause, or its ``WheelEnd``.
+            pause_seconds = wheel.switch() if not wheel else wheel.switch(True)
             if wheel.dead:
                 del self._wheels[bucket]
-                waits = _BUSY_SECONDS if waits is WheelEnd.BUSY else None
-            if waits is not None:
-                self.timers.at(self.clock.ms + max(1, round(waits * 1_000)), bucket)
+                pause_seconds = _BUSY_SECONDS if pause_seconds is WheelEnd.BUSY else None
+            if pause_seconds is not None:
+                self.timers.at(self.clock.ms + max(1, round(pause_seconds * 1_000)), bucket)
 
     def _count(self) -> None:
         if self._left is None:

@@ -12,7 +12,7 @@ from hourwheel.ports import Clock
 
 
 class SteppedOptions(NamedTuple):
-    """What a source takes of the options of a consumer."""
+    """Holds those options of a consumer that a source needs."""
 
     subject: str
     group: str
@@ -24,7 +24,8 @@ class SteppedOptions(NamedTuple):
 class SteppedSource:
     """Pulls when it has no message left, and settles before it hands out the next one: no thread and no waiting.
 
-    ``next`` returns None once the queue has no message for the group now. ``handed`` counts the messages.
+    ``next`` returns None once the queue has no message for the group now. ``handed`` counts the messages that were
+    handed out. ``before_next`` is called before each of them, and may raise an error that ends the run.
     """
 
     def __init__(self, options: SteppedOptions, api: Api, clock: Clock, before_next: Callable[[], object]) -> None:
@@ -56,8 +57,8 @@ class SteppedSource:
         return delivery
 
     def next_batch(self) -> list[Delivery]:
-        first = self.next()
-        batch = [] if first is None else [first]
+        delivery = self.next()
+        batch = [] if delivery is None else [delivery]
         while batch and len(batch) < self._options.max_messages and (delivery := self._queue.take()) is not None:
             batch.append(delivery)
             self.handed += 1
@@ -79,7 +80,7 @@ class SteppedSource:
         self._stopping = True
 
     def finish(self) -> None:
-        """Settles, and releases what nobody has begun."""
+        """Releases the messages that no handler has begun, and sends all settlements."""
         while self._queue.deliveries:
             self.release([self._queue.deliveries.popleft()])
         self._settle()
@@ -88,11 +89,12 @@ class SteppedSource:
         now = self._now()
         self._leases.decide(delivery, outcome, now, delay)
         if delivery.ordered_key is not None:
-            for other in self._queue.free(delivery, outcome):
-                self._leases.decide(other, DeliveryOutcome.RELEASE, now)
+            # Later messages of a key go back if one fails: the server serves the failed message before them.
+            for later in self._queue.free(delivery, outcome):
+                self._leases.decide(later, DeliveryOutcome.RELEASE, now)
 
     def _pull(self) -> bool:
-        """Returns whether there were messages."""
+        """Pulls without waiting, and returns whether there were messages."""
         options = self._options
         pulled = pull_encoded(
             self._api,
@@ -121,7 +123,7 @@ class SteppedSource:
 
 
 class AsyncSteppedSource:
-    """Hands out what a ``SteppedSource`` does, to the tasks of an event loop."""
+    """Hands out the messages of a ``SteppedSource`` to the tasks of an event loop."""
 
     def __init__(self, stepped: SteppedSource) -> None:
         self._stepped = stepped

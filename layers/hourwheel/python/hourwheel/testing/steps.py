@@ -8,13 +8,14 @@ from hourwheel.testing.server import Steps
 
 
 class StepRunner:
-    """Runs steps on the thread of a test. Handlers that are to be awaited run in an event loop of the runner."""
+    """Runs steps on the thread of a test. Asynchronous handlers run in an event loop of the runner."""
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
 
     def run(self, steps: Steps) -> int:
-        """Runs all steps. Raises ``RuntimeError`` where a handler is to be awaited, and an event loop runs already."""
+        """Runs all steps, and returns the number of messages that were handled. Raises ``RuntimeError`` for an
+        asynchronous handler if an event loop runs already on this thread."""
         error: BaseException | None = None
         while True:
             try:
@@ -30,7 +31,7 @@ class StepRunner:
 
     def _error_of(self, work: Coroutine[Any, Any, None]) -> BaseException | None:
         if _loop_runs():
-            work.close()
+            work.close()  # otherwise Python warns that the coroutine was never awaited
             return RuntimeError("an event loop runs already: await queue.run_async() or queue.advance_async(...)")
         self._runner = self._runner or asyncio.Runner()
         try:
@@ -41,7 +42,7 @@ class StepRunner:
 
 
 async def awaited(steps: Steps) -> int:
-    """Runs all steps in the event loop of the caller."""
+    """Runs all steps in the event loop of the caller, and returns the number of messages that were handled."""
     error: BaseException | None = None
     while True:
         try:
