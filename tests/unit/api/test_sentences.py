@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from hourwheel.api.bodies import GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
+from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SelectionBody, SubjectBody
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
 from hourwheel.misfits import VALUES, decode
@@ -38,6 +38,18 @@ class Colour(Enum):
         (SubjectBody, b'{"queues"', "the body is not JSON in UTF-8 (line 1, column 9)"),
         (SeekBody, b'{"to": "middle"}', "to must be 'start' or 'end'"),
         (SeekBody, b"{}", 'send one of {"to": "start" or "end"}'),
+        (SeekBody, b"{}", '{"queue": …, "offset": …}: the request has none of them'),
+        (SeekBody, b'{"to": "end", "time": "x", "dry_run": true}', "the request has to and time"),
+        (SeekBody, b'{"offset": 1}', "the request has offset"),
+        (SeekBody, b'{"to": "end", "queue": 0, "offset": 1}', "the request has to, queue and offset"),
+        (SelectionBody, b'{"all": true, "from": "x"}', "the request has all and from"),
+        (SelectionBody, b'{"detail": "x"}', "the request has none of them"),
+        (
+            DecisionBody,
+            b'{"then": "retry"}',
+            'send either {"all": true} or {"keys": […]}: the request has none of them',
+        ),
+        (DecisionBody, b'{"then": "retry", "keys": ["a"], "all": true}', "the request has all and keys"),
         (SeekBody, b'{"queue": 0, "offset": 0.5}', "offset must be a whole number"),
         (GroupBody, b'{"retry": {"first_seconds": "1"}}', "retry.first_seconds must be a number"),
         (GroupBody, b'{"retry": {"delays_seconds": []}}', "retry.delays_seconds must have at least 1 entry"),

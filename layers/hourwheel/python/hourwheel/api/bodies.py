@@ -31,6 +31,12 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def _had(**fields: object) -> str:
+    """Returns the end of the sentence for a wrong choice of fields: the names of those that the request had."""
+    *names, last = [name for name, value in fields.items() if value is not None] or ["none of them"]
+    return f": the request has {', '.join(names)}{' and ' if names else ''}{last}"
+
+
 class SubjectBody(_Body):
     queues: Annotated[int, Field(ge=1, le=MAX_QUEUES)] | None = None
     retention_seconds: Annotated[int, Field(ge=MIN_RETENTION_SECONDS, le=MAX_RETENTION_SECONDS)] | None = None
@@ -166,7 +172,7 @@ class DecisionBody(_Body):
     @model_validator(mode="after")
     def _one_choice(self) -> Self:
         if (self.keys is None) is (self.all is None):
-            raise ValueError('send either {"all": true} or {"keys": […]}')
+            raise ValueError('send either {"all": true} or {"keys": […]}' + _had(all=self.all, keys=self.keys))
         return self
 
 
@@ -184,7 +190,10 @@ class SeekBody(_Body):
     def _one_aim(self) -> Self:
         aims = (self.to is not None, self.time is not None, self.queue is not None or self.offset is not None)
         if sum(aims) != 1 or (self.queue is None) is not (self.offset is None):
-            raise ValueError('send one of {"to": "start" or "end"}, {"time": …} or {"queue": …, "offset": …}')
+            raise ValueError(
+                'send one of {"to": "start" or "end"}, {"time": …} or {"queue": …, "offset": …}'
+                + _had(to=self.to, time=self.time, queue=self.queue, offset=self.offset)
+            )
         return self
 
 
@@ -207,7 +216,11 @@ class SelectionBody(_Body):
     def _one_choice(self) -> Self:
         in_time = self.since is not None or self.until is not None
         if sum((self.all is not None, self.ids is not None, in_time, self.reason is not None)) != 1:
-            raise ValueError('send one of {"all": true}, {"ids": […]}, {"from": …, "to": …} or {"reason": …}')
+            times = {"from": self.since, "to": self.until}
+            raise ValueError(
+                'send one of {"all": true}, {"ids": […]}, {"from": …, "to": …} or {"reason": …}'
+                + _had(all=self.all, ids=self.ids, **times, reason=self.reason)
+            )
         _check_detail(self.reason, self.detail)
         return self
 
