@@ -267,6 +267,22 @@ def test_a_wait_that_is_no_time_is_refused(api: Api, seconds: float) -> None:
     assert (answer.status, answer.value["field"]) == (400, "wait_seconds")
 
 
+def test_a_field_that_is_repeated_thousands_of_times_is_refused_before_any_is_read(api: Api) -> None:
+    messages = msgspec.msgpack.encode("messages") + b"\xdc\x03\xe8" + b"\x80" * 1_000  # 0.36 s for 5.9 MB of these
+    for count, head in ((5_800, b"\xdf" + struct.pack(">I", 5_800)), (500, b"\xde" + struct.pack(">H", 500))):
+        answer = call(api, MESSAGES, raw=head + messages * count)
+        assert (answer.status, answer.slug) == (400, "field-invalid")
+        assert (
+            answer.value["detail"] == "the body has each of its fields once, and this one has many more: send each once"
+        )
+
+
+def test_an_unknown_field_is_named_though_the_map_is_written_in_a_long_form(api: Api) -> None:
+    body = msgspec.msgpack.encode({"messages": [{"body": "a"}], "colour": 1})
+    answer = call(api, MESSAGES, raw=b"\xde\x00\x02" + body[1:])
+    assert (answer.status, answer.value["field"]) == (400, "colour")
+
+
 def test_millions_of_settlements_are_refused_before_any_is_read(api: Api) -> None:
     raw = b"\x81\xa6settle\xdd" + struct.pack(">I", 5_000_000) + b"\x80" * 5_000_000
     assert call(api, f"{GROUP}/ack", raw=raw).slug == "field-invalid"
