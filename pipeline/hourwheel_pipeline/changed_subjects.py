@@ -122,7 +122,7 @@ class ChangeSearch:
 
     @cached_property
     def manifests(self) -> Mapping[int, Manifest]:
-        """The manifests of which any table took rows since. Raises ``ChangesUnknown`` if one cannot be read."""
+        """Returns the manifests of which any table took rows since. Raises ``ChangesUnknown`` if one cannot be read."""
         first = min(state.progress.last_manifest for state in self.before.values()) + 1
         last = max(state.progress.last_manifest for state in self.now.values())
         return {number: self._manifest(number) for number in range(first, last + 1)}

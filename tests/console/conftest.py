@@ -27,7 +27,7 @@ def visits(browser: Browser) -> Iterator[Visits]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An empty server, which the tests of a module share."""
+    """Yields an empty server, which the tests of a module share."""
     started = Server(tmp_path_factory.mktemp("server") / "data")
     yield started
     started.kill()
@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def shop(server: Server) -> Server:
-    """The server with a shop's queues."""
+    """Returns the server with the queues of a shop."""
     with server.connect() as connection:
         scene.fill(connection)
     return server

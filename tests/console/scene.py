@@ -73,7 +73,8 @@ def fill_hostile(caller: Caller) -> None:
 
 
 def _bill(caller: Caller) -> None:
-    """The group ``billing``: settled, in flight, retrying, dead for two reasons, and waiting."""
+    """Gives the group ``billing`` messages in each state: settled, in flight, retrying, dead for two reasons, and
+    waiting."""
     receipts = _pull(caller, "orders", "billing", "billing-1", count=60)
     dead = 0
     for pulled in receipts:

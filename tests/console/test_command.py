@@ -19,7 +19,7 @@ UNREACHABLE = r"502 \(Bad Gateway\)"
 
 @pytest.fixture(scope="module")
 def command(shop: Server) -> Iterator[Console]:
-    """The command in front of the shop."""
+    """Yields the command in front of the shop."""
     with console(f"http://127.0.0.1:{shop.port}") as started:
         yield started
 
@@ -124,7 +124,7 @@ def signed(shop: Server) -> Iterator[Gateway]:
 
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of credentials that the command reads, and no other source of them."""
+    """Returns the file of credentials that the command reads, and switches off all other sources."""
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))

@@ -17,7 +17,7 @@ LEDGER = "/v1/subjects/keys/groups/ledger"
 
 @pytest.fixture(scope="module")
 def filled(shop: Server) -> Server:
-    """The shop, and an ordered group with two keys that are stopped."""
+    """Returns the shop with an ordered group of which two keys have stopped."""
     shop.ok("PUT", LEDGER, {"ordered": True, "when_dead": "stop", "max_attempts": 1})
     messages = [{"key": key, "body": f"{key} {number}"} for number in (1, 2) for key in ("red", "blue")]
     scene.send(shop, "keys", messages)

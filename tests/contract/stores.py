@@ -115,13 +115,13 @@ def s3_blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
 
 @contextmanager
 def simulated_store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """The store of the simulation, whose scans are answered in parts; no actor writes between the parts."""
+    """Yields the store of the simulation, whose scans are answered in pieces; no actor writes between them."""
     yield SimulatedStore(_process(Faults(torn=0.5)), State(Nobody(), trims=True))
 
 
 @contextmanager
 def simulated_store_with_transactions(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """The store of the simulation, whose transactions sometimes run their work twice."""
+    """Yields the store of the simulation, whose transactions sometimes run their work twice."""
     yield TransactionalStore(_process(Faults(rerun=0.5)), State(Nobody(), trims=True))
 
 

@@ -140,7 +140,7 @@ class System:
         return [[each.start, each.end, each.cell, each.state, each.generation] for each in route.mappings]
 
     def check(self) -> None:
-        """Every message was acknowledged once, and had the offset that its producer was told."""
+        """Checks that every message was acknowledged once, at the offset that its producer was given."""
         expected = [body for bodies in self.sent.values() for body in bodies]
         assert sorted(self.acknowledged) == sorted(expected)
         for queue, bodies in self.sent.items():

@@ -66,7 +66,7 @@ class Consumers:
         return bool(pulls) or settles
 
     def _check(self, pull: Pull) -> None:
-        """No key is in flight twice, and none goes back."""
+        """Checks that no key is in flight twice, and that none goes back."""
         now_ms = self.bench.clock.now_ms()
         self.leased = [each for each in self.leased if parse_rfc3339(each.lease_until, "lease_until") > now_ms]
         busy = {message.key for each in self.leased for message in each.messages}
@@ -185,7 +185,7 @@ class System:
         return [(each.cell, each.state) for each in route.mappings]
 
     def check(self) -> None:
-        """Every message was acknowledged once, those of a key in the order of their offsets."""
+        """Checks that every message was acknowledged once, and the messages of a key in the order of their offsets."""
         acknowledged = self.consumers.acknowledged
         assert sorted(body for messages in acknowledged.values() for _, body in messages) == sorted(self.sent)
         for key, messages in acknowledged.items():

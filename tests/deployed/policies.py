@@ -64,7 +64,7 @@ def _like(pattern: str, text: str) -> bool:
 
 
 def _holds(operator: str, keys: Mapping[str, Any], context: Mapping[str, str]) -> bool:
-    """A key that the request does not have matches nothing."""
+    """Returns whether the condition holds for the request: a key that the request does not have matches nothing."""
     matches = {"StringEquals": str.__eq__, "StringLike": _like, "ArnLike": _like}[operator]
     return all(
         key in context and any(matches(enabled, context[key]) for enabled in _listed(values))

@@ -210,8 +210,8 @@ class System:
 
 @contextmanager
 def _ministack(folder: Path, surroundings: Mapping[str, str]) -> Iterator[str]:
-    """The endpoint of one that records, on the loopback interface. It ends with its standard input, the functions'
-    processes with it."""
+    """Starts a ministack that records, on the loopback interface, and yields its endpoint. It ends with its standard
+    input, and the processes of the functions end with it."""
     port, log = _free_port(), folder / "ministack.log"
     settings = {
         "BIND_HOST": "127.0.0.1",

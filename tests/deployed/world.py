@@ -25,7 +25,8 @@ def shifted_time_ns(path: str) -> Any:
 
 
 def _end_with(parent: int) -> None:
-    """A function may run for minutes after the tests: no other process would end it."""
+    """Ends the process with its parent: a function may run for minutes after the tests, and no other process would end
+    it."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(0)

@@ -19,8 +19,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def api(url: str) -> Iterator[Api]:
-    """With a subject ``orders`` that holds the message ``paid``, a group ``billing``, and the cells ``fast`` and
-    ``old``."""
+    """Yields an API on a server with a subject ``orders`` that holds the message ``paid``, a group ``billing``, and
+    the cells ``fast`` and ``old``."""
     with Api(url) as api:
         for cell in ("fast", "old"):
             api.put_cell(cell, kinds=["real-time", "delay"])

@@ -19,7 +19,7 @@ _NO_ACTOR = re.compile(r"^(Who|What|Whoever|Whether it|The same|It|They) ")
 
 
 def faults(each: Public) -> Iterator[str]:
-    """What is wrong with the docstring, in words."""
+    """Yields the faults of the docstring, in words."""
     first, sections = each.text.split("\n\n")[0], _SECTION.findall(each.text)
     if not first.endswith((".", ":")) or len(first) < 16:
         yield "does not begin with a sentence"
@@ -44,7 +44,7 @@ def _faults_of_called(each: Public) -> Iterator[str]:
 
 
 def _raised(function: Any) -> list[str]:
-    """The errors that the function makes and raises itself."""
+    """Returns the errors that the function makes and raises itself."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     errors = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)]
     # A function that makes an error, such as ``unreachable``, has the error in its own contract.
@@ -52,7 +52,7 @@ def _raised(function: Any) -> list[str]:
 
 
 def run_example(each: Public, text: str, names: Mapping[str, Any]) -> str:
-    """What is wrong with the example, as doctest reports it; nothing where it prints what it says."""
+    """Returns the faults of the example, as doctest reports them; empty where it prints what it says."""
     example = doctest.DocTestParser().get_doctest(text, dict(names), each.name, None, None)
     told: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=told.append)

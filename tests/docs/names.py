@@ -34,7 +34,7 @@ class Public(NamedTuple):
 
 
 def public(modules: Iterable[ModuleType]) -> list[Public]:
-    """What ``__all__`` names, and the members of its classes that the package defines."""
+    """Returns the names in ``__all__``, and the members of its classes that the package defines."""
     found: dict[str, Public] = {}
     for module in modules:
         for name in module.__all__:

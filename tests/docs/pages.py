@@ -11,12 +11,13 @@ _SPAN = re.compile(r"`(hourwheel [^`]+)`")
 
 
 def examples(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language, in order."""
+    """Returns the fenced blocks of a language, in order."""
     return [text for name, text in _FENCE.findall(page.read_text()) if name == language]
 
 
 def command_lines(page: Path) -> list[str]:
-    """Every ``hourwheel …`` of the page: those of shell blocks, without their comments, and those of tables."""
+    """Returns every command ``hourwheel …`` of the page: those in shell blocks, without their comments, and in
+    tables."""
     shell = [line.partition("  #")[0].strip() for text in examples(page, "sh") for line in text.splitlines()]
     tables = [span for line in page.read_text().splitlines() if line.startswith("|") for span in _SPAN.findall(line)]
     return [line for line in (*shell, *tables) if line.startswith("hourwheel ")]

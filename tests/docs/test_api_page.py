@@ -44,7 +44,7 @@ class Asked(Exception):
 
 
 def unnamed(call: str) -> str:
-    """The page may give a parameter another name than the route."""
+    """Returns the call without the names of its parameters, for which the page may have other names than the route."""
     return re.sub(r"\{\w+\}", "{}", call)
 
 

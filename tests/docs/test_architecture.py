@@ -23,7 +23,7 @@ def file(path: str) -> Path:
 
 
 def defined(path: Path) -> set[str]:
-    """Functions, classes, their methods, and constants of a module."""
+    """Returns the functions, classes with their methods, and constants of a module."""
     found: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         found |= names(node)

@@ -61,8 +61,8 @@ def test_the_example_runs(name: str, api: Api, url: str, tmp_path: Path, monkeyp
 
 
 def prepare(api: Api) -> str:
-    """A dead letter, a message that waits, an ordered group, a group with a target, an empty cell; the id of a delayed
-    message."""
+    """Prepares a dead letter, a message that waits, an ordered group, a group with a target, an empty cell, and a
+    delayed message. Returns the id of the delayed message."""
     api.drain_cell("old")
     (pull,) = api.pull("orders", "billing", "host-1").pulls
     api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])

@@ -80,7 +80,7 @@ def test_the_curl_lines_of_the_client_guide_send_and_receive(server: Server) -> 
 
 
 def lines_of_curl() -> list[tuple[str, Any]]:
-    """Path and body of each."""
+    """Returns the path and the body of each call of curl."""
     lines = [line for text in examples(GUIDE, "sh") for line in text.splitlines()]
     words = [shlex.split(line) for line in lines if line.startswith("curl -d ")]
     return [(url.removeprefix("http://127.0.0.1:7420"), json.loads(body)) for _, _, body, url in words]

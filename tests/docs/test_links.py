@@ -20,7 +20,7 @@ def targets(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that GitHub and the site give to headings."""
+    """Returns the anchors that GitHub and the site give to headings."""
     headings = _HEADING.findall(re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

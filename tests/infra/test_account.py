@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def lambda_with(limit: int, unreserved: int, reserved: dict[str, int] | None = None) -> Any:
-    """A client of Lambda for one request. ``reserved``: by function; None before the first deployment."""
+    """Returns a client of Lambda for one request. ``reserved``: by function; None before the first deployment."""
     client = make_client("lambda", Config(), region="eu-west-1", endpoint_url="http://127.0.0.1:9")
     stub = Stubber(client)
     limits = {"ConcurrentExecutions": limit, "UnreservedConcurrentExecutions": unreserved}

@@ -188,7 +188,7 @@ class LoopbackQueues:
             daemon_threads = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                """A consumer that stops cuts its request."""
+                """Prints nothing: a consumer that stops cuts its request."""
 
         server = Server(("127.0.0.1", 0), Handler)
         thread = threading.Thread(target=server.serve_forever)

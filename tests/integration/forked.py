@@ -84,7 +84,7 @@ def read_all(files: Sequence[FileIO], timeout: float) -> list[bytes]:
 
 @cache
 def _launcher() -> socket.socket:
-    """The connection to the process that is forked. It ends with this one."""
+    """Returns the connection to the process that is forked, which ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-W", "error", str(LAUNCH)]
     with theirs:

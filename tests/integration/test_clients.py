@@ -132,7 +132,7 @@ def test_more_connections_than_descriptors_are_told_so_too(start: Start) -> None
 
 
 def said(raw: socket.socket) -> str:
-    """What the server said; nothing where it ended the connection without a word."""
+    """Returns the answer of the server; empty if it ended the connection without one."""
     try:
         return raw.recv(10_000).decode()
     except ConnectionError:

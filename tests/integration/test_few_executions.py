@@ -48,7 +48,7 @@ def account(queues: LoopbackQueues) -> Account:
 
 @pytest.fixture
 def client(account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The options of the clients of a service, with a token for the subject and its groups."""
+    """Yields the options of a service's clients, with a token for the subject and its groups."""
     with serving(account, {"AKIASHOP": SERVICE_SESSION, "AKIAOPS": OPERATOR_SESSION}) as urls:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOPS")
         with Api(urls["meta"], region=REGION) as operator:

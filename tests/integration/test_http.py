@@ -15,7 +15,7 @@ GROUP = "/v1/subjects/orders/groups/billing"
 
 
 def answer_of(raw: socket.socket) -> str:
-    """All that the server says until it closes the connection."""
+    """Returns every byte that the server sends until it closes the connection."""
     with raw, raw.makefile("rb") as stream:
         return stream.read().decode()
 

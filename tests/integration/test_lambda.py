@@ -123,7 +123,7 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
-    """What the functions take for the system's: it moves when they sleep."""
+    """Returns the clock of the functions, in place of the system's: it moves when they sleep."""
     hand = HandClock(NOON_MS + 5 * 60_000)
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: hand.now_ms())
     monkeypatch.setattr(SystemClock, "sleep", lambda _, seconds: hand.sleep(seconds))

@@ -25,7 +25,7 @@ def until_groups(server: Server, count: int, subject: str = "orders") -> None:
 
 
 def groups_of(connection: Connection, subject: str) -> int:
-    """How many groups there are, page by page."""
+    """Returns the number of groups, read page by page."""
     count, after = 0, ""
     while True:
         found = connection.call("GET", f"/v1/subjects/{subject}/groups{after}")

@@ -60,7 +60,7 @@ def refused(server: Server) -> str:
 
 
 def accepted(start: Start, data: Path) -> str:
-    """What is said of the loss, once; from then on the directory is served as ever."""
+    """Accepts the loss, and returns the log line about it. From then on the directory is served as before."""
     server = start(data, accept_loss=True)
     send(server, "new")
     status, errors = server.stop()

@@ -115,7 +115,7 @@ def test_a_server_that_is_told_twice_does_not_wait(start: Start) -> None:
 
 
 def until_refused(server: Server) -> None:
-    """Until the server takes no more connections."""
+    """Waits until the server takes no more connections."""
     while True:
         try:
             server.raw().close()

@@ -19,7 +19,7 @@ def send_at(server: Server, body: str, due: float) -> str:
 
 
 def two_servers(start: Start, data: Path, seconds: float) -> tuple[Server, Server]:
-    """The first one turns the wheel of what is due in ``seconds``: it has answered for it."""
+    """Starts two servers. The first one turns the wheel of the messages that are due in ``seconds``."""
     first = start(data)
     due = time.time() + seconds
     _, one = (send_at(first, body, due) for body in ("another", "cancelled"))
@@ -87,7 +87,7 @@ def test_a_server_that_cannot_write_is_alive_and_not_ready(tmp_path: Path, start
 
 
 def until(server: Server, status: int) -> dict[str, str]:
-    """What ``/v1/ready`` answers once it has that status."""
+    """Returns the answer of ``/v1/ready`` once it has that status."""
     deadline = time.monotonic() + SECONDS
     while (answer := server.call("GET", "/v1/ready")).status != status:
         assert time.monotonic() < deadline

@@ -74,7 +74,7 @@ class Query:
         return bodies_of(self.reader, self.reader.partitions(start, end))
 
     def run(self) -> list[str]:
-        """Everything that is there."""
+        """Runs the query until it has read everything."""
         found = []
         while self.done < len(self.planned) - 1 or self.plan():
             found += self.process()

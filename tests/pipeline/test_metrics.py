@@ -28,8 +28,8 @@ WHERE = {"subject": "orders", "group": "billing"}
 
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """12:00: six messages are sent, and three delayed ones. 13:00: four of the six are handed out, and settled in part.
-    14:00: the rest."""
+    """Makes a world. 12:00: six messages are sent, and three delayed ones. 13:00: four of the six are handed out, and
+    settled in part. 14:00: the rest."""
     world = World(tmp_path_factory.mktemp("measured"))
     bench = world.bench
     bench.cell.put_group(**_named())

@@ -97,7 +97,7 @@ class Tags(HTMLParser):
 
     @property
     def charts(self) -> dict[str, Any]:
-        """What the script draws, by title."""
+        """Returns the charts that the script draws, by their titles."""
         data = [attributes["data-chart"] for _, attributes in self.seen if "data-chart" in attributes]
         return {chart["title"]: chart for chart in (msgspec.json.decode(text or "") for text in data)}
 

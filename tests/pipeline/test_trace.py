@@ -61,7 +61,8 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 def _strict(world: World) -> None:
-    """An ordered and a broadcast group. Of the ordered one a message fails twice, and holds its key back meanwhile."""
+    """Adds an ordered and a broadcast group. In the ordered group a message fails twice, and holds its key
+    meanwhile."""
     bench, where = world.bench, {"subject": "strict", "group": "line"}
     bench.cell.put_group("strict", "line", ordered=True, max_attempts=2)
     bench.cell.put_group("strict", "screens", broadcast=True)

@@ -16,7 +16,7 @@ PACKAGE = "zipped_for_workers"
 
 @pytest.fixture
 def zipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A package of two modules in a zip file on the path."""
+    """Yields a package of two modules in a zip file on the path."""
     with ZipFile(tmp_path / "modules.zip", "w") as file:
         for name, text in (("__init__", ""), ("first", "NUMBER = 1"), ("second", "NUMBER = 2")):
             file.writestr(f"{PACKAGE}/{name}.py", text)

@@ -140,8 +140,8 @@ def _moves(world: World) -> None:
 
 
 def _filters(world: World) -> None:
-    """A group that takes some messages of a batch, retries some of them, passes over whole rows, and takes others from
-    then on."""
+    """Adds a group that takes some messages of a batch, retries some of them, passes over whole rows, and takes others
+    from then on."""
     bench, where = world.bench, {"subject": "picky", "group": "europe"}
     bench.cell.put_group("picky", "europe", filter=TagFilter(tags_any=("eu",)))
     for _ in range(3):

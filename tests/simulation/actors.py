@@ -1,7 +1,6 @@
 """Implements the common part of the actors, which use the queue. Each kind of actor has a module of its own.
 
-The attributes of an actor survive its crashes (such as its outbox and its receipts); the
-cell with its caches does not.
+The attributes of an actor, such as its outbox and its receipts, survive its crashes; the cell with its caches does not.
 """
 
 from collections.abc import Callable
@@ -217,12 +216,12 @@ class Actor:
             self.process.sleep(self.rng.random() * longest_ms * pace / 1_000)
 
     def earliest_ms(self) -> int:
-        """The earliest time that the actor's clock may show from now on."""
+        """Returns the earliest time that the actor's clock may show from now on."""
         world = self.world
         return world.now_ms - world.plan.skew_ms if world.plan.clocks_change else self.process.now_ms()
 
     def latest_ms(self) -> int:
-        """The latest time that the actor's clock may have shown until now."""
+        """Returns the latest time that the actor's clock may have shown until now."""
         world = self.world
         return world.now_ms + world.plan.skew_ms if world.plan.clocks_change else self.process.now_ms()
 
@@ -232,7 +231,7 @@ class Actor:
         return True
 
     def ask(self, name: str, call: Callable[[], T], **details: Any) -> tuple[Verb, T | None]:
-        """Makes a call into the library. Returns None for an answer when the call failed with an error that the plan
+        """Makes a call into the library, and returns its answer; None if the call failed with an error that the plan
         allows."""
         verb = self.process.verb = Verb(name, self.process.name, self.world.calls, details, self.world.now_ms)
         try:

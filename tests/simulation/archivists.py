@@ -72,7 +72,7 @@ def _judge_pulls(audit: StoreAudit, found: Contents) -> None:
 
 
 def without_order(row: PullRow) -> PullRow:
-    """What most readers of the archive see of a row."""
+    """Returns the row as most readers of the archive see it."""
     return PullRow(**{name: getattr(row, name) for name in PullRow.__struct_fields__})
 
 

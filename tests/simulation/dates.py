@@ -21,7 +21,7 @@ class RequestedDue:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a message that say when it is due, and how precisely."""
+        """Returns the fields of a message that say when it is due, and how precisely."""
         return {**self.time, "precision": "minute"} if self.minute else dict(self.time)
 
     @property

@@ -29,7 +29,7 @@ class DozeBug:
     plant: Callable[[], AbstractContextManager[None]]
     fits: Callable[[DozePlan], bool]
     change: Callable[[DozePlan], DozePlan]
-    """Makes the case that the bug is about more frequent than the plans have it."""
+    """Makes the case in which the bug shows more frequent than it is in the plans."""
 
 
 DOZING: list[DozeBug] = []
@@ -61,7 +61,7 @@ def busy(doze: DozePlan) -> bool:
 
 
 def old_copies(doze: DozePlan, stale: float = 0.0) -> DozePlan:
-    """Consumers begin to wait while producers have old copies of the subject."""
+    """Changes a plan: consumers begin to wait while producers have old copies of the subject."""
     plan = changed(doze.plan, registry_seconds=8.0, faults=Faults(stale=stale), groups=("a", "b", "c", "d"))
     plan = changed(plan, latency_ms=2)
     often = changed(doze, late_seconds=20, rest_seconds=(1.0, 30.0), slow=0.6, back=0.5)
@@ -69,12 +69,12 @@ def old_copies(doze: DozePlan, stale: float = 0.0) -> DozePlan:
 
 
 def unsettled(doze: DozePlan) -> DozePlan:
-    """The same, and most reads are out of date."""
+    """Changes a plan as ``old_copies`` does, and makes most reads outdated."""
     return old_copies(doze, stale=0.97)
 
 
 def together(doze: DozePlan) -> DozePlan:
-    """Messages follow one another within the time in which a process sends one wake-up."""
+    """Changes a plan: messages follow one another within the time in which a process sends one wake-up."""
     plan = changed(doze.plan, faults=Faults(), groups=("a",), latency_ms=2, broadcast_seconds=0)
     return changed(doze, plan=plan, bursts=0.5, rest_seconds=(5.0, 30.0), producers=1, stops=0.0, messages=15)
 

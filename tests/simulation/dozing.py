@@ -53,7 +53,7 @@ _STEP_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class DozePlan:
-    """What a run draws. ``lost``, ``doubled``, ``forged``: wake-ups, as rates per wake-up. ``refused``: wake-ups that
+    """The plan of a run. ``lost``, ``doubled``, ``forged``: wake-ups, as rates per wake-up. ``refused``: wake-ups that
     SQS throttles. ``deleted``: queues that an operator deletes, as a rate per message."""
 
     plan: Plan
@@ -87,8 +87,8 @@ class DozePlan:
 
     @property
     def prompt_ms(self) -> int:
-        """Within this time a message that meets no fault is taken. Where reads may be out of date, the pulls of a
-        group that is about to doze may miss it, and the look that follows them finds it."""
+        """Returns the time within which a message that meets no fault is taken. Where reads may be out of date, the
+        pulls of a group that is about to doze may miss it, and the look that follows them finds it."""
         outdated = self.plan.faults.stale > 0
         return _PROMPT_MS + outdated * int(1_000 * self.plan.registry_seconds)
 
@@ -166,7 +166,7 @@ def drawn(seed: int) -> DozePlan:
 
 @dataclass
 class Ended:
-    """How many producers have not ended, and when the consumers end."""
+    """The number of producers that have not ended, and the time at which the consumers end."""
 
     producing: int
     at_ms: int | None = None

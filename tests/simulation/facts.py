@@ -57,11 +57,11 @@ class RowFact:
     at: int
     at_ms: int
     damaged: bool = False
-    """Whether its messages cannot be read any more."""
+    """True if its messages cannot be read any more."""
 
     @property
     def entry(self) -> ScheduleEntry | None:
-        """The entry of a row of a schedule log: due times, or a cancel marker."""
+        """Returns the entry of a row of a schedule log: due times, or a cancel marker."""
         # In a queue, whose rows expire, this field has a summary of tags.
         return decode_entry(self.row.meta) if self.row.meta and not self.row.expires_ms else None
 

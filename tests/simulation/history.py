@@ -36,7 +36,7 @@ class Ticket:
 
     @property
     def position(self) -> tuple[str, Pick]:
-        """The bucket of the message, and its position there."""
+        """Returns the bucket of the message, and its position there."""
         start, minutes, shard, row, index, _ = self.scheduled_id.split("-")
         return Bucket(int(start, 16) * 1_000, int(minutes), int(shard)).name, (int(row), int(index))
 

@@ -41,17 +41,17 @@ class OrderedHistory(PullHistory):
 
     @property
     def unserved(self) -> int:
-        """The number of messages that have expired before their turn came, or wait for an operator."""
+        """Returns the number of messages that have expired before their turn came, or wait for an operator."""
         return sum(self._expired(place) or self._stopped(place) for place in self.waiting)
 
     def unseen(self) -> int:
-        """The number of messages that wait and were never handed out."""
+        """Returns the number of messages that wait and were never handed out."""
         return sum(not wait.due_ms and not self._expired(place) for place, wait in self.waiting.items())
 
     def may_wait(self) -> int:
-        """The number of messages that may count as waiting: those that were handed out while others of their key wait,
-        or are in flight; and those that were not, and have expired. The lag counts expired messages until their row is
-        below the trim mark, which the sweeper moves."""
+        """Returns the number of messages that may count as waiting: those that were handed out while others of their
+        key wait, or are in flight; and those that were not, and have expired. The lag counts expired messages until
+        their row is below the trim mark, which the sweeper moves."""
         keys = Counter(self.key_of(place) for place in [*self.waiting, *self.flying])
         tried = [place for place, wait in self.waiting.items() if 0 < wait.due_ms < STOPPED_MS]
         expired = sum(not wait.due_ms and self._expired(place) for place, wait in self.waiting.items())
@@ -98,12 +98,12 @@ class OrderedHistory(PullHistory):
         ]
         rows = super().pending()
         if self._stops():
-            # What is behind a stopped key, and the parts after this one, wait for an operator.
+            # The messages behind a stopped key, and the parts after this one, wait for an operator.
             rows = [f"pull row {row} is open" for row in sorted(self.open)]
         return rows + waits
 
     def _stops(self) -> bool:
-        """Whether a key of the group has stopped, in any log."""
+        """Returns whether a key of the group has stopped, in any log."""
         histories = [history for history in self.audit.pulls.values() if isinstance(history, OrderedHistory)]
         waits = [wait for other in histories if other.member == self.member for wait in other.waiting.values()]
         return any(wait.due_ms == STOPPED_MS for wait in waits)
@@ -130,13 +130,13 @@ class OrderedHistory(PullHistory):
 
     @property
     def next_due_ms(self) -> int:
-        """When the next message that failed is due; 0 if a message can be handed out before."""
+        """Returns the time at which the next message that failed is due; 0 if a message can be handed out before."""
         if self.open or any(not wait.due_ms and not self._held(place) for place, wait in self.waiting.items()):
             return 0
         return min((wait.due_ms for wait in self.waiting.values() if 0 < wait.due_ms < STOPPED_MS), default=0)
 
     def _stopped(self, place: Place) -> bool:
-        """Whether the message, or one before it that has its key, waits for an operator."""
+        """Returns whether the message, or one before it that has its key, waits for an operator."""
         key = self.key_of(place)
         return any(
             wait.due_ms == STOPPED_MS and other <= place and self.key_of(other) == key
@@ -181,7 +181,8 @@ class OrderedHistory(PullHistory):
             self._remember(verb, row, value)
 
     def _decided_by_operator(self, row: int, value: OrderedRow) -> None:
-        """An operator takes the first messages of stopped keys, and tries them again or gives them up, at once."""
+        """Judges the decision of an operator, who takes the first messages of stopped keys, and retries them or gives
+        them up at once."""
         name = LogName.parse(self.source)
         fact = self.pulls[row] = PullFact(value, [(parked.row_no, parked.in_row) for _, parked in value.messages()])
         target = frozenset({f"{name.subject}~{name.generation}/dead/{self.member}"})
@@ -309,7 +310,7 @@ class OrderedHistory(PullHistory):
             verb.settled.append((self.partition, row))
 
     def _kinds(self, where: str, known: PullFact, before: OrderedRow, fresh: set[int]) -> dict[int, str]:
-        """The messages that become dead letters, by their index."""
+        """Returns the messages that become dead letters, by their index."""
         started = {transfer.token for transfer in before.transfers}
         index_of = {place: index for index, place in enumerate(known.positions)}
         kinds = {}

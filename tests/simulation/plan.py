@@ -260,7 +260,7 @@ def limited(plan: Plan, rng: Random) -> Plan:
 
 
 def in_order(plan: Plan, rng: Random) -> Plan:
-    """The plan with groups that serve the messages of a key one after the other."""
+    """Returns the plan with groups that serve the messages of a key one after the other."""
     policy = rng.choice((AT_ONCE, AT_ONCE, RetryPolicy(first_seconds=1), RetryPolicy(first_seconds=20)))
     plan = replace(plan, ordered=True, retry=plan.retry if plan.delays is not None else policy)
     if rng.random() < 0.3:
@@ -345,7 +345,7 @@ def retargeted(plan: Plan) -> Plan:
 
 
 def left(plan: Plan) -> Plan:
-    """The plan with somebody who ends the leases of consumers."""
+    """Returns the plan with an operator who ends the leases of consumers."""
     return replace(plan, moves=(*plan.moves, "leave"), operators=max(plan.operators, 1))
 
 

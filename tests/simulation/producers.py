@@ -28,7 +28,7 @@ class Batch:
 
     @property
     def headers(self) -> list[dict[str, str] | None]:
-        """The headers of each message."""
+        """Returns the headers of each message."""
         return [{"pad": pad} if pad else None for pad in self.pads or [""] * len(self.bodies)]
 
 

@@ -58,7 +58,7 @@ class PullHistory:
 
     @property
     def unserved(self) -> int:
-        """The number of parked messages that nobody is handed at the end of a run."""
+        """Returns the number of parked messages that nobody is handed at the end of a run."""
         return 0
 
     def stored(self, verb: Verb, row: int, value: PullRow) -> None:

@@ -258,7 +258,7 @@ def _a_row_that_grows_and_expires(stage: Stage) -> None:
 def _slow(
     name: str, held_at: int, prepare: Callable[[Stage], None] = _a_queue, *, follow: bool = True
 ) -> Callable[[Stage], None]:
-    """The scene in which an actor is paused within an action until others may regard its open work as lost."""
+    """Returns the scene in which an actor is paused within an action until others may regard its open work as lost."""
 
     def prepared(stage: Stage) -> None:
         prepare(stage)

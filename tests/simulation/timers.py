@@ -34,7 +34,7 @@ class Alarms:
         self._idle: list[Process] = []
 
     def order(self, when_ms: int, start: Start, asked_ms: int) -> None:
-        """An ordered timer. ``asked_ms``: the time of the order by the clock of the actor."""
+        """Orders a timer. ``asked_ms``: the time of the order by the clock of the actor."""
         delays = self.world.plan.delays
         # Where messages must arrive in time, the sweeper's own starts come, which are ordered for now.
         now = when_ms <= asked_ms and not start.wakes_ms
@@ -43,7 +43,7 @@ class Alarms:
         self._order(when_ms, late_ms, partial(self.fire, start), certain=certain)
 
     def order_precise(self, when_ms: int, start: Start) -> None:
-        """An ordered precise timer. One in ten is early where there are faults."""
+        """Orders a precise timer. One in ten is early in runs with faults."""
         delays = self.world.plan.delays
         if delays is not None and not delays.prompt and self.world.rng.random() < 0.1:
             when_ms -= int(self.world.rng.random() * _EARLY_MS)

@@ -28,7 +28,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def silent() -> Iterator[tuple[str, list[socket.socket]]]:
-    """A server that takes connections and answers nothing, and the connections."""
+    """Yields a server that takes connections and answers nothing, and the connections."""
     taken: list[socket.socket] = []
     ends = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))

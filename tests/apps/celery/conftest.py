@@ -44,7 +44,7 @@ def api(server: Server) -> Iterator[Api]:
 
 @pytest.fixture
 def name() -> str:
-    """A name for a queue that no other test uses."""
+    """Returns a name for a queue that no other test uses."""
     return f"queue-{next(NUMBERS)}"
 
 

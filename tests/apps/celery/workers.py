@@ -28,7 +28,7 @@ class Journal:
         return self.path.read_text().splitlines() if self.path.exists() else []
 
     def of(self, item: str) -> list[str]:
-        """The lines about an item, with their first words only."""
+        """Returns the lines about an item, with their first words only."""
         return [line.split()[0] for line in self.lines() if line.split()[1] == item]
 
     def wait(self, item: str, count: int) -> list[str]:
@@ -118,7 +118,7 @@ class Worker:
 
 
 def application(broker: str, **options: Any) -> Celery:
-    """An application that only sends."""
+    """Returns an application that only sends."""
     app = Celery("sender", broker=broker, broker_transport_options=options, set_as_current=False)
     app.conf.task_ignore_result = True
     return app

@@ -82,7 +82,8 @@ def objects(part: Any) -> list[dict[str, Any]]:
 
 
 def whole(part: Any) -> Any:
-    """JSON has one kind of number: 1.0 is an integer for a schema, and none for the server."""
+    """Returns the value with whole floats as integers: JSON has one kind of number, and 1.0 is an integer for a schema,
+    but not for the server."""
     if isinstance(part, dict):
         return {name: whole(each) for name, each in part.items()}
     if isinstance(part, list):

@@ -20,7 +20,7 @@ Reader = Callable[[], list[str]]
 
 @pytest.fixture(params=["postgresql", "sqlite"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database with an outbox."""
+    """Returns the URL of a database with an outbox."""
     if request.param == "postgresql":
         url: str = request.getfixturevalue("postgres")
         with psycopg.connect(url) as connection:
@@ -34,7 +34,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def shop(database: str) -> str:
-    """The database with a table of the application too."""
+    """Returns the URL of a database with an outbox and a table of the application."""
     from hourwheel.outbox.databases import database_of
 
     connection = database_of(database).open()

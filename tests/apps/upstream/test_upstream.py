@@ -37,7 +37,7 @@ def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def runs(redis_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
-    """All suites at once: they mostly wait."""
+    """Runs all suites at once, because they mostly wait."""
     with ExitStack() as stack:
         started = {}
         for suite in SUITES:

@@ -17,7 +17,7 @@ SUBJECT = "/v1/subjects/orders"
 
 @pytest.fixture
 def api() -> Api:
-    """With the cells ``fast`` and ``old``, and a subject whose second queue is in ``fast``."""
+    """Returns an API with the cells ``fast`` and ``old``, and a subject whose second queue is in ``fast``."""
     cells = {name: CellStorage(MemoryStore(), MemoryBlobs()) for name in ("fast", "old")}
     api = Api(Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells))
     for cell in cells:

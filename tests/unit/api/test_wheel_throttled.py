@@ -14,7 +14,7 @@ BUCKET = f"{NOON_MS}-60/000"
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A cell of which neither a wheel nor a timer can be started."""
+    """Returns a cell of which neither a wheel nor a timer can be started."""
     bench = Bench.precisely()
 
     def throttled(*_: Any) -> None:

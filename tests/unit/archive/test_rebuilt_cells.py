@@ -19,7 +19,7 @@ def storage() -> CellStorage:
 
 @pytest.fixture
 def bench() -> Bench:
-    """Queue 0 is in cell fast, and its first part at home; cell spare holds nothing."""
+    """Returns a bench whose queue 0 is in cell fast, with its first part at home; cell spare holds nothing."""
     settings = Settings(retry=AT_ONCE, registry_seconds=0, archive=True)
     bench = Bench(settings=settings, cells={"fast": storage(), "spare": storage()})
     bench.cell.cells.add("fast")

@@ -334,7 +334,7 @@ def test_shared_options_may_stand_anywhere() -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[ServeOptions]:
-    """The options with which a server would have been started."""
+    """Returns the options with which a server would have been started."""
     found: list[ServeOptions] = []
     server = ModuleType("server")
     server.serve = lambda given: found.append(given) or 7

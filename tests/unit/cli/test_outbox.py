@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Shell
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
-    """An outbox with two rows that wait and two that were refused."""
+    """Returns an outbox with two rows that wait and two that were refused."""
     path = tmp_path / "shop.db"
     connection = sqlite3.connect(path)
     outbox.create_table(connection)

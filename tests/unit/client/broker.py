@@ -177,7 +177,7 @@ class Broker:
         return delayed_page((each for each in self.scheduled.values() if each.known["subject"] == subject), query)
 
     def fall_due(self, scheduled_id: str) -> None:
-        """Its time has come."""
+        """Moves the delayed message to its queue: its time has come."""
         with self.changed:
             answer = self._known_scheduled(scheduled_id)
             known, message = answer.known, {**answer.message, "due_at": answer.known["deliver_at"]}

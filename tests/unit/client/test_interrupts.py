@@ -17,7 +17,7 @@ FAR_SECONDS = 30.0
 
 @pytest.fixture
 def interrupts() -> Iterator[None]:
-    """The alarm interrupts the main thread as Ctrl-C does."""
+    """Makes the alarm interrupt the main thread as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

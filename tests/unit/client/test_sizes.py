@@ -22,7 +22,7 @@ CONTEXT = {"authorizer": {"iam": {"userArn": "a" * 2_000}}, "time": "…", "time
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """How a client is made that talks to an API on AWS."""
+    """Makes a client as one that talks to an API on AWS is made."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))

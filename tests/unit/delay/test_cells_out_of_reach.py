@@ -50,7 +50,7 @@ def away() -> Outage:
 
 @pytest.fixture(params=["call by call", "transactions"])
 def bench(request: pytest.FixtureRequest, away: Outage) -> Bench:
-    """Two subjects: the queue of ``away`` is in cell fast, that of ``orders`` in the home cell."""
+    """Returns a bench with two subjects: the queue of ``away`` is in cell fast, that of ``orders`` in the home cell."""
     home = CallByCall(MemoryStore()) if request.param == "call by call" else MemoryStore()
     settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024)
     bench = Bench(home, settings=settings, cells={"fast": CellStorage(away, MemoryBlobs())})

@@ -18,7 +18,7 @@ FOLDERS = ("batches", "archive", "scratch")
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """One that was used and left."""
+    """Returns a data directory that was used and left."""
     folder = tmp_path / "data"
     prepare(folder)
     SqliteStore(database(folder)).close()

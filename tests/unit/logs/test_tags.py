@@ -17,7 +17,7 @@ LOG = "orders~1/0"
 
 
 def tagged(*tags: str | None) -> list[NewMessage]:
-    """Messages with these tags, several of them divided by a blank."""
+    """Returns messages with these tags; a blank divides the tags of a message."""
     return [NewMessage(body="b", tags=text.split() if text else None) for text in tags]
 
 

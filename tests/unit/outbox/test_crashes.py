@@ -17,7 +17,7 @@ DAYS = 86_400
 
 
 def filled(folder: Path) -> Application:
-    """Ten rows of two keys and of none, of two subjects, and one that was rolled back."""
+    """Fills the outbox: ten rows of two keys and of none, of two subjects, and one that was rolled back."""
     application = Application(folder)
     for number in range(4):
         application.send(f"a{number}", key="a")

@@ -165,7 +165,7 @@ class Application:
         return worker
 
     def bodies(self, subject: str = "orders", group: str = "reader") -> list[str]:
-        """The bodies of all messages of the subject, in the order in which a group gets them."""
+        """Returns the bodies of all messages of the subject, in the order in which a group gets them."""
         try:
             self.bench.cell.subject(subject)
         except errors.NotFound:

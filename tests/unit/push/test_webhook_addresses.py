@@ -40,7 +40,7 @@ def refusing(*addresses: str) -> Webhooks:
 
 @pytest.fixture
 def unplugged(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Nothing connects; where to it would have."""
+    """Lets nothing connect, and returns the addresses to which a connection would have been made."""
     wanted: list[Any] = []
 
     def connect(address: Any, *_: Any, **__: Any) -> Any:

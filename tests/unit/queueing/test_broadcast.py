@@ -18,7 +18,7 @@ DAY = 86_400
 
 @pytest.fixture
 def screens(bench: Bench) -> Bench:
-    """A cell with the broadcast group ``screens`` of the subject ``orders``."""
+    """Returns a cell with the broadcast group ``screens`` of the subject ``orders``."""
     bench.cell.put_group("orders", "screens", broadcast=True, max_attempts=2)
     return bench
 

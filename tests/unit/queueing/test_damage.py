@@ -56,7 +56,7 @@ def count(bench: Bench, name: str) -> float:
 
 @pytest.fixture
 def damaged(bench: Bench) -> Bench:
-    """Between two good messages, two in a segment that is gone."""
+    """Returns a bench with two messages whose object is missing, between two good ones."""
     bench.send("good 1")
     bench.send(NOISE, NOISE)
     bench.send("good 2")

@@ -10,7 +10,7 @@ from tests.support import AT_ONCE, Bench
 
 @pytest.fixture
 def stopped() -> Bench:
-    """A group in which key a has stopped, and of which a pull has found nothing since."""
+    """Returns a group in which key a has stopped, and of which a pull has found nothing since."""
     bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=2))
     bench.cell.put_group("orders", "billing", ordered=True, when_dead="stop", max_attempts=1)
     bench.cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in ("a1", "a2")])

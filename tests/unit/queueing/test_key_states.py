@@ -74,7 +74,7 @@ def test_a_state_that_a_process_carries_along_equals_one_that_is_read_anew(seed:
 
 
 def served(messages: int) -> tuple[Bench, CallByCall]:
-    """A group with eight open pulls, of which each has ten messages."""
+    """Returns a group with eight open pulls, of which each has ten messages."""
     store = CallByCall(MemoryStore())
     bench = Bench(store)
     bench.cell.put_group("orders", "billing", ordered=True, retry=AT_ONCE)

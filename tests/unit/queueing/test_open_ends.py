@@ -11,7 +11,7 @@ from tests.support import Bench, CallByCall
 
 @pytest.fixture
 def bench() -> Bench:
-    """One message was delivered; a producer then took row 1 for two messages, and died."""
+    """Returns a bench in which one message was delivered; a producer then took row 1 for two messages, and died."""
     bench = Bench(CallByCall(MemoryStore()))
     bench.send("a")
     bench.settle(*bench.pull())

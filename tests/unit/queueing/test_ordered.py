@@ -242,7 +242,7 @@ def test_a_deleted_group_leaves_no_snapshot(ordered: Bench) -> None:
 
 
 def stopped(bench: Bench) -> Bench:
-    """A group in which key a has stopped with its first message, and b has not."""
+    """Returns a group in which key a has stopped with its first message, and b has not."""
     ordered = with_group(bench, max_attempts=1, when_dead="stop")
     send(ordered, "a1", "a2", "b1")
     ordered.settle(one(ordered), retry=[0])

@@ -16,7 +16,7 @@ CELLS = ("", "two")
 
 @pytest.fixture(params=["call by call", "transactions"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    """Messages of one key lie in four parts of a queue, one in each."""
+    """Returns a bench with messages of one key in four parts of a queue, one in each."""
     stores = [CallByCall(MemoryStore()) if request.param == "call by call" else MemoryStore() for _ in CELLS]
     bench = Bench(
         stores[0],

@@ -186,7 +186,7 @@ def test_a_batch_that_is_half_stored_when_a_subject_is_deleted_is_not_begun_anew
 
 @pytest.fixture
 def cut_off() -> Bench:
-    """A keyed batch of a subject with a short retention whose writer got no further than its key."""
+    """Returns a keyed batch of a subject with a short retention whose writer got no further than its key."""
     store = CallByCall(MemoryStore())
     bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.cell.put_subject("orders", retention_seconds=60)

@@ -17,7 +17,7 @@ A, B = b"aaaaaa", b"bbbbbb"
 
 
 def pull_of(*keys: bytes, settled: frozenset[int] = frozenset(), attempt: int = 1) -> OrderedRow:
-    """A pull that handed out one parked message of the first key, and one covered message of each other key."""
+    """Returns a pull that handed out one parked message of the first key, and one covered message of each other key."""
     order = Order(digests=b"".join(keys), taken=bits(range(len(keys) - 1), len(keys) - 1), parked=((0, 4, attempt),))
     return OrderedRow(
         consumer="c1",

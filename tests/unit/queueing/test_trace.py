@@ -20,7 +20,7 @@ from tests.unit.queueing.test_damage import NOISE, remove_large_batches
 
 @pytest.fixture(params=["whole", "by halving"], autouse=True)
 def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pull logs are read as a whole, or searched as long ones are."""
+    """Makes traces read pull logs as a whole, or search them as long ones are searched."""
     if request.param == "by halving":
         monkeypatch.setattr(claims, "_READ_WHOLE", -1)
 

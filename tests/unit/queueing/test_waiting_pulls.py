@@ -67,7 +67,7 @@ def waiting_bench(store: Store, settings: Settings = SETTINGS) -> Bench:
 
 @pytest.fixture(params=["call by call", "transactions"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    """Messages were sent to all queues of a group, taken and settled."""
+    """Returns a bench whose group has taken and settled messages of all queues."""
     store = MemoryStore()
     bench = waiting_bench(CallByCall(store) if request.param == "call by call" else store)
     bench.cell.put_subject("orders", queues=4)
@@ -306,7 +306,7 @@ def test_a_group_that_an_operator_moves_back_is_served_again(bench: Bench) -> No
 
 
 def cut_off_seek(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process ends when all rows of the seek are written."""
+    """Ends the process when all rows of the seek are written."""
 
     def cut_off(self: Registry, *of: Any) -> None:
         raise KeyboardInterrupt

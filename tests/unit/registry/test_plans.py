@@ -14,7 +14,7 @@ from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange, continued
 
 
 def subject_in(*cells: str) -> Subject:
-    """A subject of which each queue is in one of these cells."""
+    """Returns a subject of which each queue is in one of these cells."""
     routes = tuple(Route((Mapping(cell=cell),)) for cell in cells)
     return Subject(name="orders", generation=1, queues=len(cells), retention_seconds=60, created_ms=0, routes=routes)
 

@@ -19,7 +19,7 @@ DAYS_STORED = 3
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The rows that a call looks at: few, so that a test needs few rows."""
+    """Lets a call look at few rows, so that a test needs few."""
     monkeypatch.setattr(extend_ttl, "_MOST", 60)
     return 60
 
@@ -48,7 +48,7 @@ def spend(bench: Bench, days: int, sweep: Callable[[], object] | None = None) ->
 
 @pytest.fixture
 def behind(bench: Bench) -> Bench:
-    """A subject whose archive never runs."""
+    """Returns a subject whose archive never runs."""
     bench.cell.put_subject("orders")
     bench.cell.sweep()
     return bench

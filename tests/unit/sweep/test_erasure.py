@@ -22,7 +22,7 @@ def stored(bench: Bench) -> list[str]:
 
 @pytest.fixture
 def full() -> Bench:
-    """A subject of four queues with a group that has retries and dead letters."""
+    """Returns a subject of four queues with a group that has retries and dead letters."""
     bench = Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.cell.put_subject("orders", queues=4)
     for number in range(8):

@@ -13,7 +13,7 @@ from tests.support import Bench
 
 @pytest.fixture
 def held() -> Bench:
-    """Key a is held by a failed message for ten minutes, and two messages wait behind it."""
+    """Returns a bench in which a failed message holds key a for ten minutes, and two messages wait behind it."""
     bench = Bench(settings=Settings(registry_seconds=0, sweep_rest_seconds=1_920))
     bench.cell.put_group("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=600))
     bench.cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in ("a1", "a2", "a3", "b1")])

@@ -63,7 +63,7 @@ def metrics(bench: Bench, name: str) -> list[float]:
 
 @pytest.fixture
 def idle() -> Bench:
-    """A subject with one group, where nothing has moved for hours."""
+    """Returns a subject with one group, where nothing has moved for hours."""
     bench = thrifty()
     bench.send("a")
     (pull,) = bench.pull()
