@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis for the integrations' tests: real servers from wheels, on Unix sockets."""
+"""Starts PostgreSQL and Redis for the tests of the integrations: real servers from wheels, on Unix sockets."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The console in a headless Chromium, against real servers."""
+"""Tests the console in a headless Chromium, against real servers."""

@@ -1,4 +1,4 @@
-"""What the tests of several pages do on a page."""
+"""Acts on a page, for the tests of several pages."""
 
 from playwright.sync_api import Locator, Page, Route, expect
 

@@ -1,4 +1,4 @@
-"""Finds what keeps people from using a page: axe-core, from npm, run in the page."""
+"""Finds barriers for people who use a page: runs axe-core, from npm, in the page."""
 
 from playwright.sync_api import Page
 

@@ -1,4 +1,4 @@
-"""Chromium for the tests of the console: the binary of the npm package ``@sparticuz/chromium``, unpacked once.
+"""Provides Chromium for the tests of the console: the binary of the npm package ``@sparticuz/chromium``, unpacked once.
 
 The package holds a headless shell for Linux on x86-64, with the libraries and the font that a bare machine lacks.
 Nothing is installed in the system, and nothing is downloaded but the package. ``CHROMIUM`` names another browser, for

@@ -1,4 +1,5 @@
-"""One browser for all tests of the console; each test gets pages that fail it when something goes wrong in them."""
+"""Starts one browser for all tests of the console. Each test gets pages that fail it when something goes wrong in
+them."""
 
 from collections.abc import Iterator
 

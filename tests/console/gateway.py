@@ -1,4 +1,4 @@
-"""A gateway that asks for signatures, as that of AWS does: knows keys by their id, and passes calls on to a server."""
+"""Imitates the gateway of AWS: asks for signatures, knows keys by their ids, and passes calls on to a server."""
 
 import json
 import re

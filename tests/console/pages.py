@@ -1,4 +1,5 @@
-"""Pages of the browser that record what no page may do: ask another host, log an error, or throw one."""
+"""Opens pages of the browser that record forbidden acts of a page: a request to another host, a logged or an uncaught
+error."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The pages of the console, as the scene of these tests fills them."""
+"""Lists the pages of the console, as the scene of these tests fills them."""
 
 from typing import Any, NamedTuple
 

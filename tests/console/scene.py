@@ -1,4 +1,5 @@
-"""A shop's queues as an operator finds them on a working day: the scene of the console's tests and screenshot."""
+"""Fills the queues of a shop as an operator finds them on a working day: the scene of the console's tests and
+screenshot."""
 
 import json
 import sys

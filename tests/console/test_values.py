@@ -1,4 +1,4 @@
-"""What a person types into a form of the console, as the request of the API that it becomes."""
+"""The values that a person types into a form of the console become the right request of the API."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Fixtures of the contract suite, and the proof of which adapters it ran on."""
+"""Provides the fixtures of the contract suite, and proves on which adapters the suite ran."""
 
 from collections import Counter
 from collections.abc import Iterator

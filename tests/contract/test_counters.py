@@ -1,4 +1,4 @@
-"""Store.add, Store.seal, Store.counter."""
+"""``Store.add``, ``Store.seal`` and ``Store.counter`` keep their promises on every adapter."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Store.get, Store.get_many, Store.put, Store.delete."""
+"""``Store.get``, ``Store.get_many``, ``Store.put`` and ``Store.delete`` keep their promises on every adapter."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Four queues in two cells: moved, emptied, moved back, taken off line and spread over a third cell.
+"""Four queues in two cells lose no message while they are moved, emptied, moved back, taken off line and spread over a
+third cell.
 
 Each table shows the mappings of a queue as [first offset, end, cell, state, generation]. Producers, consumers, delayed
 messages and retries run through every step; at the end every message was delivered once, in the order of its queue.

@@ -1,4 +1,4 @@
-"""Ordered groups on each store: what is parked and what failed is found by a process that knows nothing."""
+"""Ordered groups on each store: a process that knows nothing finds the parked and the failed messages."""
 
 import pytest
 

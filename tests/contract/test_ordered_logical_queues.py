@@ -1,4 +1,4 @@
-"""An ordered group whose consumers pull during each step of moves, drains and sweeps, not only between them.
+"""An ordered group keeps its order though its consumers pull during each step of moves, drains and sweeps.
 
 The operator's store lets a producer and the consumers act before each of its calls. They use another process, whose
 route is up to two seconds old. Messages have keys; some are delayed, one in five is retried, and leases end.

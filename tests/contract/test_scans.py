@@ -1,4 +1,4 @@
-"""Store.scan, Store.trim, Store.collect."""
+"""``Store.scan``, ``Store.trim`` and ``Store.collect`` keep their promises on every adapter."""
 
 from hourwheel.ports import MAX_VALUE_BYTES, Key, Refused, Store, Table
 

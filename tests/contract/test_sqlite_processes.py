@@ -1,4 +1,4 @@
-"""One SQLite file open in two processes at once, both writing."""
+"""Two processes that write to one SQLite file at once get what the store promises."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

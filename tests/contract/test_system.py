@@ -1,4 +1,4 @@
-"""Clock and Ids on the machine's own."""
+"""``Clock`` and ``Ids`` keep their promises with the clock and the random source of the machine."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Transactional.transact, and atomically."""
+"""``Transactional.transact`` and ``atomically`` keep their promises on every adapter."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event

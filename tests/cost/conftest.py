@@ -1,4 +1,4 @@
-"""Provides one engine for the session, and each test with tables of its own."""
+"""Provides one engine for the session, and tables of its own for each test."""
 
 from collections.abc import Iterator
 from itertools import count

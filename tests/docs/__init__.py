@@ -1,1 +1,1 @@
-"""The pages: their examples run, their links lead somewhere, their lists are complete."""
+"""Tests the pages: their examples run, their links lead somewhere, their lists are complete."""

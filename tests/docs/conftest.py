@@ -1,4 +1,4 @@
-"""A server for the examples, which is as new for each of them."""
+"""Provides a server for the examples, which each of them finds as new."""
 
 from collections.abc import Iterator
 

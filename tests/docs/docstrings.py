@@ -1,4 +1,4 @@
-"""The format of docstrings: prose, then ``Returns:``, ``Raises:`` and ``Example:``.
+"""Checks the format of docstrings: prose, then ``Returns:``, ``Raises:`` and ``Example:``.
 
 A function says which errors it raises, or ``Raises nothing``; a class and a function show one example.
 """

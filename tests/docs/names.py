@@ -1,4 +1,4 @@
-"""The public names of the library, and the examples in their docstrings."""
+"""Lists the public names of the library, and the examples in their docstrings."""
 
 import inspect
 from collections.abc import Iterable, Iterator

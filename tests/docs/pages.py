@@ -1,4 +1,4 @@
-"""The pages of the documentation, and the examples in them."""
+"""Reads the pages of the documentation, and the examples in them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Servers that are always stopped."""
+"""Provides servers that are always stopped."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

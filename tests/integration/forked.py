@@ -1,4 +1,4 @@
-"""Processes of servers, forked from one that has imported everything; see ``launch``."""
+"""Forks the processes of servers from one that has imported everything; see ``launch``."""
 
 import atexit
 import json

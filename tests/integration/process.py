@@ -1,4 +1,4 @@
-"""A server in a process of its own, and connections to it."""
+"""Starts a server in a process of its own, and opens connections to it."""
 
 import http.client
 import json

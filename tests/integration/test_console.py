@@ -1,4 +1,4 @@
-"""The console as the server serves it: to whom, with which headers, and what a token changes."""
+"""The server serves the console to the right callers, with the right headers, with and without a token."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""``hourwheel console`` as a process: what it prints, whom it answers, and how it ends."""
+"""``hourwheel console`` as a process shows a server and acts with the token of its user, on this machine alone."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""A process that is killed amid a cancel: the server that shares its directory finishes what was written down."""
+"""A process is killed amid a cancel: the server that shares its directory finishes the stored change."""
 
 import signal
 import subprocess

@@ -1,4 +1,5 @@
-"""An account with ten executions answers 429 to most requests: clients back off, and lose and double nothing."""
+"""An account with ten executions answers 429 to most requests: clients back off, and neither lose nor double a
+message."""
 
 import asyncio
 import contextlib

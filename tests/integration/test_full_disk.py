@@ -1,4 +1,4 @@
-"""A volume without room."""
+"""A server on a full volume stores nothing, says so, and loses nothing."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Pulls that wait."""
+"""A pull that waits is answered as soon as a message comes, and holds up nobody."""
 
 import json
 import time

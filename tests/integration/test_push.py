@@ -1,4 +1,4 @@
-"""Groups with targets, in a server of its own process: what is sent arrives, whatever happens to either side."""
+"""Groups with targets, in a server of its own process: each message arrives, whatever happens to either side."""
 
 import json
 import os

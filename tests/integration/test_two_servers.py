@@ -1,4 +1,5 @@
-"""Two servers on one data directory: what becomes of one's work when the other stops, is killed, or stands still."""
+"""Two servers share a data directory: each takes over the other's work when that one stops, is killed, or stands
+still."""
 
 import signal
 import sqlite3

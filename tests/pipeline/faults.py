@@ -1,4 +1,4 @@
-"""Faults of a system, each in a subject of its own with the name of the fault."""
+"""Makes faults of a system, each in a subject of its own with the name of the fault."""
 
 from collections.abc import Callable
 from typing import Any

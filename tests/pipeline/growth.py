@@ -1,4 +1,4 @@
-"""Runs of jobs that read what changed, compared with runs over everything."""
+"""Compares runs of jobs that read the changed subjects with runs over everything."""
 
 from contextlib import closing
 from datetime import date

@@ -1,4 +1,4 @@
-"""Random histories of a world: what producers, consumers and operators do, and faults."""
+"""Draws random histories of a world: acts of producers, consumers and operators, and faults."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""After any history, the jobs that read what changed end with what runs over everything compute."""
+"""After any history, the jobs that read the changed subjects end with the results of runs over everything."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A lake in a bucket, its catalog in Glue; all but what Spark writes, which only EMR's can do there."""
+"""A lake in an S3 bucket, with its catalog in Glue, keeps its promises; only the files that Spark writes are left to
+EMR."""
 
 import json
 from collections.abc import Iterator

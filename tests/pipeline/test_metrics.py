@@ -1,4 +1,4 @@
-"""Metrics of a day of which the tests know every message."""
+"""The metrics of a day of which the tests know every message are right."""
 
 from contextlib import closing
 from datetime import date

@@ -1,4 +1,4 @@
-"""A lake made of an embedded server with two cells, whose queues were moved back and forth and added."""
+"""The jobs read a lake of an embedded server with two cells, whose queues were moved back and forth and added."""
 
 from contextlib import closing
 from pathlib import Path

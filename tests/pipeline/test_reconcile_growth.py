@@ -1,4 +1,4 @@
-"""A run of reconcile judges only what changed, and ends with the findings of a run that judges everything."""
+"""A run of reconcile judges only the changed subjects, and ends with the findings of a run that judges everything."""
 
 from collections.abc import Callable
 from contextlib import closing

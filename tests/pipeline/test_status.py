@@ -1,4 +1,4 @@
-"""The status of archive and lake before there is anything."""
+"""The status of archive and lake can be read before anything exists."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The lake tells of a message what the API tells, and still tells it once the logs have expired."""
+"""The trace from the lake equals the API's trace, also once the logs have expired."""
 
 from contextlib import closing
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Tasks spare the worker's next one work."""
+"""A task leaves the Python worker so that the next task begins sooner."""
 
 import sys
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Deterministic simulation: the real library over a simulated store, one seed, one run."""
+"""Simulates deterministically: the real library runs over a simulated store, and a seed determines a run."""

@@ -1,4 +1,4 @@
-"""Planted bugs of the archive: the real code with one clause of the protocol left out."""
+"""Plants bugs of the archive: the real code with one clause of the protocol left out."""
 
 from collections.abc import Iterator
 from dataclasses import replace

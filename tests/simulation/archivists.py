@@ -1,4 +1,5 @@
-"""Archivists: archive while others work. Checks that the archive contains each row once, as it was stored."""
+"""Implements archivists: actors that archive while others work. Checks that the archive contains each row once, as it
+was stored."""
 
 from dataclasses import dataclass
 from functools import partial

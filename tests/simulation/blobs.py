@@ -1,4 +1,4 @@
-"""The simulated objects: one dictionary, and connections that fail like those to the store."""
+"""Simulates objects: one dictionary, and connections that fail like those to the store."""
 
 from collections.abc import Callable
 from typing import TypeVar

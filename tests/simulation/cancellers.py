@@ -1,4 +1,4 @@
-"""Cancellers: actors that look delayed messages up, cancel them, or move them to another time."""
+"""Implements cancellers: actors that look delayed messages up, cancel them, or move them to another time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Consumers: actors that pull messages and settle them."""
+"""Implements consumers: actors that pull messages and settle them."""
 
 from dataclasses import dataclass, field
 from zlib import crc32

@@ -1,5 +1,5 @@
-"""Couriers: actors that push. Stored rows wake them by a late stream, a pusher that is started may never run, and
-targets fail in every way."""
+"""Implements the surroundings of couriers, the actors that push. Stored rows wake them by a late stream, a pusher that
+is started may never run, and targets fail in every way."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Damage: the bytes of a stored batch become wrong under a correct checksum, also those of a large batch."""
+"""Damages stored batches: their bytes become wrong under a correct checksum, also those of a large batch."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Planted bugs that show only with stored batches that cannot be read, or with large ones."""
+"""Plants bugs that show only with stored batches that cannot be read, or with large ones."""
 
 from collections.abc import Iterator
 from dataclasses import replace

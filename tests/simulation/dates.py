@@ -1,4 +1,4 @@
-"""Dates: draws a few times at which most messages fall due, and lets the actors work around those times."""
+"""Draws dates: a few times at which most messages fall due, and lets the actors work around those times."""
 
 from dataclasses import dataclass, replace
 from random import Random

@@ -1,4 +1,4 @@
-"""Planted bugs of delayed messages: the real code with one clause of the protocol left out."""
+"""Plants bugs of delayed messages: the real code with one clause of the protocol left out."""
 
 from array import array
 from collections.abc import Callable, Iterator

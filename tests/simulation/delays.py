@@ -1,4 +1,4 @@
-"""The delayed messages of a run of the simulation, and the wheels that hand them over."""
+"""Describes the delayed messages of a run of the simulation, and the wheels that hand them over."""
 
 from dataclasses import dataclass
 

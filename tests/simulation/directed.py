@@ -1,5 +1,5 @@
-"""Directed schedules: one action is held before its n-th call of the store, until another actor has finished another
-action; then the first continues, or its process ends there. Both meet in a scene. At the end the groups consume
+"""Runs directed schedules: one action is held before its n-th call of the store, until another actor has finished
+another action; then the first continues, or its process ends there. Both meet in a scene. At the end the groups consume
 everything, and the run is judged like any other schedule.
 
 Every pair of actions that touch the same partition is tried at every call, without chance: these cases find what a race

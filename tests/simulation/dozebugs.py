@@ -1,4 +1,4 @@
-"""Planted bugs of dozing groups: the real code with one clause of the protocol left out. Each is for runs of one kind
+"""Plants bugs of dozing groups: the real code with one clause of the protocol left out. Each is for runs of one kind
 of ``dozing.drawn``."""
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,5 @@
-"""Real adapters under the scheduler: each call goes to the simulated store and to the adapter, and both must agree.
+"""Runs real adapters under the scheduler: each call goes to the simulated store and to the adapter, and both must
+agree.
 
 The simulated store decides: it reports changes to the audit, and answers reads that are out of date. The adapter
 carries out each call as well. Faults happen on the way to both, and within transactions.

@@ -1,4 +1,4 @@
-"""The faults of a run of the simulation."""
+"""Describes the faults of a run of the simulation."""
 
 from dataclasses import dataclass
 

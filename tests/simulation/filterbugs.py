@@ -1,4 +1,4 @@
-"""Planted bugs of groups with a tag filter, and of consumers that leave: see ``bugs.py``."""
+"""Plants bugs of groups with a tag filter, and of consumers that leave: see ``bugs.py``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Judges what groups with a tag filter get: the messages that the filter takes, and no others."""
+"""Judges the messages that groups with a tag filter get: those that the filter takes, and no others."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Bugs that the simulator found in the library, planted again: their fixes undone, one by one.
+"""Plants bugs again that the simulator found in the library: undoes their fixes one by one.
 
 A seed is no lasting regression test, because every change of the simulator gives it another meaning. A test that undoes
 the fix, and finds the bug again, is one.

@@ -1,4 +1,4 @@
-"""Planted bugs of pull rows that grow: the real code with one clause left out."""
+"""Plants bugs of pull rows that grow: the real code with one clause left out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Planted bugs of what keeps messages from a group: the real code with one clause left out."""
+"""Plants bugs of the limits and pauses of groups: the real code with one clause left out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

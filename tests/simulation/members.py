@@ -1,4 +1,4 @@
-"""Judges broadcast groups: who is a consumer, and when one may be forgotten."""
+"""Judges the consumers of broadcast groups, and the time at which one may be forgotten."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING

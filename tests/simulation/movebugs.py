@@ -1,4 +1,4 @@
-"""Bugs of moves between cells."""
+"""Plants bugs of moves between cells."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Sweepers and operators: actors that sweep, and actors that administer subjects, groups and dead letters."""
+"""Implements sweepers and operators: actors that sweep, and actors that administer subjects, groups and dead
+letters."""
 
 from dataclasses import dataclass
 from functools import partial

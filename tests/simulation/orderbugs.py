@@ -1,4 +1,4 @@
-"""Planted bugs of ordered groups."""
+"""Plants bugs of ordered groups."""
 
 from collections.abc import Iterator
 from dataclasses import replace

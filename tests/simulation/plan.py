@@ -1,4 +1,4 @@
-"""Plans: draw from a seed, before its run begins, the actors, the sizes, and the faults.
+"""Draws the plan of a seed before its run begins: the actors, the sizes, and the faults.
 
 Each seed enables a random subset of everything (swarm testing): a bug that one kind of fault
 would hide is found by a seed that has no such fault.

@@ -1,4 +1,4 @@
-"""Producers: actors that send messages."""
+"""Implements producers: actors that send messages."""
 
 from dataclasses import dataclass, field
 from typing import Any

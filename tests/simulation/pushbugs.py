@@ -1,4 +1,4 @@
-"""Planted bugs of pushing: the real code with one clause of the protocol left out."""
+"""Plants bugs of pushing: the real code with one clause of the protocol left out."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

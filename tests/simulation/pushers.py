@@ -1,4 +1,4 @@
-"""Pushers: actors that push for a group."""
+"""Implements pushers: actors that push for a group."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Rules: checks attempts, delays, leases, expiry and watermarks by the plan of a run, not by the library."""
+"""Checks rules: attempts, delays, leases, expiry and watermarks by the plan of a run, not by the library."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,4 +1,5 @@
-"""The scenes of directed schedules: prepare the store in which two actions meet, and name the actions that may."""
+"""Defines the scenes of directed schedules: each prepares the store in which two actions meet, and names these
+actions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The two sides of a directed schedule, and the actions that each of them may take.
+"""Defines the two sides of a directed schedule, and the actions that each of them may take.
 
 An action is one request, or one fixed piece of work of a process: it contains no chance.
 """

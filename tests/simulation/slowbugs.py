@@ -1,4 +1,4 @@
-"""Planted bugs that show only if TTL removes items while actors work, or processes pause for minutes."""
+"""Plants bugs that show only if TTL removes items while actors work, or processes pause for minutes."""
 
 from collections.abc import Iterator
 from dataclasses import replace

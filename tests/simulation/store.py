@@ -1,4 +1,4 @@
-"""The simulated store: an exact state, behind connections that fail.
+"""Simulates the store: an exact state, behind connections that fail.
 
 ``State`` contains the stored items, and reports every change to its watcher. ``SimulatedStore`` is one
 actor's connection: calls may be refused, their answers lost or their effects late, and the

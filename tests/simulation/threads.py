@@ -1,4 +1,5 @@
-"""Threads of a simulated process: greenlets that share the clock, the connections and the crashes of the process."""
+"""Simulates the threads of a process: greenlets that share the clock, the connections and the crashes of the
+process."""
 
 import sys
 from collections.abc import Callable, Iterator

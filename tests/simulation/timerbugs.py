@@ -1,4 +1,4 @@
-"""Planted bugs of wheels that are started by precise timers: the real code with one clause left out."""
+"""Plants bugs of wheels that are started by precise timers: the real code with one clause left out."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Judges traces by what the run has seen: each pull of a message, by whom and when."""
+"""Judges traces by the history of the run: each pull of a message, its consumer and its time."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Wheels: actors that turn the wheels of buckets."""
+"""Implements wheel turners: actors that turn the wheels of buckets."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,1 +1,1 @@
-"""The site of make docs, as it was built."""
+"""Tests the site of ``make docs``, as it was built."""

@@ -1,4 +1,4 @@
-"""A process in which the kernel refuses every sync: what is answered there as stored did not wait for one.
+"""Runs a process in which the kernel refuses every sync: an answer that says stored there did not wait for a sync.
 
 Run as ``python -m tests.unit.syncless FOLDER SYNCHRONOUS`` it opens the data directory as the server does, forbids
 syncs, sends a message, and prints what became of it.

@@ -1,4 +1,4 @@
-"""Delays as producers write them."""
+"""Delays are parsed as producers write them."""
 
 import math
 

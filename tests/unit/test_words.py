@@ -1,4 +1,4 @@
-"""Sentences with counts."""
+"""Sentences with counts have the right number and noun."""
 
 from pathlib import Path
 

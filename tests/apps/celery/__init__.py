@@ -1,1 +1,1 @@
-"""Hourwheel as the broker of Kombu and Celery."""
+"""Tests Hourwheel as the broker of Kombu and Celery."""

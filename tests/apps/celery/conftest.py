@@ -1,4 +1,4 @@
-"""A server of a module's own, and connections of Kombu to it."""
+"""Provides each module with a server of its own, and connections of Kombu to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An application of Celery for the tests. Its tasks append a line to a file, for there is no result backend.
+"""Defines an application of Celery for the tests. Its tasks append a line to a file, for there is no result backend.
 
 ``SHOP_BROKER`` is its broker, ``SHOP_JOURNAL`` the file, ``SHOP_OPTIONS`` the transport options as JSON.
 """

@@ -1,4 +1,5 @@
-"""The bell between the threads that pull and the thread that hands out."""
+"""The bell, which wakes the thread that hands messages out, is heard once however often it rang, and not by a forked
+child."""
 
 from __future__ import annotations
 

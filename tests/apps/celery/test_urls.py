@@ -1,4 +1,4 @@
-"""What the URL of a broker and its options say."""
+"""The URL of a broker and its options choose the server, the token and the behaviour of the transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of Celery, each in a process of its own, and the file in which their tasks leave lines."""
+"""Runs workers of Celery, each in a process of its own, and reads the file to which their tasks append lines."""
 
 from __future__ import annotations
 

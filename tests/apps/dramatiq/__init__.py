@@ -1,1 +1,1 @@
-"""Hourwheel as the broker of Dramatiq."""
+"""Tests Hourwheel as the broker of Dramatiq."""

@@ -1,4 +1,4 @@
-"""A queue in memory, and a consumer that died between the effect of a message and its acknowledgement."""
+"""Provides a queue in memory, and a consumer that died between the effect of a message and its acknowledgement."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A Django project in one module, run as a process of its own: what its consumer does to a database, step by step.
+"""Runs a Django project of one module in a process of its own: its consumer changes a database step by step.
 
 Writes one line of JSON for each step: the numbers billed, and the messages remembered.
 """

@@ -1,5 +1,5 @@
-"""A consumer as a process of its own: bills orders once, and may be killed when its store is done, before the message
-is acknowledged. Arguments: the URL of the server, that of the database, and ``killed`` or ``lives``."""
+"""Runs a consumer as a process of its own: it bills orders once, and may be killed when its store is done, before the
+message is acknowledged. Arguments: the URL of the server, that of the database, and ``killed`` or ``lives``."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What ``killed.py`` is, by an ``AsyncConsumer``. Takes its arguments."""
+"""Does what ``killed.py`` does with an ``AsyncConsumer``, and takes the arguments of that program."""
 
 import asyncio
 import os

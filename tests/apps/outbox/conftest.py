@@ -1,4 +1,4 @@
-"""Databases with an outbox, and servers that are always stopped."""
+"""Provides databases with an outbox, and servers that are always stopped."""
 
 from __future__ import annotations
 

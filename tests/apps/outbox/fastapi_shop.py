@@ -1,4 +1,5 @@
-"""The example service of FastAPI: orders are stored with SQLAlchemy, and a relay in the process tells of them."""
+"""Defines the example service of FastAPI: it stores orders with SQLAlchemy, and a relay in the process sends messages
+about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the outbox takes connections that other libraries made."""
+"""The outbox takes connections that other libraries made."""
 
 from __future__ import annotations
 

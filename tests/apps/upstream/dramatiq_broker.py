@@ -1,4 +1,4 @@
-"""The cases of Dramatiq's tests, for actors on Hourwheel. Pytest runs this file in a process of its own.
+"""Collects the cases of Dramatiq's tests, for actors on Hourwheel. Pytest runs this file in a process of its own.
 
 Dramatiq's package has its tests without their fixtures and their module ``common``: these are here.
 """

@@ -1,4 +1,4 @@
-"""The cases of Kombu's integration tests, for a connection to Hourwheel. Pytest runs this file by itself."""
+"""Collects the cases of Kombu's integration tests, for a connection to Hourwheel. Pytest runs this file by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: runs no case that ``UPSTREAM_SUITE`` leaves out, and writes what became of the others.
+"""Is a plugin of pytest: leaves out the cases that ``UPSTREAM_SUITE`` names, and writes the results of the others.
 
 ``UPSTREAM_RESULTS`` names the file, which is JSON.
 

@@ -1,4 +1,4 @@
-"""Runs a suite in a process of its own, and says in which cases it did not end as ``suites`` says."""
+"""Runs a suite in a process of its own, and lists the cases whose result differs from that in ``suites``."""
 
 from __future__ import annotations
 

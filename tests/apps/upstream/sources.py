@@ -1,4 +1,4 @@
-"""``build/sources``: the tests in the source packages of the frameworks, as the registry has them.
+"""Downloads the tests in the source packages of the frameworks to ``build/sources``.
 
 ``make test-apps`` calls this module, which downloads the packages that ``requirements/sources.lock`` pins.
 """

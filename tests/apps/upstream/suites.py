@@ -1,4 +1,4 @@
-"""Which cases of the frameworks run on Hourwheel, and which of them do not pass, with the reason."""
+"""Lists the cases of the frameworks that run on Hourwheel, and those that do not pass, with the reason."""
 
 from __future__ import annotations
 

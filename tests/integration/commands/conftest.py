@@ -1,4 +1,4 @@
-"""The command line against a real server, which serves all tests of a module."""
+"""Runs the command line against a real server, which serves all tests of a module."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The tests of the data source once more, on the newest Spark."""
+"""Runs the tests of the data source once more, on the newest Spark."""
 
 import os
 import subprocess

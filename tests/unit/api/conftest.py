@@ -1,4 +1,4 @@
-"""The API without HTTP: requests become events, functions answer them."""
+"""Provides the API without HTTP: requests become events, and functions answer them."""
 
 import io
 import json

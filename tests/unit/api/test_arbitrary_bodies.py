@@ -1,4 +1,4 @@
-"""Whatever is sent, no answer is a fault of the server."""
+"""No request makes the server answer with a fault of its own."""
 
 from collections import Counter
 from typing import Any

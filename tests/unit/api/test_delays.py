@@ -1,4 +1,4 @@
-"""Delayed messages over the API: what is answered, what is refused, and that nothing is stored then."""
+"""Delayed messages over the API get the right answers and refusals; a refused one is not stored."""
 
 from typing import Any
 

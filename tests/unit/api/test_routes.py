@@ -1,4 +1,4 @@
-"""Which function serves a request."""
+"""Each request goes to the function of its route."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The function ``wheel``: which events it takes, how long it turns, and when it prints its metrics."""
+"""The function ``wheel`` takes its events, turns for its time, and prints its metrics."""
 
 from itertools import pairwise
 from typing import Any

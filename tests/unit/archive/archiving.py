@@ -1,4 +1,4 @@
-"""Runs of the archiver, also of one whose process ends at any call."""
+"""Runs the archiver, also one whose process ends at any call."""
 
 from typing import TypeVar, cast
 

@@ -1,4 +1,4 @@
-"""A run of the archiver: which rows it archives, and how it divides them."""
+"""A run of the archiver archives the right rows, and divides them into commits and segments."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A pass of the archive, as a value: no store."""
+"""A pass of the archive is a value, and decides without a store."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""AWS Signature Version 4 as the documents describe it, for checking what arrived at a server: an implementation that
-shares nothing with the one that signs."""
+"""Implements AWS Signature Version 4 as its documents describe it, to check the requests that arrive at a server. It
+shares nothing with the code that signs."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""How long a consumer pauses between two pulls."""
+"""A consumer pauses for the right time between two pulls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which error the client raises for an answer, and what the error says."""
+"""The client raises the right error for an answer, and the error has its facts."""
 
 import json
 from typing import Any

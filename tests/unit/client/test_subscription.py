@@ -1,4 +1,4 @@
-"""A worker pulls what it has room for, and ahead only as far as its pace goes."""
+"""A worker pulls as many messages as it has room for, and ahead only as far as its pace goes."""
 
 from __future__ import annotations
 

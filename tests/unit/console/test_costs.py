@@ -1,4 +1,4 @@
-"""What an open page costs: the prices are those of the cost model."""
+"""The costs of an open page follow from the prices of the cost model."""
 
 import json
 from pathlib import Path

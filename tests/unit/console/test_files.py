@@ -1,4 +1,4 @@
-"""The files of the console: which there are, what they refer to, and how they are sent."""
+"""The files of the console are complete, refer to each other alone, and are sent with the right headers."""
 
 import gzip
 import re

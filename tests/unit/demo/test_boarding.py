@@ -1,4 +1,4 @@
-"""The verdict on the boarding calls: it notices what must not be."""
+"""The account of the boarding calls notices each error."""
 
 import dataclasses
 

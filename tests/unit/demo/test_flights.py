@@ -1,4 +1,4 @@
-"""The demo's input."""
+"""The demo reads the flights of its input."""
 
 from demo.flights import january, tail_number
 

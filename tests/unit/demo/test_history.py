@@ -1,4 +1,4 @@
-"""The demo's verdict: it notices what must not be."""
+"""The account of a group in the demo notices each error."""
 
 from pathlib import Path
 from zlib import crc32

@@ -1,4 +1,4 @@
-"""How late the boarding calls were, and how that is drawn."""
+"""The lateness of the boarding calls is computed, and drawn."""
 
 from demo.boarding import Seen
 from demo.lateness import Lateness, Outage, bars, first_receipts, histogram, resumed_ms, split, summary

@@ -1,4 +1,4 @@
-"""The demo's verdict as a whole, and its line of JSON."""
+"""The result of the demo as a whole is right, and so is its line of JSON."""
 
 import dataclasses
 from collections.abc import Mapping

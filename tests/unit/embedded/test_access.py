@@ -1,4 +1,4 @@
-"""Tokens: what each may do, and in which files they may be."""
+"""Each token may do what its kind allows, and may be in a file that only its owner reads."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How often a group may pull."""
+"""A group may pull as often as its rate allows, and no more often."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Many ask whether the server can write, and one of them finds it out."""
+"""Many callers ask whether the server can write, and one of them finds it out for all."""
 
 import asyncio
 

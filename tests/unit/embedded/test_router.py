@@ -1,4 +1,4 @@
-"""Queries, before they are read."""
+"""A query has a bounded number of parameters."""
 
 import pytest
 

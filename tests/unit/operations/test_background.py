@@ -1,4 +1,5 @@
-"""Delayed messages by hour and minute, the wheels of their buckets, and how far the archive is."""
+"""The API counts delayed messages by hour and minute, and shows the wheels of their buckets and the state of the
+archive."""
 
 from typing import Any
 

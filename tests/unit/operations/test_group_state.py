@@ -1,4 +1,4 @@
-"""What a group has to do in detail: retries by attempt, open leases, and the reasons of its dead letters."""
+"""The API shows the work of a group in detail: retries by attempt, open leases, and the reasons of its dead letters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Subjects and groups with their numbers side by side."""
+"""The overview shows subjects and groups with their numbers side by side."""
 
 from typing import Any
 

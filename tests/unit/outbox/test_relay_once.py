@@ -1,4 +1,4 @@
-"""``Relay.run_once``, which cron calls."""
+"""``Relay.run_once``, which cron calls, sends the committed rows and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a relay does with the answers of the server."""
+"""A relay sends, retries and refuses rows by the answers of the server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An application with an outbox in SQLite, and a queue in memory: every statement and every request is a step at which
-the relay may die, before the step or after it."""
+"""Provides an application with an outbox in SQLite, and a queue in memory. Every statement and every request is a step
+at which the relay may die, before the step or after it."""
 
 from __future__ import annotations
 

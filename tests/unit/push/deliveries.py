@@ -1,4 +1,4 @@
-"""Deliveries over HTTPS to a receiver on this machine."""
+"""Makes deliveries over HTTPS to a receiver on this machine."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A group with a push target, and the calls of its pusher."""
+"""Provides a group with a push target, and makes the calls of its pusher."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Receivers of deliveries on this machine, honest and hostile, and the certificates that they show."""
+"""Starts receivers of deliveries on this machine, honest and hostile, with their certificates."""
 
 import datetime
 import ipaddress

@@ -1,4 +1,4 @@
-"""The pusher of a group: what it delivers, and how it settles each message by the answer of the target."""
+"""The pusher of a group delivers its messages, and settles each by the answer of the target."""
 
 from threading import Barrier
 

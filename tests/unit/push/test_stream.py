@@ -1,4 +1,4 @@
-"""The stream of what is stored is read while some group has a target."""
+"""The stream of stored rows is read while some group has a target."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Deliveries over HTTP: what a receiver gets, and what its answer means."""
+"""Deliveries over HTTP bring a receiver the right request, and its answer decides about the messages."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A cell with wake-up queues, and a consumer, for the tests of groups that doze."""
+"""Provides a cell with wake-up queues, and a consumer, for the tests of groups that doze."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Pulls of queues with parts in a cell that is out of reach."""
+"""Pulls of queues with parts in a cell that is out of reach get the messages of all other cells."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Consumers that are seen: who pulled lately, who holds what, and what happens to the leases of one that left."""
+"""The list of consumers shows their last pulls and their leases; the leases of a consumer that left end."""
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings

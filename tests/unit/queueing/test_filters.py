@@ -1,4 +1,4 @@
-"""Groups with a tag filter: which messages they get, what the others cost, and how settling names them."""
+"""Groups with a tag filter get the right messages, pass the others at low cost, and settle by index."""
 
 import random
 from collections.abc import Iterator

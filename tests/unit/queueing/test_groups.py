@@ -1,4 +1,5 @@
-"""Where a group begins, where a seek moves it, how far it is behind, and what is trimmed behind it."""
+"""A group begins where its settings say, moves where a seek says, counts its lag, and lets rows behind it be
+trimmed."""
 
 from typing import Any
 

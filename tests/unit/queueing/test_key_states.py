@@ -1,4 +1,4 @@
-"""What a process remembers of an ordered group: it equals what the rows say, and spares the claims reads."""
+"""The memory of a process about an ordered group equals the state in the rows, and spares the claims reads."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What a settlement asks for each message of a pull, and what it cannot ask."""
+"""A settlement asks for one outcome of each message of a pull, and is refused if it asks for two."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Produce: order, queues, segments, idempotency."""
+"""A batch is stored in order, in the right queues and objects, once for each idempotency key."""
 
 import random
 

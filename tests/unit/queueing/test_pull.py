@@ -1,4 +1,4 @@
-"""Pulls: which rows a pull covers, where it ends, and which other pulls it wakes."""
+"""A pull covers the right rows, ends in the right place, and wakes the right other pulls."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a pull row says about its messages, and when the store may remove it."""
+"""A pull row names its messages, and the store may remove it only once they are settled."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Pull, settle, leases, retries."""
+"""Messages are pulled, settled and retried, and leases end, as the protocol says."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a settlement does with the messages of an ordered pull, decided without a store."""
+"""A settlement of an ordered pull decides about each message without a store."""
 
 from typing import Any
 

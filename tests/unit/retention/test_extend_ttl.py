@@ -1,4 +1,5 @@
-"""The archive stays behind, and the store removes rows by their time, as DynamoDB does."""
+"""Rows are kept until they are archived, though the archive stays behind and the store removes rows by their time, as
+DynamoDB does."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What the sweeper measures of ordered groups: parked messages wait, and keys are held."""
+"""The sweeper counts the parked messages and the held keys of ordered groups."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The example project: a shop that tells of each order."""
+"""Starts the example project: a shop that sends a message about each order."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The settings of the example project, whose database and server the test names."""
+"""Defines the settings of the example project. The test names its database and its server."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A server over loopback, and a client that sends bytes."""
+"""Provides a server over loopback, and a client that sends bytes."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Where a body ends, in whatever pieces it arrives."""
+"""The server finds the end of a body, in whatever pieces it arrives."""
 
 import pytest
 

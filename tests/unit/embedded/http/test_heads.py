@@ -1,4 +1,4 @@
-"""The head of a request: what is understood, and what two readers could understand differently."""
+"""The head of a request is understood, or refused where two readers could understand it differently."""
 
 import pytest
 

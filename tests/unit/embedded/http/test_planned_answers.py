@@ -1,4 +1,4 @@
-"""Requests that are answered without a task of their own."""
+"""Some requests are answered without a task of their own."""
 
 import asyncio
 import gc

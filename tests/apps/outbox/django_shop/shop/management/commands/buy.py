@@ -1,4 +1,4 @@
-"""``manage.py buy ITEM``: an order and its message, in one transaction."""
+"""``manage.py buy ITEM``: stores an order and its message in one transaction."""
 
 from typing import Any
 
