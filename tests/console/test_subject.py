@@ -128,7 +128,7 @@ def test_a_subject_is_paused_and_resumed(shop: Server, page: Page) -> None:
     assert not shop.ok("GET", SUBJECT)["paused"]
 
 
-def test_a_new_group_has_what_the_form_says_and_an_existing_one_is_left_alone(shop: Server, page: Page) -> None:
+def test_a_new_group_has_the_settings_of_the_form_and_an_existing_one_is_unchanged(shop: Server, page: Page) -> None:
     form = opened(page, "Create a group")
     form.get_by_label("Name").fill("billing")
     form.get_by_label("Attempts").fill("9")

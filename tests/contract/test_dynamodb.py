@@ -196,9 +196,7 @@ def test_an_item_that_is_no_record_is_corrupt(own_client: Any, dynamodb: DynamoS
         dynamodb.get(Key(Table.KEYS, partition, "1"))
 
 
-def test_a_refusal_that_asking_again_cannot_mend_names_its_code(
-    dynamodb: DynamoStore, spoilt: Wire, partition: str
-) -> None:
+def test_a_refusal_that_a_retry_cannot_fix_names_its_code(dynamodb: DynamoStore, spoilt: Wire, partition: str) -> None:
     spoilt.faults.append(wire.refusal("AccessDeniedException"))
     with pytest.raises(Broken, match="AccessDeniedException"):
         dynamodb.counter(partition)
@@ -279,7 +277,7 @@ class Hesitant:
         return {"Responses": {table: items}, "UnprocessedKeys": rest}
 
 
-def test_keys_that_were_left_out_are_asked_for_again() -> None:
+def test_keys_that_were_left_out_are_requested_again() -> None:
     service = Hesitant(most=40)
     found = DynamoStore(service, prefix="p").get_many(Table.SCHEDULE, "log", [str(n) for n in range(100)])
     assert len(found) == 100
@@ -291,7 +289,7 @@ def test_a_service_that_reads_none_of_many_keys_throttles() -> None:
         DynamoStore(Hesitant(most=0), prefix="p").get_many(Table.SCHEDULE, "log", ["0", "1"])
 
 
-def test_counters_that_were_left_out_are_asked_for_again_and_those_that_are_not_there_are_zero() -> None:
+def test_counters_that_were_left_out_are_requested_again_and_missing_ones_are_zero() -> None:
     names = [str(number) for number in range(65)]
     service = Hesitant(most=40, lacks=names[:40])
     found = DynamoStore(service, prefix="p").counters(names)

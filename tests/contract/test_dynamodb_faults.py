@@ -117,7 +117,7 @@ def test_a_fault_is_translated_and_nothing_is_repeated(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("call", CALLS)
-def test_asking_again_gives_a_certain_result(
+def test_a_retry_gives_a_certain_result(
     own_client: Any, dynamodb: DynamoStore, scene: Scene, call: str, fault: str
 ) -> None:
     spoil, _ = FAULTS[fault]
@@ -129,7 +129,7 @@ def test_asking_again_gives_a_certain_result(
     assert CALLS[call].settled(dynamodb, scene, answer)
 
 
-def test_a_writer_that_lost_while_it_was_asking_again_learns_who_won(
+def test_a_writer_that_lost_while_it_retried_learns_who_won(
     own_client: Any, dynamodb: DynamoStore, scene: Scene
 ) -> None:
     theirs = record(b"theirs")

@@ -80,12 +80,12 @@ def test_a_put_that_expects_a_token_is_refused_with_nothing_on_an_empty_key(stor
     assert store.get(key) is None
 
 
-def test_a_first_put_asked_again_is_refused_with_its_own_record(store: Store, key: Key) -> None:
+def test_a_repeated_first_put_is_refused_with_its_own_record(store: Store, key: Key) -> None:
     mine = stored(store, key)
     assert store.put(key, mine, expect=None) == Refused(mine)
 
 
-def test_a_replacing_put_asked_again_is_refused_with_its_own_record(store: Store, key: Key) -> None:
+def test_a_repeated_replacing_put_is_refused_with_its_own_record(store: Store, key: Key) -> None:
     before = stored(store, key)
     mine = record(b"mine")
     assert store.put(key, mine, expect=before.token) is None
@@ -109,7 +109,7 @@ def test_a_delete_of_an_empty_key_is_refused_with_nothing(store: Store, key: Key
     assert store.delete(key, expect=record().token) == Refused(None)
 
 
-def test_a_delete_asked_again_is_refused_with_nothing(store: Store, key: Key) -> None:
+def test_a_repeated_delete_is_refused_with_nothing(store: Store, key: Key) -> None:
     first = stored(store, key)
     assert store.delete(key, expect=first.token) is None
     assert store.delete(key, expect=first.token) == Refused(None)

@@ -76,7 +76,7 @@ def test_the_last_error_is_raised_when_the_budget_is_spent(
     assert 2_500 <= clock.now_ms() - began <= 3_000
 
 
-def test_without_a_budget_it_asks_once(unreliable: Unreliable, clock: InstantClock) -> None:
+def test_without_a_budget_it_tries_once(unreliable: Unreliable, clock: InstantClock) -> None:
     unreliable.before = [Throttled("slow down")]
     with pytest.raises(Throttled):
         RetryingStore(unreliable, clock, SteadyIds(), budget_seconds=0).get(KEY)
@@ -86,7 +86,7 @@ def test_without_a_budget_it_asks_once(unreliable: Unreliable, clock: InstantClo
 @pytest.mark.parametrize(
     "error", [Sealed("log"), Filled(), StorageFull(), Corrupt(), Broken("AccessDenied"), ValueError("too large")]
 )
-def test_what_asking_again_cannot_change_passes_at_once(
+def test_an_error_that_a_retry_cannot_change_passes_at_once(
     unreliable: Unreliable, clock: InstantClock, error: Exception
 ) -> None:
     unreliable.before = [error]
@@ -101,18 +101,18 @@ def test_a_refusal_passes_at_once(unreliable: Unreliable, clock: InstantClock) -
     assert clock.pauses == []
 
 
-def test_a_put_that_was_not_heard_of_comes_back_refused_by_itself(unreliable: Unreliable, clock: InstantClock) -> None:
+def test_a_put_without_an_answer_comes_back_refused_by_itself(unreliable: Unreliable, clock: InstantClock) -> None:
     unreliable.after = [OutcomeUnknown("no answer")]
     mine = record()
     assert RetryingStore(unreliable, clock, SteadyIds()).put(KEY, mine, expect=None) == Refused(mine)
 
 
-def test_an_add_that_was_not_heard_of_burns_its_numbers(unreliable: Unreliable, clock: InstantClock) -> None:
+def test_an_add_without_an_answer_burns_its_numbers(unreliable: Unreliable, clock: InstantClock) -> None:
     unreliable.after = [OutcomeUnknown("no answer")]
     assert RetryingStore(unreliable, clock, SteadyIds()).add("log", rows=1, numbers=10) == Counter(2, 20)
 
 
-def test_every_call_is_asked_again(unreliable: Unreliable, clock: InstantClock) -> None:
+def test_every_call_is_retried(unreliable: Unreliable, clock: InstantClock) -> None:
     again = RetryingStore(unreliable, clock, SteadyIds())
     mine = record()
     calls: list[Callable[[], Any]] = [

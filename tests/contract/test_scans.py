@@ -130,7 +130,7 @@ def test_a_trim_leaves_other_partitions_and_tables_alone(store: Store, partition
     assert len(store.scan(Table.PULL, partition, limit=10)) == 1
 
 
-def test_a_trim_may_be_asked_again_and_find_nothing(store: Store, partition: str) -> None:
+def test_a_trim_may_be_repeated_and_find_nothing(store: Store, partition: str) -> None:
     store.trim(Table.CONSUME, partition, below="z")
     filled(store, partition, "ab")
     store.trim(Table.CONSUME, partition, below="a")

@@ -181,7 +181,7 @@ def test_a_fault_that_passes_is_not_seen(spoilt: SchedulerTimers, service: str, 
 
 
 @pytest.mark.parametrize("ahead_ms", SERVICES.values())
-def test_what_a_person_must_mend_is_broken(ministack_endpoint: str, ahead_ms: int) -> None:
+def test_a_fault_that_a_person_must_fix_is_broken(ministack_endpoint: str, ahead_ms: int) -> None:
     function = FUNCTION.replace("wheel", "nowhere")
     opened = on_ministack(ministack_endpoint, function=function, group="nowhere")
     with opened as timers, pytest.raises(Broken, match="ResourceNotFoundException"):

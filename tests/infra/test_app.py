@@ -186,7 +186,7 @@ def test_what_is_no_setting_is_refused() -> None:
     assert str(caught.value).startswith("hourwheel:shard is not a setting: there are access_log_class, ")
 
 
-def test_context_of_others_is_left_alone() -> None:
+def test_context_of_others_is_unchanged() -> None:
     assert Settings.read({"aws:cdk:enable-path-metadata": True, "cli-telemetry": False}) == Settings()
 
 

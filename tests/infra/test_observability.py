@@ -73,7 +73,7 @@ def test_the_runbook_has_each_alarm_and_no_other() -> None:
     assert dict(re.findall(r"\[`(\w+)`\]\(#(\w+)\)", section)) == {name: name.lower() for name in every}
 
 
-def test_without_figures_there_is_no_alarm_but_where_what_runs_again_and_again_has_stopped(each: Synthesis) -> None:
+def test_without_metrics_there_is_no_alarm_unless_a_recurring_run_has_stopped(each: Synthesis) -> None:
     missing = {name: alarm["TreatMissingData"] for name, alarm in alarms(each).items()}
     for name in {"SweepStopped", "PipelineStopped"} & missing.keys():
         assert missing.pop(name) == "breaching"
@@ -149,7 +149,7 @@ def test_alarms_of_this_account_reach_the_topic_and_over_tls_only(everything: Sy
     assert (found["Allow"]["Action"], found["Allow"]["Resource"]) == ("sns:Publish", topic)
 
 
-def test_alarms_look_at_figures_of_this_cell(everything: Synthesis) -> None:
+def test_alarms_look_at_metrics_of_this_cell(everything: Synthesis) -> None:
     own = [
         metric["MetricStat"]["Metric"]
         for alarm in alarms(everything).values()

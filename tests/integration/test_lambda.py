@@ -181,7 +181,7 @@ def test_the_sweep_ends_leases(deployment: Deployment) -> None:
     assert (pulled["pulls"][0]["queue"], pulled["pulls"][0]["messages"][0]["attempt"]) == ("retry", 2)
 
 
-def test_figures_are_flushed_with_the_invocation(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_are_flushed_with_the_invocation(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
     test_the_sweep_ends_leases(deployment)
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     assert [one["EndedLeases"] for one in metrics if "EndedLeases" in one] == [1]
@@ -226,7 +226,7 @@ def test_a_function_with_a_setting_out_of_its_limits_does_not_start(
         deployment.invoke("produce", {})
 
 
-def test_figures_and_log_lines_name_the_cell(
+def test_metrics_and_log_lines_name_the_cell(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOURWHEEL_CELL", "cell-7")
@@ -337,7 +337,7 @@ def test_a_wheel_of_no_bucket_fails(deployment: Deployment, clock: HandClock) ->
             deployment.invoke("wheel", event)
 
 
-def test_a_wheel_prints_its_figures_as_it_turns(
+def test_a_wheel_prints_its_metrics_as_it_turns(
     deployment: Deployment, clock: HandClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for minute in (1, 2, 3):

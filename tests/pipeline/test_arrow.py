@@ -179,7 +179,7 @@ def test_of_a_real_cell_each_dead_letter_that_was_dropped_has_a_row(world: World
     assert {row["group"] for row in rows} == {"billing"}
 
 
-def test_of_a_real_cell_each_strike_becomes_a_row(world: World) -> None:
+def test_of_a_real_cell_each_cancel_marker_becomes_a_row(world: World) -> None:
     archive = FileBlobs(world.archive)
     found = contents(archive)
     waiting = [(log, row, entry) for (log, row), entry in found.entries.items() if kind_of(log) == "schedule"]
@@ -302,7 +302,7 @@ def test_rows_that_hold_no_messages_become_no_rows() -> None:
     assert [(row["row"], row["sequence"]) for row in rows_of(archive)] == [(1, 0)]
 
 
-def test_a_strike_is_a_row_among_messages() -> None:
+def test_a_cancel_marker_is_a_row_among_messages() -> None:
     archive = MemoryBlobs()
     builder = ArchiveBuilder(archive)
     note = encode_entry(DueTimes("a", 1, None, NOON_MS + 5, (0, 7)))

@@ -124,9 +124,7 @@ class Throttled:
         return AWSResponse(request.url, 400, {}, SimpleNamespace(stream=lambda *_: iter([body])))
 
 
-def test_a_read_that_is_throttled_is_asked_again_and_a_commit_is_not(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_that_is_throttled_is_retried_and_a_commit_is_not(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     # The module of this one file: other threads sleep by the same ``time``.
     monkeypatch.setattr(endpoints, "time", SimpleNamespace(sleep=waits.append))

@@ -48,7 +48,7 @@ def test_an_option_out_of_range_is_named(options: dict[str, object]) -> None:
         options_of(options)
 
 
-def test_options_of_kombu_itself_are_left_alone() -> None:
+def test_options_of_kombu_itself_are_unchanged() -> None:
     assert options_of({"max_retries": 3, "interval_start": 0}) == options_of({})
 
 

@@ -315,7 +315,7 @@ def test_an_id_that_we_did_not_give_out_is_refused(api: Api, case: str) -> None:
         assert (answer.status, answer.slug, answer.json["field"]) == (400, "scheduled-id-invalid", "id")
 
 
-def test_a_wheel_that_does_not_answer_is_to_be_asked_again(api: Api) -> None:
+def test_a_request_whose_wheel_does_not_answer_is_to_be_sent_again(api: Api) -> None:
     scheduled_id = api.send_later("a", delay="1m")
     context = api.bench.cell.context
     bucket = Bucket.at(NOON_MS + 60_000, 60)

@@ -172,7 +172,7 @@ def test_an_invocation_without_time_for_deliveries_fails_instead_of_calling_itse
     assert bench.pushes.started == []
 
 
-def test_it_ends_when_the_target_is_left_alone() -> None:
+def test_it_ends_when_the_target_is_paused() -> None:
     bench = bench_with()
     bench.targets.answer = lambda _: unreached("down")
     bench.send("a")

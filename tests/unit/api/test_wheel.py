@@ -103,7 +103,7 @@ def test_a_bucket_takes_fewer_invocations_than_lambda_allows_in_a_row(bench: Ben
     assert len(bench.bodies()) == 59
 
 
-def test_figures_are_printed_each_minute(bench: Bench) -> None:
+def test_metrics_are_printed_each_minute(bench: Bench) -> None:
     for minute in range(1, 11):
         bench.send_later(f"{minute}", delay=f"{minute}m")
     flushed: list[int] = []

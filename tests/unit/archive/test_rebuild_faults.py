@@ -52,7 +52,7 @@ def test_an_archive_without_anything_is_refused(bench: Bench, archive: MemoryBlo
     assert bench.store.scan(Table.META, "rebuild", limit=1) == []
 
 
-def test_asked_again_it_says_what_was_done(bench: Bench, archive: MemoryBlobs) -> None:
+def test_a_repeated_rebuild_says_what_was_done(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a")
     archived(bench, archive)
     anew, report = rebuilt(bench, archive)

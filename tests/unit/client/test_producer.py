@@ -129,7 +129,9 @@ def test_each_subject_has_its_own_batches(make: Callable[..., Producer], server:
     assert slow.result(LONG_SECONDS).offset == 0
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_key(make: Callable[..., Producer], server: FakeServer) -> None:
+def test_a_request_without_an_answer_is_repeated_with_the_same_key(
+    make: Callable[..., Producer], server: FakeServer
+) -> None:
     server.fail("produce", lose=True)
     server.fail("produce", status=503)
     server.fail("produce", cut=True)

@@ -221,7 +221,7 @@ def test_what_is_not_waiting_is_not_moved(api: Api, server: FakeServer) -> None:
 
 @pytest.mark.parametrize("how", [{"status": 503}, {"status": 500}, {"lose": True}, {"cut": True}], ids=str)
 @pytest.mark.parametrize(("name", "call"), CALLS)
-def test_what_got_no_definite_answer_is_asked_again(
+def test_a_call_without_a_definite_answer_is_repeated(
     api: Api, server: FakeServer, name: str, call: Any, how: dict[str, Any]
 ) -> None:
     [scheduled_id] = schedule(api, "a")

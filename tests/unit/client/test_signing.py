@@ -399,7 +399,7 @@ def test_a_profile_that_is_not_there(server: FakeServer, monkeypatch: pytest.Mon
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_whoever_gives_credentials_is_asked_again(
+def test_the_source_of_credentials_is_read_again(
     server: FakeServer, keys: None, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     errors = [error]

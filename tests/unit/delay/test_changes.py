@@ -107,7 +107,7 @@ def test_a_message_moves_to_another_time_earlier_or_later(bench: Bench, delay: s
     assert message.produced_at == rfc3339(NOON_MS)
 
 
-def test_a_move_asked_for_again_moves_once_and_chains_are_followed(bench: Bench) -> None:
+def test_a_repeated_move_moves_once_and_chains_are_followed(bench: Bench) -> None:
     (one,) = later(bench, "a", delay="20h")
     at = rfc3339(bench.clock.ms + 3_600_000 * 30)
     first = bench.cell.reschedule(one, deliver_at=at)

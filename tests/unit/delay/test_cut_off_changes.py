@@ -128,7 +128,7 @@ def names_around(bucket: Bucket) -> list[str]:
     [lambda bench, _: bench.cell.sweep(), lambda bench, one: bench.cell.scheduled(one)],
     ids=["by the sweeper", "by whoever looks"],
 )
-def test_a_cancel_that_is_cut_off_and_never_asked_for_again_is_finished(
+def test_a_cancel_that_is_cut_off_and_never_repeated_is_finished(
     looks: Callable[[Bench, str], object], delay: str, effect: bool
 ) -> None:
     cases = cut_off_cancels(effect, delay)

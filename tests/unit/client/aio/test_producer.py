@@ -78,7 +78,7 @@ def test_a_second_subject_does_not_wait_for_the_first(server: FakeServer, run: R
     run(main())
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_key(server: FakeServer, run: Run[Any]) -> None:
+def test_a_request_without_an_answer_is_repeated_with_the_same_key(server: FakeServer, run: Run[Any]) -> None:
     server.fail("produce", lose=True)
 
     async def main() -> SendResult:
