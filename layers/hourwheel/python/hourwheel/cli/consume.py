@@ -166,6 +166,7 @@ class _Session:
         self._settlements = []
         self._report_limit(pulled.limited_by)
         self._doze.answered(bool(pulled.pulls))
+        # The messages are printed before the pause; without messages the pause is now, in ``_rest``.
         self._rest_seconds = pulled.next_pull_seconds if pulled.pulls else 0.0
         if rest and not pulled.pulls:
             self._rest(pulled)

@@ -67,6 +67,7 @@ def cost(
             f"delayed messages are a part of --messages-per-day: at most {messages_per_day}, got {delayed_per_day}",
             param_hint="--delayed-per-day",
         )
+    # Imported here, as the other commands need no bill.
     from hourwheel.bill.counts import read_counts, read_other_prices
     from hourwheel.bill.items import Workload, bill_items
     from hourwheel.bill.services import other_bills

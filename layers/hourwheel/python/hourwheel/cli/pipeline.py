@@ -23,6 +23,7 @@ from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import HourwheelError
 from hourwheel.system import SystemClock
 
+# The extra ``pipeline`` alone installs these packages: the functions below import them.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -369,7 +370,7 @@ def _rebuild(locations: Locations, job_options: Mapping[str, str]) -> Any:
     from hourwheel.embedded.offline import opened
 
     try:
-        options = msgspec.convert(job_options, _RebuildOptions, strict=False)
+        options = msgspec.convert(job_options, _RebuildOptions, strict=False)  # the values are texts
     except msgspec.ValidationError as error:
         raise typer.BadParameter(str(error)) from error
     if locations.data is None:

@@ -101,13 +101,14 @@ def _group(text: str) -> tuple[str, str]:
 
 def _arn(url: str, account: str | None) -> str:
     parts = urlsplit(url)
-    named = EXECUTE_API.fullmatch(parts.hostname or "")
-    if named is None or account is None:
+    address = EXECUTE_API.fullmatch(parts.hostname or "")
+    if address is None or account is None:
         raise typer.BadParameter("say which API: --api-arn, or its …execute-api… address as --url with --account")
-    region = named["region"]
+    region = address["region"]
+    # The regions of China and of GovCloud belong to partitions of their own, which ARNs name.
     partition = "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
     stage = parts.path.strip("/") or "$default"
-    return f"arn:{partition}:execute-api:{region}:{account}:{named['api']}/{stage}"
+    return f"arn:{partition}:execute-api:{region}:{account}:{address['api']}/{stage}"
 
 
 def _show(ctx: typer.Context, policy: dict[str, Any]) -> None:

@@ -184,7 +184,7 @@ def _parse_object(number: int, line: bytes) -> Message:
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
     for line in stream:
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+        yield line.removesuffix(b"\n").removesuffix(b"\r")  # programs on Windows end a line by both
 
 
 def _headers(pairs: list[str]) -> dict[str, str] | None:

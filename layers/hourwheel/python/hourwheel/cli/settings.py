@@ -143,7 +143,7 @@ def seconds(text: str | None) -> float | str | None:
     try:
         return float(text)
     except ValueError:
-        pass
+        pass  # a text with a unit, which the client parses
     parts = re.findall(r"(\d+)([dhms])", text)
     if len(parts) > 1 and "".join(amount + unit for amount, unit in parts) == text:
         unit = parts[-1][1]

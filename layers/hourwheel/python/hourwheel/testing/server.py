@@ -232,6 +232,7 @@ class MemoryServer:
         flush()
         self.turn_wheels()
         handed = self._handed
+        # A handler may make another consumer meanwhile, whose turn comes in the next round.
         for work, source in zip(self._works, list(self.sources), strict=False):
             if (run := work()) is not None and (coroutine := run()) is not None:
                 yield coroutine

@@ -33,6 +33,7 @@ class SteppedSource:
         self._clock = clock
         self._before_next = before_next
         self._api = api
+        # No settlement waits for others: tests see the effect of a handler when the next one runs.
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=0)
         self._queue = LocalQueue()
         self._stopping = False
