@@ -10,12 +10,17 @@ from random import Random
 import pytest
 
 from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.context import Context
 from hourwheel.embedded.greenlets import GreenletRunner, GreenletStore
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports import Store
 from hourwheel.queueing.key_state_cache import KeyStateCache
+from hourwheel.queueing.key_states import KeyStates
+from hourwheel.queueing.ordered_claims import claim
+from hourwheel.queueing.pull_log import ClaimRequest, PullLog
+from hourwheel.queueing.stopped_keys import KeyDecision
 from tests.support import Bench
 from tests.unit.queueing.test_key_states import pull_log, settled_somehow, told
 
@@ -67,9 +72,12 @@ def test_claims_of_one_transaction_see_what_was_stored_before_them(
 ) -> None:
     shared = []
     real = KeyStateCache._of_this_transaction
-    monkeypatch.setattr(
-        KeyStateCache, "_of_this_transaction", lambda self, log: shared.append(state := real(self, log)) or state
-    )
+
+    def noted(key_states: KeyStateCache, log: PullLog) -> KeyStates | None:
+        shared.append(real(key_states, log))
+        return shared[-1]
+
+    monkeypatch.setattr(KeyStateCache, "_of_this_transaction", noted)
 
     async def turns() -> None:
         runner, draws = GreenletRunner(), Random(seed)
@@ -91,3 +99,43 @@ def test_claims_of_one_transaction_see_what_was_stored_before_them(
     asyncio.run(turns())
     store.close()
     assert any(state is not None for state in shared)
+
+
+ONE = ClaimRequest("c", max_messages=1, max_bytes=1_000, lease_ms=30_000)
+
+
+def test_a_decision_about_keys_sees_the_decisions_before_it_in_its_transaction() -> None:
+    bench = Bench()
+    bench.cell.put_group("orders", "billing", ordered=True, when_dead="stop", max_attempts=1)
+    bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "ab"])
+    (pull,) = bench.pull()
+    bench.settle(pull, retry=[0, 1])
+    bench.cell.produce("orders", [NewMessage(body="c", key="c")])
+    log, key_states = pull_log(bench), bench.cell.key_states
+    subject = bench.cell.registry.subject("orders")
+    decided = []
+
+    def work(context: Context) -> None:
+        assert claim(key_states, log.on(context), ONE).claim is not None
+        for keys in ("a", "b", "ab"):
+            inside = KeyDecision(key_states, log, subject, frozenset(keys), "dead")._on(context)
+            decided.append(inside._decide())
+            # Compared before the next decision, which would wait for ever for a row that it does not see.
+            assert told(key_states.current(log.on(context))) == told(KeyStateCache().current(log.on(context)))
+
+    bench.cell.context.atomically(work)
+    assert decided == [1, 1, 0]
+    assert told(key_states.current(log)) == told(bench.another_process().key_states.current(log))
+
+
+def test_a_claim_that_has_lost_several_races_within_its_transaction_reads_the_rows_again() -> None:
+    bench = Bench()
+    bench.cell.put_group("orders", "billing", ordered=True)
+    bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "abcdefgh"])
+    log, own, other = pull_log(bench), bench.cell.key_states, KeyStateCache()
+
+    def work(context: Context) -> list[int | None]:
+        claims = [claim(key_states, log.on(context), ONE).claim for key_states in (own, *[other] * 5, own)]
+        return [None if claimed is None else claimed.row_no for claimed in claims]
+
+    assert bench.cell.context.atomically(work) == [0, 1, 2, 3, 4, 5, 6]

@@ -92,7 +92,7 @@ class KeyStateCache:
 
     def current(self, log: PullLog) -> KeyStates:
         """Returns the state with all rows that are stored now, which must not be changed, and publishes it."""
-        state = self.opened(log)
+        state = self.opened_anew(log)
         self.publish(log, state)
         return state
 
@@ -105,10 +105,16 @@ class KeyStateCache:
         return state.counts(log.context.clock.now_ms(), log.source.trimmed() if state.parked else 0)
 
     def opened(self, log: PullLog) -> KeyStates:
-        """Returns a state with all rows that are stored now, which the caller may change."""
+        """Returns the state for a claim, which the caller may change: the one that the claim before it in the same
+        transaction has left, otherwise ``opened_anew``."""
         own = self._of_this_transaction(log)
-        if own is not None:
-            return own
+        return self.opened_anew(log) if own is None else own
+
+    def opened_anew(self, log: PullLog) -> KeyStates:
+        """Returns a state with all rows that are stored now, which the caller may change. The next claim of the same
+        transaction reads them again, too: the caller may store a row that no claim knows of, as decisions do."""
+        if self._of_this_transaction(log) is not None:
+            self._claimed[log.partition] = self._claimed[log.partition]._replace(transaction=None)
         now_ms = log.context.clock.now_ms()
         cached = self._in_transaction(log) or self._states.get(log.partition)
         trusted = cached is not None and 0 <= now_ms - cached.at_ms < _TRUSTED_MS

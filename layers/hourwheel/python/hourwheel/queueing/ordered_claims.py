@@ -44,7 +44,7 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
             return ClaimResult(claimed if chosen.count else None, chosen.limited or not chosen.count)
         log.context.meter.record("ClaimConflicts", 1)
         if outcome.current is None or race > 1:
-            state = key_states.opened(log)
+            state = key_states.opened_anew(log)
         else:
             assert isinstance(outcome.current.value, OrderedRow)
             state.follow(state.row_no, outcome.current.value, outcome.current.token)
