@@ -15,7 +15,7 @@ from hourwheel.api.problems import problem
 from hourwheel.embedded.roster import Roster
 from hourwheel.errors import HourwheelError, StorageFull
 
-_PATIENCE_SECONDS = 2.0  # a write takes milliseconds: one that takes so long is blocked
+_PATIENCE_SECONDS = 2.0  # a write takes milliseconds: one that takes this long is blocked
 _KEPT_SECONDS = 1.0  # probes need no token, so they must not cause more than one write a second
 
 _BLOCKED = "the disk does not answer, or another process keeps the database locked, stopped amid a transaction perhaps"
