@@ -47,7 +47,7 @@ def prepared_request(url: str, subject: str, kind: str) -> tuple[bytes, bytes]:
 
 
 def send_prepared(url: str, subject: str, connections: int, seconds: float, kind: str) -> dict[str, float]:
-    """Sends requests on each connection, one after the other, and returns what it counted."""
+    """Sends requests on each connection, one after the other. Returns its counts."""
     before, after = prepared_request(url, subject, kind)
     place = urlsplit(url)
     poll, sockets = select.epoll(), {}

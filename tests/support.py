@@ -40,7 +40,7 @@ T = TypeVar("T")
 class HandClock:
     ms: int = NOON_MS
     sleeps: bool = False
-    """Whether a sleep lets others run meanwhile: see ``Bench.turn``."""
+    """True if a sleep lets others run meanwhile: see ``Bench.turn``."""
 
     def now_ms(self) -> int:
         return self.ms
@@ -223,7 +223,7 @@ class HandPreciseTimers:
     orders: list[int | str] = field(default_factory=list)
     listening: bool = False
     lost: bool = False
-    """Whether timers that are ordered never fire."""
+    """True if timers that are ordered never fire."""
 
     def after(self, seconds: int, bucket: str, wakes_ms: int) -> None:
         self._order(seconds, self.clock.ms + seconds * 1_000, bucket)

@@ -48,7 +48,7 @@ class TableState(msgspec.Struct, frozen=True):
 
 
 class ChangesUnknown(Exception):
-    """The search cannot tell what changed: read everything."""
+    """The search cannot tell which subjects changed: read everything."""
 
 
 class NewRows(NamedTuple):

@@ -78,7 +78,7 @@ class TableReport(msgspec.Struct, kw_only=True):
 
 
 class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of ``compact``: what it did to each table. ``lost_races`` counts the commits that another job
+    """The report of ``compact``: the changes to each table. ``lost_races`` counts the commits that another job
     overtook. ``archive`` says whether the archive is complete, including the part that the lake holds already.
 
     Example:

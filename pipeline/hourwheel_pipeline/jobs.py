@@ -42,7 +42,7 @@ class Job:
 
     @property
     def about(self) -> str:
-        """Returns what the job does, in a paragraph: the first one of its module."""
+        """Returns the first paragraph of the job's module, which describes the job."""
         text = import_module(f"{__package__}.{self.name}").__doc__ or ""
         return text.split("\n\n")[0]
 

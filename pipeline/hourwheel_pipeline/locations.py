@@ -81,8 +81,8 @@ class Files:
             return pq.ParquetFile(file).read()
 
     def parquet_fault(self, path: str, size: int, rows: int, *, deep: bool) -> str | None:
-        """Checks a Parquet file against its size in bytes and its number of rows. Returns what is wrong, or None. With
-        ``deep`` it reads the whole file, otherwise only the end."""
+        """Checks a Parquet file against its size in bytes and its number of rows. Returns the fault; None for a sound
+        file. With ``deep`` it reads the whole file, otherwise only the end."""
         system, inner = self._opened(path)
         try:
             with system.open_input_file(inner) as file:

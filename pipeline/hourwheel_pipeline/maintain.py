@@ -25,7 +25,7 @@ from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["MaintainOptions", "MaintainReport", "run"]
 
-# The size of a commit: what a run loses when another job overtakes it.
+# The size of a commit: a run that another job overtakes loses this much work.
 _STEP_BYTES = 2 << 30
 _STEP_FILES = 2_000
 # The next run expires the snapshots that this run leaves because other jobs commit all the time.
@@ -66,7 +66,7 @@ class TableMaintenance(msgspec.Struct, kw_only=True):
 
 
 class MaintainReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of ``maintain``: what it did to each table.
+    """The report of ``maintain``: the changes to each table.
 
     Example:
         >>> report = maintain.run(spark, maintain.MaintainOptions(lake="orders-data/lake"), now_ms)

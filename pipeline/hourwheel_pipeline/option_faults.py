@@ -1,4 +1,5 @@
-"""Checks names and locations in the options of jobs and of the data source, and says what is wrong with an option.
+"""Checks names and locations in the options of jobs and of the data source, and describes the faults of an option in
+sentences.
 
 Imports nothing that opens a lake: the data source runs where pyiceberg is not installed.
 """

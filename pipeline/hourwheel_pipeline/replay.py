@@ -198,7 +198,7 @@ class Replay:
                 raise Broken(f"chunk {chunk.number} of replay {self.options.name!r} has other messages than before")
             retry_ms = round(self.options.retry_seconds * 1_000)
             if self.clock.now_ms() + retry_ms <= last.at_ms + IDEMPOTENCY_MS - _MARGIN_MS:
-                # The key of the last attempt: the server stores what it has not stored yet.
+                # Under the key of the last attempt the server stores the messages only if it has not stored them yet.
                 self._produce(server, plan, chunk, last.indexes, len(attempts) - 1)
                 return len(last.indexes)
             indexes = self._missing(server, plan, chunk, attempts)

@@ -8,7 +8,7 @@ SCRIPT = ROOT / "node_modules/axe-core/axe.min.js"
 
 
 def violations(page: Page) -> list[str]:
-    """Returns what breaks a rule of axe, with the element that does. The page needs ``bypass_csp``."""
+    """Returns the broken rules of axe, each with its element. The page needs ``bypass_csp``."""
     page.add_script_tag(path=SCRIPT)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [

@@ -34,7 +34,7 @@ def address(server: Server, place: str = "#/") -> str:
 
 
 def shown(visits: Visits, server: Server, name: str, **how: Any) -> Page:
-    """Opens a page of ``PAGES``, and returns it once it shows what it reads."""
+    """Opens a page of ``PAGES``, and returns it once it shows its data."""
     place = PAGES[name]
     page = visits.open(address(server, place.address), **how)
     expect(page.get_by_role("heading", level=1)).to_contain_text(place.heading)

@@ -1,4 +1,4 @@
-"""Each act of the pages: it asks first, does what it says to the server, and shows the result."""
+"""Each act of the pages asks first, makes its call to the server, and shows the result."""
 
 import pytest
 from playwright.sync_api import Page, expect

@@ -1,4 +1,4 @@
-"""The page of cells: what it shows, and its acts, each of which asks the server first what it would do."""
+"""The page of cells shows them; before each act it asks the server for the result of a dry run."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The pages through ``hourwheel console``: the command passes their calls on, and says what keeps it from that."""
+"""The pages through ``hourwheel console``: the command passes their calls on, or gives the reason why it cannot."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -170,7 +170,7 @@ def test_credentials_that_expire_under_an_open_page_leave_its_numbers_and_act_on
     signed.expired.add(GOOD)
     page.keyboard.press("r")
     expect(page.locator("#banner")).to_contain_text(NOT_TAKEN)
-    expect(page.get_by_role("main")).to_contain_text("This group could not be read.")  # moves what is below it
+    expect(page.get_by_role("main")).to_contain_text("This group could not be read.")  # it moves the elements below it
     pause.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Pause", exact=True).click()

@@ -1,4 +1,4 @@
-"""The list of delayed messages on the page of an hour: what it shows, its pages, and its acts."""
+"""The list of delayed messages on the page of an hour shows them page by page, and acts on them."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def rows_of(page: Page) -> Locator:
 
 
 def confirmed(page: Page, button: str, says: str) -> Locator:
-    """Checks what the question says, and presses its button twice: the act is done once."""
+    """Checks the text of the question, and presses its button twice: the act is done once."""
     expect(page.get_by_role("dialog")).to_contain_text(says)
     answer(page, button)
     return page.locator("#toasts")

@@ -1,4 +1,4 @@
-"""The pages of delayed messages, of dead letters, and of the trace: what they show, and their acts."""
+"""The pages of delayed messages, of dead letters, and of the trace show them, and act on them."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def open_page(server: Server, visits: Visits, place: str, *expected: str) -> Pag
 
 
 def confirmed(page: Page, button: str, says: str) -> Locator:
-    """Checks what the question says, and presses its button twice: the act is done once."""
+    """Checks the text of the question, and presses its button twice: the act is done once."""
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(says)
     dialog.get_by_role("button", name=button, exact=True).dblclick()

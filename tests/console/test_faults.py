@@ -1,4 +1,4 @@
-"""What goes wrong between a page and its server is shown, recovered from, and done once."""
+"""Faults between a page and its server are shown and recovered from, and each act is done once."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_a_button_that_is_pressed_twice_acts_once(begin: Begin, visits: Visits) 
     with page.expect_request("**/queues/0/move"):
         move.evaluate("button => { button.click(); button.click(); button.form.requestSubmit(); }")
     expect(move).to_be_disabled()
-    page.wait_for_function("() => true")  # what the page sends meanwhile has come, too
+    page.wait_for_function("() => true")  # the requests that the page sent meanwhile have come, too
     held[0].continue_()
     expect(dialog).to_have_count(0)
     assert len(sent) == 1

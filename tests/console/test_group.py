@@ -1,4 +1,4 @@
-"""The page of a group: what it shows, and each act on it, which asks first and is done once."""
+"""The page of a group shows its state; each act on it asks first and is done once."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The page of the pipeline: the archive, and what the jobs left in the lake of the data directory."""
+"""The page of the pipeline shows the archive, and the results that jobs left in the lake of the data directory."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -14,7 +14,7 @@ EVIL = "<script>throw new Error('markup')</script>"
 
 
 def two_minutes() -> Contents:
-    """Returns what a demo of two minutes has: steps of seconds."""
+    """Returns the contents of a demo of two minutes: steps of seconds."""
     seconds = [NOON_MS + second * 1_000 for second in range(120)]
     delivered = [Hour(hour_ms=at, delivered=7, lag=2, total_p50_ms=5, total_p99_ms=70) for at in seconds]
     subject = SubjectHours(

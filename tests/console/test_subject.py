@@ -1,4 +1,4 @@
-"""The page of a subject: what it shows, and each act on it, which asks first and is done once."""
+"""The page of a subject shows its state; each act on it asks first and is done once."""
 
 import re
 

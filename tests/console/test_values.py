@@ -18,7 +18,7 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
 
 
 def run(page: Page, module: str, expression: str) -> Any:
-    """Returns the value of an expression over what a module exports as ``m``; the text of an error that it throws."""
+    """Returns the value of an expression over the exports of a module, ``m``; the text of an error that it throws."""
     code = f"""async () => {{
         const m = await import("/console/pages/parts/{module}.js");
         try {{ return {expression}; }} catch (error) {{ return `${{error.name}} ${{error.message}}`; }}

@@ -88,8 +88,7 @@ def dynamodb_on_moto(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 @contextmanager
 def dynamodb_asked_again(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Yields a store whose requests fail every second time, in turn by different faults, all before they have an
-    effect."""
+    """Yields a store whose requests fail every second time, by different faults in turn, before they have an effect."""
     spoilt_client = open_dynamodb(request.getfixturevalue("ministack_endpoint"))
     faults = cycle((wire.throttled, wire.passed, wire.failed_before_effect, wire.passed, wire.not_connected))
     spoilt_client.meta.events.register_first("before-send.dynamodb", lambda request, **_: next(faults)(request))

@@ -1,4 +1,4 @@
-"""Concurrent writers get what the store promises."""
+"""The promises of the store hold for concurrent writers."""
 
 from hourwheel.errors import Sealed
 from hourwheel.ports import Counter, Key, Record, Store, Table

@@ -144,7 +144,7 @@ def test_a_scan_asks_for_page_after_page(own_client: Any, partition: str, revers
 
 
 def test_a_page_that_ends_at_a_megabyte_is_not_the_end(moto_client: Any) -> None:
-    """ministack's pages have no such end; moto's have."""
+    """Runs on moto: the pages of ministack have no such end."""
     with mock_aws():
         create_tables(moto_client, PREFIX)
         dynamodb = DynamoStore(moto_client, prefix=PREFIX)

@@ -1,4 +1,4 @@
-"""Two processes that write to one SQLite file at once get what the store promises."""
+"""The promises of the store hold for two processes that write to one SQLite file at once."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -99,7 +99,7 @@ def order(system: System) -> None:
 
 
 def push(system: System) -> list[str]:
-    """Pushes from a queue in another cell. Returns what the target got."""
+    """Pushes from a queue in another cell. Returns the messages that the target got."""
     system.once(add)
     system.sqs.create_queue(QueueName="airline-orders")
     url = system.sqs.get_queue_url(QueueName="airline-orders")["QueueUrl"]

@@ -1,4 +1,4 @@
-"""Judges as IAM would what the roles of the template allow."""
+"""Judges calls as IAM would, by the roles of the template."""
 
 import re
 from collections.abc import Iterator, Mapping

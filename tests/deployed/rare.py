@@ -351,7 +351,8 @@ def _turning(system: System) -> list[Any]:
 
 
 def _look_at_the_lake(system: System) -> None:
-    """Checks that the API tells what the jobs of the pipeline left in the lake, and does without what is missing."""
+    """Checks that the API shows the results that jobs of the pipeline left in the lake, and does without missing
+    ones."""
     before = system.ok("GET", "/v1/archive")
     assert (before["enabled"], before["lake"]) == (True, None)
     table = TableRun(table="messages", rows=7, last_manifest=-1, quarantined=0, changed_at=None)

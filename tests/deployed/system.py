@@ -295,7 +295,7 @@ class _Deployment:
             for make, logical_id in left:
                 try:
                     properties = self._template.properties(logical_id)
-                except KeyError:  # refers to what is made after it
+                except KeyError:  # it refers to a resource that is created later
                     waiting.append((make, logical_id))
                 else:
                     self._template.made[logical_id] = make(logical_id, properties)
@@ -305,7 +305,7 @@ class _Deployment:
             active.wait(FunctionName=function["FunctionName"], WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
 
     def _front(self) -> dict[str, Callable[[str, Any], dict[str, str]]]:
-        """Returns what creates the resources through which requests reach the functions."""
+        """Returns the function that creates the resources through which requests reach the functions."""
         if "Lambda::Url" in self._template.kinds():
             return {"Lambda::Url": self._url}
         return {

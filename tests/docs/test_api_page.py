@@ -21,7 +21,7 @@ OF_THE_SERVER = {"GET /v1/ready", "GET /v1/report", "GET /metrics"}
 """The embedded server answers these by itself."""
 
 OF_GENERATORS = {"GET /v1/openapi.json"}
-"""What makes clients asks for it, not the client."""
+"""Generators of clients request it, not the client."""
 
 OF_FRONTS = {"GET /v1/endpoints"}
 """A client asks for it by itself, before its first call."""

@@ -15,7 +15,7 @@ FLIGHTS, CANCELLED, UNTAILED = 6_998, 39, 9  # the flights of the first eight da
 
 
 def play_and_keep() -> list[str]:
-    """Plays the demo until it serves what it left, opens its console, and ends it. Returns the lines that it printed
+    """Plays the demo until it serves its data, opens its console, and ends it. Returns the lines that it printed
     before."""
     command = [sys.executable, "-m", "demo", "--days", "8", "--keep"]
     with (

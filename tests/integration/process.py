@@ -88,7 +88,7 @@ class Server:
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, str]:
-        """Waits for the end: exit status, and what it wrote to stderr."""
+        """Waits for the end. Returns the exit status, and the output on stderr."""
         _, errors = self.process.communicate(timeout=SECONDS)
         assert self.process.returncode is not None
         return self.process.returncode, errors

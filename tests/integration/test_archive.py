@@ -28,7 +28,7 @@ def test_a_server_that_is_killed_archives_every_message_once(tmp_path: Path) -> 
     server = Server(tmp_path, archive_seconds=OFTEN)
     send(server, "last")
     while "last" not in contents(archive).bodies("orders~1/0"):
-        pull(server, max_messages=1_000)  # meanwhile it archives what is pulled as well
+        pull(server, max_messages=1_000)  # meanwhile it archives the pull rows as well
     assert server.stop() == (0, "")
     found = contents(archive)
     assert set(found.rows.values()) == {1}

@@ -18,7 +18,7 @@ JAVA = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ
 SMUGGLED = "DELETE /v1/subjects/orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CURL = "User-Agent: curl/7.88.1\r\nAccept: */*\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
 CURL += "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
-"""What ``curl --http2`` sends."""
+"""The request of ``curl --http2``."""
 
 
 def batch(*texts: str) -> str:

@@ -13,7 +13,7 @@ EACH_LIFE = 25
 
 
 class Writers:
-    """Threads that send to whichever server there is, and write down what it accepted."""
+    """Runs threads that send to the server that runs, and record the messages that it accepted."""
 
     def __init__(self) -> None:
         self.accepted: list[str] = []

@@ -63,7 +63,7 @@ def test_a_cancel_is_finished_from_the_moment_on_at_which_it_was_written_down(tm
         states.append(server.ok("GET", f"/v1/scheduled/{one}")["state"])
         if not killed:
             break
-    # The first write announces it, the second says what is wanted.
+    # The first write announces the change, the second one stores it.
     assert states == ["waiting", *["cancelled"] * (len(states) - 1)]
     assert len(states) > 4
     assert bodies(pull(server)) == []

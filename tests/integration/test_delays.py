@@ -21,7 +21,7 @@ EACH_CANCELLED = 13
 
 
 class Traffic:
-    """Threads that send, cancel and consume at whichever server there is, and write down what they were told."""
+    """Threads that send, cancel and consume at whichever server there is, and record the answers that they got."""
 
     def __init__(self) -> None:
         self.accepted: set[str] = set()
@@ -148,7 +148,7 @@ def test_what_fell_due_while_no_server_ran_comes_at_its_start(tmp_path: Path) ->
 def test_a_server_that_stops_gives_its_buckets_back(tmp_path: Path) -> None:
     first = Server(tmp_path)
     first.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": "a", "delay": "6s"}]})
-    second = Server(tmp_path)  # not alone: it must not take over what the first one holds
+    second = Server(tmp_path)  # not alone: it must not take over the work of the first one
     assert first.stop() == (0, "")
     second.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": "b", "delay": "100ms"}]})
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""Deleting what is in use: everybody else is answered all the same."""
+"""Subjects and groups are deleted while they are in use: all other requests are answered."""
 
 import threading
 

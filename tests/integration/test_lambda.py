@@ -107,7 +107,7 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
         monkeypatch.setenv(name, text)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
-    session.cache_clear()  # what is registered on it is this deployment's
+    session.cache_clear()  # its event handlers would be those of another deployment
     # A function has a process to itself: its log does not go where that of another one went before it.
     log = logging.getLogger("hourwheel")
     monkeypatch.setattr(log, "handlers", [])

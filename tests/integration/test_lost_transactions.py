@@ -80,7 +80,7 @@ def test_a_damaged_log_is_refused_until_the_loss_is_accepted(
     before = {path.name: path.read_bytes() for path in tmp_path.glob("hourwheel.db*") if not path.name.endswith("-shm")}
     for _ in range(2):
         assert MISSING.search(refused(start(tmp_path)))
-    # Nothing was written: what can be saved of the log is still there.
+    # Nothing was written: the log can still be saved.
     after = {name: (tmp_path / name).read_bytes() for name in before}
     assert after == before
     assert MISSING.search(accepted(start, tmp_path))

@@ -224,7 +224,7 @@ def test_kills_in_the_middle_lose_nothing_and_repeat_only_what_was_under_way(sta
             server = start(push_loopback=True)
         last = send_all(server, "last-", 100)
         until(lambda: lag(server)["waiting"] == 0 and last <= delivered(receiver).keys())
-        # What was being delivered at a kill is leased until it could not be under way any more: here, for minutes.
+        # A delivery under way at a kill is leased until it must have ended: here, for minutes.
         leased = lag(server)["in_flight"]
         assert leased <= kills * batch * concurrency
         assert len((sent | last) - delivered(receiver).keys()) <= leased
@@ -261,7 +261,7 @@ def test_two_servers_of_one_directory_deliver_each_message_once(start: Start) ->
         until(lambda: is_done(servers[0]))
         assert delivered(receiver) == Counter(sent)
         assert len(sent) == 2_000
-        # One goes: the other takes what is sent to it.
+        # One goes: the other takes its messages.
         assert servers[0].stop() == (0, "")
         send(servers[1], "later")
         until(lambda: delivered(receiver)["later"])
@@ -284,7 +284,7 @@ def writes_nothing(database: Path, *, seconds: float) -> bool:
 def test_groups_at_rest_write_nothing_and_hold_no_threads(start: Start, tmp_path: Path) -> None:
     server = start(push_loopback=True)
     send(server, "first")
-    pull(server, group="other")  # what is started once is started
+    pull(server, group="other")  # starts the threads that a first pull starts, before they are counted
     until(lambda: threads_of(server))
     before = threads_of(server)
     with receiving() as receiver:

@@ -352,7 +352,7 @@ def faulty(world: World) -> dict[str, list[str]]:
     subject."""
     world.archived()
     for subject, (act, _) in FAULTS.items():
-        # Each has an hour of its own: what it does to a bucket concerns nobody else.
+        # Each has an hour of its own, so that its bucket concerns no other fault.
         world.bench.turn(HOUR)
         act(Scene(world, subject))
     world.bench.turn(HOUR)

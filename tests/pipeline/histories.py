@@ -64,7 +64,7 @@ def fail(world: World, draw: random.Random, number: int) -> None:
 
 
 def lose_the_store(world: World) -> None:
-    """Rebuilds the store from what is archived."""
+    """Rebuilds the store from its archive."""
     bench = replace(world.bench, store=MemoryStore(), blobs=MemoryBlobs(), timers=type(world.bench.timers)())
     rebuild(bench.cell.context, FileBlobs(world.archive), gap=1_000)
     world.bench = bench

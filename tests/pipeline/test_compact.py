@@ -222,7 +222,7 @@ DAMAGED = {
     4: "has format 2",
     5: "has schema 90",
 }
-"""Manifests, and what is wrong with the segments that they name."""
+"""Manifests, and the faults of the segments that they name."""
 
 
 def damage(lake: Compacted, twin: Compacted) -> None:

@@ -27,7 +27,8 @@ def orders(tmp_path: Path) -> Orders:
 
 @dataclass
 class Query:
-    """Asks a reader as Spark does, of the version before or since 4.2, and keeps what a checkpoint does."""
+    """Asks a reader as Spark does, of the version before or since 4.2, and keeps the positions that a checkpoint
+    keeps."""
 
     orders: Orders
     spark: str
@@ -268,7 +269,7 @@ def source(spark: SparkSession, orders: Orders) -> Any:
 
 
 def run(frame: DataFrame, folder: Path) -> None:
-    """Writes what is there to files, once, as Spark's own sink does."""
+    """Writes the rows that have come to files, once, as Spark's own sink does."""
     query = frame.writeStream.format("parquet").option("path", str(folder / "out"))
     query.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
 

@@ -32,7 +32,8 @@ MIDDLE = "fast:losing~1/0.1"
 
 
 class Moved(NamedTuple):
-    """``accepted``: the queue and offset of each message of ``orders``, by its body. ``lags``: what the server said."""
+    """``accepted``: the queue and offset of each message of ``orders``, by its body. ``lags``: the lags that the server
+    answered."""
 
     root: Path
     accepted: dict[str, tuple[int, int]]

@@ -64,7 +64,7 @@ def test_a_system_that_works_has_no_findings(spark: SparkSession, tmp_path: Path
 def test_each_fault_is_found_and_nothing_else(broken: Faulty) -> None:
     found = Counter((one.subject or one.log.partition("~")[0], one.kind) for one in broken.found.findings)
     expected = Counter((subject, kind) for subject, kinds in broken.expected.items() for kind in kinds)
-    expected["missing", "missing_rows"] = 1  # and nothing of what follows from it
+    expected["missing", "missing_rows"] = 1  # and no finding that would follow from it
     assert found == expected
     assert broken.found.counts == dict(sorted(Counter(one.kind for one in broken.found.findings).items()))
     assert {one.kind for one in broken.found.findings} == set(KINDS)
@@ -98,7 +98,7 @@ def test_a_run_from_a_day_on_finds_the_errors_since_that_day(spark: SparkSession
     found = broken.world.reconciled(spark, datetime.fromtimestamp(first // 1_000, UTC).date())
     every = [one for one in broken.found.findings if one.at_ms is None or one.at_ms >= found.began_ms]
     assert 5 < len(every) < len(broken.found.findings)
-    # A dead letter may be older than what was read: what was redriven is not judged.
+    # A dead letter may be older than the rows that were read: redriven ones are not judged.
     expected = {_place(one) for one in every if one.subject != "redriven-twice"}
     assert {_place(one) for one in found.findings} == expected
     assert found.new_errors == 0  # an earlier run has told of them all

@@ -50,7 +50,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(scratch: Path) -> dict[str, Any]:
-    """Returns what a running job reports about itself, and what other processes see of the job."""
+    """Returns the report of a running job about itself, and the view of other processes of the job."""
     command = [sys.executable, "-c", JOB, str(scratch)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None

@@ -28,7 +28,7 @@ EACH = 7
 
 @dataclass
 class Told:
-    """``known``: what the API told of messages, by subject and name, while the logs had them."""
+    """``known``: the API's traces of messages, by subject and name, while the logs had them."""
 
     world: World
     known: dict[tuple[str, str], Any] = field(default_factory=dict)

@@ -154,7 +154,7 @@ class Actor:
     process: Process
     cell: Cell = field(init=False)
     paced: ClassVar[bool] = True
-    """Returns whether the actor sleeps longer: its plan is about delayed messages, and the actor is not."""
+    """True if the actor sleeps longer: its plan is about delayed messages, and the actor is not."""
 
     def __post_init__(self) -> None:
         self.open()

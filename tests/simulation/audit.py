@@ -61,7 +61,7 @@ class StoreAudit:
     removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
     sends: dict[str, int] = field(default_factory=dict)
     sent_ms: dict[str, int] = field(default_factory=dict)
-    """When each message was sent first."""
+    """The time at which each message was sent first."""
     copies: dict[tuple[str, int, str], int] = field(default_factory=dict)
     buckets: dict[str, BucketHistory] = field(default_factory=dict)
     totals: Callable[[str], Counter] = lambda log: Counter(0, 0)
@@ -115,7 +115,7 @@ class StoreAudit:
         history.stored(verb, int(key.sort), value)
 
     def removed(self, key: Key, record: Record) -> None:
-        """Checks that no row is removed that is still needed (invariant 12)."""
+        """Checks that a removed row was no longer needed (invariant 12)."""
         if (record.expires_ms or self.soon + 1) <= self.soon:
             return
         if key.table in (Table.SCHEDULE, Table.DISPATCH):
@@ -151,7 +151,7 @@ class StoreAudit:
         return self.bucket(log.removeprefix(SCHEDULE_PREFIX))
 
     def expired(self, fact: RowFact) -> bool:
-        """Returns whether nobody needs to get the messages any more: their time is over, or they are damaged."""
+        """Returns whether no group needs to get the messages any more: they have expired, or they are damaged."""
         return fact.damaged or not fact.row.live(self.soon)
 
     def damage(self, log: str, row: int) -> None:

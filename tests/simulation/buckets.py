@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _DAY_MS = 86_400_000
 _OVERSLEPT_MS = 3_000
-"""The calls between storing a message and announcing it take a second at most, and the news a quarter of one."""
+"""The calls between storing a message and announcing it take a second at most, and the announcement arrives within a
+quarter of one."""
 
 _LATEST_MS = 40_000
 """A wheel starts 90 s before its first message is due, timers are at most a minute late, and a wheel rests for at most

@@ -90,7 +90,7 @@ def _variants(scene: Scene, first: Action, second: Action, held_at: int) -> Iter
 
 
 def _meet(rest: tuple[Call, ...], others: tuple[Call, ...]) -> bool:
-    """Returns whether one of the calls writes what the other one reads or writes."""
+    """Returns whether one of the calls writes a thing that the other one reads or writes."""
     written = {call.about for call in others if call.writes}
     seen = {call.about for call in others}
     return any(call.about in written or (call.writes and call.about in seen) for call in rest)

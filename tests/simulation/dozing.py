@@ -38,8 +38,8 @@ _LONGEST_REST_SECONDS = 22
 _SWEEP_SECONDS = 60
 _LEASE_SECONDS = 30
 _AFTER_A_LOSS_SECONDS = _LEASE_SECONDS + 3 * _SWEEP_SECONDS
-"""Less than the time after which consumers pull by themselves. One sweep ends the lease of a consumer that crashed, and
-one may have read outdated counters."""
+"""A shorter time than that after which consumers pull by themselves. One sweep ends the lease of a consumer that
+crashed, and one may have read outdated counters."""
 
 _SWEEP_REST_SECONDS = 1_920
 """As on AWS, where the sweeper looks at idle subjects about twice an hour."""
@@ -78,7 +78,7 @@ class DozePlan:
     late_seconds: int = 0
     """Consumers begin within this time."""
     busy_share: float = 0.02
-    """The share of the pulls of busy consumers that note so."""
+    """The share of the pulls of busy consumers that record that the group is busy."""
 
     @property
     def loses(self) -> bool:
@@ -182,9 +182,9 @@ class Sleeper(Actor):
     leaves: bool = False
     ended: Ended = field(default_factory=lambda: Ended(0))
     taken: list[tuple[int, str]] = field(default_factory=list)
-    """When the consumer got which message."""
+    """The messages that the consumer got, each with its time."""
     returned: list[tuple[int, str]] = field(default_factory=list)
-    """When the consumer gave back which message."""
+    """The messages that the consumer gave back, each with its time."""
     handling: list[tuple[int, Leased]] = field(default_factory=list)
     """The pulls whose messages are being handled, each with the time at which that ends."""
     begins_ms: int = 0
@@ -222,8 +222,8 @@ class Sleeper(Actor):
         return not self.machine.queues.calm and self.rng.random() < rate
 
     def _stop(self) -> None:
-        """Stops as the client does: settles what it has handled, and gives back a wake-up that it holds. Starts again
-        later, as another process."""
+        """Stops as the client does: settles its handled messages, and gives back a wake-up that it has received. Starts
+        again later, as another process."""
         self.world.record(self.process.name, "stops", self.held)
         while self.handling:
             self._settle(self.handling.pop()[1])

@@ -22,7 +22,7 @@ class Faults:
     clock: float = 0.0
     """Clocks that are set, forwards or back."""
     expiry: float = 0.0
-    """Rate per call at which TTL removes some of what has expired."""
+    """Rate per call at which TTL removes some expired items."""
     abort: float = 0.0
     """Rate per call within a transaction at which the process ends there."""
     damage: float = 0.0

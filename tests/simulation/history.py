@@ -47,7 +47,7 @@ class Ticket:
 
 @dataclass
 class Leased:
-    """A pull that a consumer has leased. ``asked``: every outcome that the consumer requested for each index."""
+    """A pull that a consumer has leased. ``asked``: the outcomes that the consumer has requested for each index."""
 
     subject: str
     group: str
@@ -172,7 +172,7 @@ class History:
         return self.finals.get(ticket.position)
 
     def answered(self, verb: Verb, ticket: Ticket, before: ScheduledMessage | None, answer: ScheduledMessage) -> None:
-        """Judges an answer about a delayed message: it is true, and it stays (8)."""
+        """Checks that an answer about a delayed message is true, and stays true (8)."""
         where = f"{verb.name} of {ticket.position}"
         if answer.state == "moved":
             # The answer is about the message at its new time.
@@ -234,7 +234,8 @@ class History:
             # Nor has one that was answered late, and in whose name somebody left meanwhile, which releases all of it.
             late = (partition, sort_of(row)) in verb.answered_late
             lost = lost or (late and {each.kind for each in (*value.moved, *value.transfers)} == {RELEASED})
-            # A pull does not know a claim whose answer was lost, alone or with its transaction: it comes again later.
+            # A pull does not know of a claim whose answer was lost, alone or with its transaction: the messages come
+            # again later.
             lost = lost or (partition, sort_of(row)) in verb.unanswered or self._unread(verb, history, row)
             if (partition, row) not in handed_out and not lost:
                 raise Violation("4", f"a pull claimed {partition} row {row} and did not hand it out")

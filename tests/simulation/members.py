@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Members:
     audit: "StoreAudit"
     pulled_ms: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """When the last answered pull of each consumer began, by subject, broadcast group and consumer."""
+    """The time at which the last answered pull of each consumer began, by subject, broadcast group and consumer."""
 
     def pulled(self, subject: str, group: str, consumer: str, verb: Verb) -> None:
         position = (subject, group, consumer)

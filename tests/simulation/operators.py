@@ -104,7 +104,7 @@ class Operator(Actor):
         self.ask("undrain", lambda: self.cell.cells.set_state("c0", "normal"))
 
     def _outage(self, _: str, __: str) -> None:
-        """Takes a cell out of reach for some time, in the middle of whatever goes on there."""
+        """Takes a cell out of reach for some time, in the middle of its requests."""
         cell = f"c{self.rng.randrange(self.world.plan.cells)}"
         self.world.outages[cell] = self.world.now_ms + self.rng.choice((500, 4_000, 30_000))
         self.world.record(self.process.name, "outage", cell)

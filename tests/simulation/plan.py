@@ -90,8 +90,8 @@ class Plan:
     concurrency: int = 1
     """The number of threads of a pusher."""
     steady: float = 0.0
-    """The share of a consumer's work in which it pulls for its group, and acknowledges its last pull by that. 0: it
-    pulls for any group, and settles as it likes."""
+    """The share of a consumer's work in which it pulls for its group, and acknowledges its last pull by the same call.
+    0: it pulls for any group, and settles in any way."""
     alone_pulls: int = 3
     """The pulls after which a row grows for a steady consumer."""
     grows_ms: int = 2_000
@@ -124,7 +124,7 @@ FILTERS = (
 _PUSHED = 0.15
 """The share of plans with a group that is pushed."""
 _LIMITED = 0.15
-"""The share of plans with groups that limit what they lease."""
+"""The share of plans with groups that limit their leased messages."""
 _RATED = 0.1
 """The share of plans with groups that limit their rate."""
 _CLOSED = 0.1
@@ -229,7 +229,7 @@ def broadcasting(plan: Plan, rng: Random) -> Plan:
 
 
 def moved(plan: Plan, rng: Random) -> Plan:
-    """Returns the plan, with cells between which an actor moves queues in some of them."""
+    """Returns the plan; in some cases with cells between which an actor moves queues."""
     # A rebuild needs the cells.
     if rng.random() >= _MOVED or plan.archivists or plan.engine:
         return plan
@@ -248,14 +248,14 @@ def with_outages(plan: Plan) -> Plan:
 
 
 def paused(plan: Plan, rng: Random) -> Plan:
-    """Returns the plan, with an actor that pauses and resumes groups and subjects in some of them."""
+    """Returns the plan; in some cases with an actor that pauses and resumes groups and subjects."""
     if rng.random() >= _PAUSED:
         return plan
     return replace(plan, moves=(*plan.moves, "pause"), operators=max(plan.operators, 1))
 
 
 def limited(plan: Plan, rng: Random) -> Plan:
-    """Returns the plan, with groups that limit what they lease in some of them."""
+    """Returns the plan; in some cases with groups that limit their leased messages."""
     return replace(plan, max_in_flight=rng.choice((1, 2, 5))) if rng.random() < _LIMITED else plan
 
 

@@ -1,4 +1,4 @@
-"""Judges the history of one pull log: which messages a group got, and how each was settled."""
+"""Judges the history of one pull log: the messages that a group got, and the settlement of each."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -172,7 +172,7 @@ class PullHistory:
                 raise Violation("1", f"{self.partition}: pull row {pull} passes over the start of row {number}")
 
     def _check_end_seq(self, pull: int, value: PullRow) -> None:
-        """Checks that the sequence at which a claim ends is that of the next message, if a stored row states it."""
+        """Checks that a claim ends at the sequence of the next message, if a stored row states it."""
         rows, row = self.audit.rows(self.source), value.end.row_no
         if value.end.index:
             expected = rows[row].row.first_seq + value.end.index

@@ -176,7 +176,7 @@ class Rules:
                 raise Violation("12", f"row {row} of {log} is trimmed, and is still needed")
 
     def check_route(self, before: Subject | None, subject: Subject) -> None:
-        """Offsets have no gap and no overlap, ends are exact, and the epoch never falls (10)."""
+        """Checks that offsets have no gap and no overlap, that ends are exact, and that the epoch never falls (10)."""
         if before is not None and before.generation == subject.generation and subject.epoch < before.epoch:
             raise Violation("10", f"the epoch of {subject.name} fell from {before.epoch} to {subject.epoch}")
         for queue, route in enumerate(subject.routes):

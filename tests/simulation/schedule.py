@@ -85,7 +85,7 @@ def _short(part: object) -> str:
             return " ".join(_short(item) for item in part)
         case dict():
             return " ".join(f"{name}={_short(value)}" for name, value in part.items())
-    # The trace leaves out what a transaction returns inside the library.
+    # The trace leaves out the results of transactions inside the library.
     return type(part).__name__ if is_dataclass(part) else str(part)
 
 

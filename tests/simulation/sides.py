@@ -146,7 +146,7 @@ Act: TypeAlias = Callable[[Side, Stage], object]
 
 @dataclass(frozen=True, eq=False)
 class Action:
-    """``ends``: what it may do to messages beside delivering them, as a plan names it."""
+    """``ends``: the ways in which it may end messages beside delivering them, as a plan names them."""
 
     name: str
     act: Act

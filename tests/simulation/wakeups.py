@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Rates(Protocol):
-    """How often what happens to wake-ups and queues."""
+    """The rates at which wake-ups and queues meet faults."""
 
     @property
     def lost(self) -> float: ...
@@ -81,7 +81,7 @@ class SimulatedQueues:
         self.world.later(int(50 * self.world.rng.random()), partial(self._arrive, name))
 
     def receive(self, name: str) -> str | None:
-        """Returns what a consumer says in its next pull; None while no wake-up is there."""
+        """Returns the field that a consumer sends in its next pull; None while no wake-up is there."""
         if name not in self.made:
             return "missing"
         found = [at_ms for at_ms in self.waiting[name] if self.world.now_ms - at_ms < 60_000]

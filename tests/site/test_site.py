@@ -21,7 +21,7 @@ _FOREIGN = re.compile(r"(https?:)?//")
 
 
 class Page(HTMLParser):
-    """What a page loads, where it links to, and the names of its parts."""
+    """Collects the files that a page loads, its links, and the names of its parts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

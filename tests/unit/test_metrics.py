@@ -1,4 +1,4 @@
-"""Meters: what they print, how much of it, and what each verb counts."""
+"""Meters print the right metrics in bounded lines, and each verb counts its own."""
 
 import json
 from collections.abc import Callable

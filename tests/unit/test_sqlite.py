@@ -36,7 +36,7 @@ def put(sort: str, store: Store) -> str:
 
 
 def counted(done: threading.Semaphore) -> Notify:
-    """Returns what releases the semaphore once for each piece of work that is done."""
+    """Returns a callback that releases the semaphore once for each finished piece of work."""
     return lambda tickets: done.release(len(tickets))
 
 

@@ -1,1 +1,1 @@
-"""The checks of ``reconcile``: each compares what two logs say of the same messages."""
+"""Contains the checks of ``reconcile``: each compares the statements of two logs about the same messages."""

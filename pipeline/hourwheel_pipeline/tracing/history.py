@@ -82,7 +82,7 @@ class LakeHistory:
         return Row(first["sequence"], len(copies), milliseconds(first["accepted_at"]), expires_ms, meta=meta)
 
     def removed(self, log: str, row_no: int) -> bool:
-        return True  # whatever is not in the lake by now was removed before it could be archived
+        return True  # a row that the lake lacks by now was removed before it could be archived
 
     def offsets(self, log: str, row_no: int, row: Row) -> list[tuple[int | None, int | None]]:
         return [(copy["origin_queue"], copy["origin_offset"]) for copy in self._copies(log, row_no)]

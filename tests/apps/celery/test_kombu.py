@@ -1,4 +1,4 @@
-"""Kombu on a server: the cases of Kombu's integration tests, and what this transport adds."""
+"""Kombu works on a server: the cases of Kombu's integration tests, and the additions of this transport."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOMENT = 0.3  # in which nothing is to come
 
 
 class Inbox:
-    """What a consumer got. It acknowledges each message."""
+    """Records the messages of a consumer, and acknowledges each."""
 
     def __init__(self, connection: Connection, *queues: Queue, **how: Any) -> None:
         self.connection = connection

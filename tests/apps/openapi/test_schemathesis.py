@@ -47,7 +47,8 @@ def schema(server: Server) -> Any:
 
 
 def furnish(server: Server) -> None:
-    """Creates what ``THERE`` names, with a message that is a dead letter, one that is leased and one that waits."""
+    """Creates the things that ``THERE`` names, with a message that is a dead letter, one that is leased and one that
+    waits."""
     server.ok("PUT", "/v1/subjects/orders", {"read_only": False})
     server.ok("PUT", f"{GROUP}", {})
     for settle in ({"dead": [0]}, None):

@@ -36,7 +36,7 @@ class Recorder:
         yield
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keeps the worst of what a case's set-up, call, subtests and end were."""
+        """Keeps the worst result of a case: of its set-up, its call, its subtests and its end."""
         known = self._outcomes.get(report.nodeid, "passed")
         self._outcomes[report.nodeid] = max(known, report.outcome, key=_SEVERITY.index)
         if report.when == "teardown":

@@ -34,7 +34,8 @@ class Results:
 
     @classmethod
     def read(cls, recorded: Path, output: str) -> Results:
-        """Returns what the process recorded, which is removed. Fails with the output where it recorded nothing."""
+        """Returns the results that the process recorded, and removes them. Fails with the output if it recorded
+        none."""
         assert recorded.exists(), output
         results = cls(**json.loads(recorded.read_text()), output=output)
         recorded.unlink()
@@ -92,7 +93,7 @@ class Run:
         self._server.stop()
 
     def _end_group(self) -> None:
-        """Ends what is left of the process and of its workers."""
+        """Ends the process and its workers, as far as they still run."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 LOCK = ROOT / "requirements/sources.lock"
 SOURCES = ROOT / "build/sources"
 TESTS = {"celery": "t", "dramatiq": "tests", "kombu": "t"}
-"""The folder of the tests in each package. The rest stays packed: the tests import what is installed."""
+"""The folder of the tests in each package. The rest stays packed: the tests import the installed packages."""
 
 
 def pinned() -> dict[str, str]:

@@ -34,13 +34,13 @@ class Shell:
         return values[0] if len(values) == 1 else values
 
     def refused(self, *args: str) -> str:
-        """Returns what the command says when it refuses its options, before it calls the server."""
+        """Returns the sentence with which the command refuses its options, before it calls the server."""
         result = self(*args)
         assert result.exit_code == 2, result.output
         return " ".join(result.stderr.replace("│", " ").split())
 
     def failed(self, *args: str) -> str:
-        """Returns what the command says when the server refuses its call."""
+        """Returns the sentence of the command when the server refuses its call."""
         result = self(*args)
         assert result.exit_code == 1, result.output
         return " ".join(result.stderr.split())

@@ -1,4 +1,4 @@
-"""``hourwheel produce``, ``subject peek``, ``message`` and ``dead``: what they send, show, and refuse."""
+"""``hourwheel produce``, ``subject peek``, ``message`` and ``dead`` send, show and refuse the right messages."""
 
 import pytest
 

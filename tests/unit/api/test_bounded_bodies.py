@@ -34,7 +34,7 @@ def test_more_values_than_a_batch_can_have_are_refused_before_there_is_an_object
 ) -> None:
     body = TOO_MANY[shape]
     answers: list[Any] = []
-    # The event and what is made of it hold the body a few times.
+    # The event and the objects made of it contain the body a few times.
     assert peak_bytes(lambda: answers.append(api.call("POST", route, raw=body))) < 8 * len(body) + 8 * MIB
     assert [(answer.status, answer.slug) for answer in answers] == [(413, "batch-too-large")]
 

@@ -1,4 +1,4 @@
-"""Delayed messages one by one: what a list shows, in which order, how its pages go on, and what one page reads."""
+"""The list of delayed messages shows them in order, page by page, with a bounded number of reads."""
 
 import base64
 from typing import Any

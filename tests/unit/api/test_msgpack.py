@@ -1,4 +1,4 @@
-"""Msgpack says the same as JSON: what one client sends in one form, another gets in the other."""
+"""Msgpack and JSON say the same: a message that one client sends in one form, another gets in the other."""
 
 import base64
 import gzip

@@ -30,7 +30,7 @@ class Contents:
 
 
 def contents(archive: Blobs) -> Contents:
-    """Fails when an object is not what its manifest says."""
+    """Fails when an object differs from its manifest."""
     found = Contents()
     for manifest in manifests.manifests(archive):
         spans = {(span.kind, span.log, row) for span in manifest.spans for row in range(span.start, span.end)}
@@ -71,7 +71,7 @@ def _parts(entries: dict[str, list[Entry]]) -> dict[str, manifests.SegmentPart]:
 
 
 def _read(found: Contents, kind: str, data: bytes) -> list[tuple[str, Entry]]:
-    """Adds a block to what was found; the rows of messages in it."""
+    """Adds a block to the rows that were read; the rows of messages in it."""
     entries = []
     if kind == kinds.REGISTRY:
         found.registry = blocks.decode_registry(data)

@@ -1,4 +1,4 @@
-"""Hour buckets: which one a time lies in, their names, and what their registration orders."""
+"""A time lies in one hour bucket; buckets have names, and their registration orders a timer."""
 
 import pytest
 

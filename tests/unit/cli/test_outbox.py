@@ -1,4 +1,4 @@
-"""``hourwheel outbox``: what operators see, and what they decide about refused rows."""
+"""``hourwheel outbox`` shows operators the outbox, and carries out their decisions about refused rows."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_what_cannot_be_done_is_said(shell: Shell, words: list[str], sentence: s
 
 
 class Amazon:
-    """Answers as AWS does, and remembers what it was asked."""
+    """Answers as AWS does, and records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []

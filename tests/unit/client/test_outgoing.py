@@ -1,4 +1,4 @@
-"""Messages of ``send`` share requests: what one of them meets, the others do not feel."""
+"""Messages of ``send`` share requests: the error of one does not affect the others."""
 
 import math
 import threading

@@ -321,7 +321,7 @@ def test_a_child_has_a_producer_of_its_own(make: Callable[..., Producer], server
     producer = make(linger_seconds=60, ids=SystemIds())
     producer.send("parent")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
+        warnings.simplefilter("ignore", DeprecationWarning)  # this test forks with threads on purpose
         child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,5 @@
-"""A consumer whose handler takes bodies: what fits is handled, what does not fit becomes a dead letter at once."""
+"""A consumer whose handler takes bodies: a body that fits is handled, one that does not becomes a dead letter at
+once."""
 
 import logging
 

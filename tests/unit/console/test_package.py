@@ -1,4 +1,4 @@
-"""The files of the console are part of what pip installs, and not of what Lambda loads."""
+"""The files of the console are in the package that pip installs, and not in the layer that Lambda loads."""
 
 from pathlib import Path
 

@@ -135,7 +135,7 @@ def test_a_cancel_that_is_cut_off_and_never_repeated_is_finished(
     assert {requested for _, _, requested in cases} == {False, True}
     for bench, one, requested in cases:
         looks(bench, one)
-        bench.turn(60)  # a wheel that has to say what it read was called
+        bench.turn(60)  # a wheel was called that has to publish the rows that it has read
         looks(bench, one)
         assert bench.cell.scheduled(one).state == ("cancelled" if requested else "waiting")
         bench.turn(7_200)

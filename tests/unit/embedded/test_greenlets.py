@@ -12,7 +12,7 @@ from hourwheel.embedded.greenlets import GreenletRunner, Resume
 
 
 class Pauses:
-    """Greenlets that have paused, by name, and what each of them has done."""
+    """Greenlets that have paused, by name, and the steps of each."""
 
     def __init__(self, runner: GreenletRunner) -> None:
         self.runner = runner

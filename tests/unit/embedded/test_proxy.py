@@ -1,4 +1,5 @@
-"""The proxy of ``hourwheel console``: whom it answers, what it passes on, and what it says without an answer."""
+"""The proxy of ``hourwheel console`` answers its user alone, passes calls on, and reports a server that does not
+answer."""
 
 import asyncio
 import json

@@ -10,7 +10,7 @@ def test_who_asks_while_an_attempt_ends_is_answered_too() -> None:
         readiness = Readiness(lambda: None)
         asked = []
         for _ in range(300):
-            readiness._until = 0.0  # what is known is no longer kept
+            readiness._until = 0.0  # the answer is no longer kept
             asked.append(asyncio.ensure_future(readiness.answer("1")))
             await asyncio.sleep(0)
         answers = [answer["statusCode"] for answer in await asyncio.gather(*asked)]

@@ -1,4 +1,4 @@
-"""A wheel that sleeps is woken by what is announced, and by a clock that is set, and never misses either."""
+"""A wheel that sleeps is woken by each announcement, and by a clock that is set."""
 
 import threading
 import time

@@ -70,7 +70,7 @@ def test_a_frame_that_breaks_off_is_refused_or_short() -> None:
 
 
 def test_a_frame_whose_end_looks_like_a_checksum_is_read() -> None:
-    # What follows the frame is read as its checksum: here it is the correct one.
+    # The bytes behind the frame are read as its checksum: here they are the correct one.
     frame = packed(b"abc" * 1_000)
     checksum = packed(b"abc" * 1_000, checksum=True)[-4:]
     assert decompressed(memoryview(bytes(frame) + bytes(checksum)), 3_000) == b"abc" * 1_000

@@ -1,4 +1,4 @@
-"""Summaries of the tags of a batch: what they say of a filter, and the bytes that they take."""
+"""Summaries of the tags of a batch decide about filters, and take a bounded number of bytes."""
 
 from itertools import product
 from random import Random

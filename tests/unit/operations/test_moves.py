@@ -134,7 +134,7 @@ def test_a_move_that_was_cut_off_is_finished_by_a_pull_and_by_the_sweeper(bench:
 
 
 def requested(bench: Bench, to: str | Plan) -> None:
-    """Begins a move of queue 0 to a cell, or what a plan says, whose operator dies right after step 1."""
+    """Begins a move of queue 0 to a cell, or the changes of a plan. The operator dies right after step 1."""
     plan = plan_move(0, to) if isinstance(to, str) else to
     record = subject_record(bench.cell.context, "orders")
     current = record.load()

@@ -123,7 +123,7 @@ def test_a_server_whose_answers_are_lost_for_an_hour_stores_each_row_once(tmp_pa
 
 
 def test_a_commit_whose_database_goes_away_in_the_middle_is_repeated(tmp_path: Path) -> None:
-    """Whether the commit was carried out or not: the worker reads in the shard what is under way."""
+    """The worker reads the batch under way from the shard, whether or not the commit was carried out."""
     for after in (False, True):
         folder = tmp_path / str(after)
         folder.mkdir()

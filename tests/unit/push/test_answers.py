@@ -84,7 +84,7 @@ def test_what_is_named_failed(ids: list[str], failed: set[int]) -> None:
     ],
 )
 def test_what_cannot_be_understood_fails_all(answer: Any) -> None:
-    """As Lambda's own event sources have it: to try again what was done is better than to lose what was not."""
+    """As with Lambda's own event sources: a message that is handled twice is better than one that is lost."""
     outcome = answered(DELIVERY, json.dumps(answer).encode())
     assert outcome.failed == {0, 1, 2, 3}
     assert outcome.error

@@ -1,4 +1,4 @@
-"""A pull that is delivered in parts, or taken in part: each message is settled by what became of itself."""
+"""A pull that is delivered in parts, or taken in part: each message is settled by its own outcome."""
 
 from collections import Counter
 

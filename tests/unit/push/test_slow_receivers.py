@@ -1,4 +1,4 @@
-"""Whatever a receiver does, a delivery ends in time and reads a bounded answer."""
+"""A delivery ends in time and reads a bounded answer, whatever the receiver does."""
 
 import socket
 from time import monotonic

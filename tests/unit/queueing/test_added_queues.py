@@ -56,7 +56,7 @@ class Sender:
             self.bench.settle(pull)
 
     def served(self) -> list[str]:
-        """Returns what the group hands out while nothing of it is acknowledged."""
+        """Returns the messages that the group hands out while none of them is acknowledged."""
         return [message.body or "" for message in self.bench.take() if message.key]
 
 

@@ -21,7 +21,7 @@ def pull_log(bench: Bench) -> PullLog:
 
 
 def told(state: KeyStates) -> object:
-    """Returns what a state says, without its times."""
+    """Returns the contents of a state without its times."""
     return (
         (state.row_no, state.position, state.seq, state.total, state.parked, state.retries, state.busy, state.shared),
         {

@@ -40,7 +40,7 @@ class Consumers:
         self.in_flight: dict[str, str] = {}
 
     def work(self) -> Callable[[], object]:
-        """Draws what one caller of the transaction does."""
+        """Draws the acts of one caller of the transaction."""
         kind = self.draws.choice(("send", "pull", "pull", "pull", "pull", "fail"))
         if kind == "send":
             keys = [self.draws.choice("abcdefgh") for _ in range(self.draws.randint(1, 9))]

@@ -306,7 +306,7 @@ def test_retries_and_the_dead_letter_tell_what_the_consumer_said(bench: Bench) -
     bench.clock.pass_time(2)
     bench.pull()
     found = [(event.event, event.detail) for event in of_group(bench).events if event.event != "pulled"]
-    # Of the attempt whose lease ended nobody said anything: the dead letter has what was said before.
+    # The attempt whose lease ended has no text: the dead letter has the text of the one before.
     assert found == [("retried", "no price"), ("retried", "no disk"), ("due", None), ("dead", "no disk")]
     assert [event.detail for event in of_group(bench, "0:1").events] == [None, None]
 

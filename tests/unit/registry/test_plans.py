@@ -1,4 +1,4 @@
-"""Plans of routes, decided without a store: which queue goes to which cell, and what a route says afterwards."""
+"""Plans of routes decide without a store which queue goes to which cell."""
 
 from collections import Counter
 

@@ -77,7 +77,7 @@ def test_a_subject_gets_no_more_groups_than_it_may_have(limited: Bench) -> None:
 
 @dataclass
 class Raced(MemoryStore):
-    """A store where a rival is faster, once, between a look at all subjects or groups and what follows from it."""
+    """A store where a rival is faster, once, between a look at all subjects or groups and the next step."""
 
     rival: list[Callable[[], object]] = field(default_factory=list)
 

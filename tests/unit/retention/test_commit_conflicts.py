@@ -12,7 +12,7 @@ from tests.unit.archive.reading import contents
 
 
 class Slow(CallByCall):
-    """Before the first mark of the archive is moved, others do what ``meanwhile`` says."""
+    """Runs ``meanwhile`` before the first watermark of the archive is moved."""
 
     meanwhile: Callable[[], object] | None = None
 

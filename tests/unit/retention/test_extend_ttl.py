@@ -40,7 +40,7 @@ def stored(bench: Bench) -> int:
 
 
 def spend(bench: Bench, days: int, sweep: Callable[[], object] | None = None) -> None:
-    """Sweeps each hour, and lets the store remove what may be removed."""
+    """Sweeps each hour, and lets the store remove its expired rows."""
     for _ in range(24 * days):
         bench.clock.pass_time(HOUR)
         (sweep or bench.cell.sweep)()

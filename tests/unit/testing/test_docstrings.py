@@ -1,4 +1,4 @@
-"""The docstrings of ``hourwheel.testing`` say what the client's say, and their examples run."""
+"""The docstrings of ``hourwheel.testing`` have the format of the client's, and their examples run."""
 
 import asyncio
 import doctest

@@ -1,4 +1,5 @@
-"""A queue in memory: the client's own producers and consumers, a clock that the test moves, and what it asserts."""
+"""A queue in memory serves the client's own producers and consumers, with a clock that the test moves, and asserts
+about them."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

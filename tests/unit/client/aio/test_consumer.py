@@ -1,4 +1,4 @@
-"""Handlers and loops in tasks: what they return from is acknowledged, what is cancelled is released."""
+"""Handlers and loops in tasks acknowledge the messages that they finish, and release those of cancelled tasks."""
 
 import asyncio
 import contextlib

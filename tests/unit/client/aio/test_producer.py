@@ -1,4 +1,4 @@
-"""Tasks that send at one time share requests; what one of them meets, the others do not feel."""
+"""Tasks that send at one time share requests: the error of one does not affect the others."""
 
 import asyncio
 import inspect

@@ -33,7 +33,7 @@ class Client(NamedTuple):
             await asyncio.sleep(0)
 
     async def send_until_closed(self, piece: bytes) -> bytes:
-        """Sends again and again, and returns what the server said meanwhile."""
+        """Sends again and again, and returns the bytes that the server sent meanwhile."""
         answer = asyncio.ensure_future(self.reader.read())
         while not answer.done():
             with suppress(OSError):
