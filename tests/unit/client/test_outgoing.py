@@ -9,7 +9,7 @@ import pytest
 from hourwheel.client import DeliveryTimeout, Message
 from hourwheel.client.accumulator import Pending
 from hourwheel.client.backoff import Outage
-from hourwheel.client.errors import TooLarge, no_answer, problem_of
+from hourwheel.client.errors import AnswerError, TooLarge, from_answer, no_answer, problem_of
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from tests.unit.client.ids import StillIds
@@ -56,6 +56,44 @@ def test_a_request_that_may_be_stored_is_not_sent_in_parts() -> None:
         error = message.future.exception(0)
         assert isinstance(error, DeliveryTimeout)
         assert "may be stored or not: " in str(error)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 409])
+@pytest.mark.parametrize("bodies", ["a", "ab"])
+def test_a_refusal_after_a_try_without_an_answer_does_not_say_that_nothing_is_stored(bodies: str, status: int) -> None:
+    """The token may have been revoked, or the subject deleted, after the first try stored the messages."""
+    store = Store()
+    messages = [pending(body) for body in bodies]
+
+    def refuse(number: int) -> None:
+        if number == 1:
+            raise no_answer("lost", sent=True)
+        raise from_answer(status, b'{"detail": "not any more"}', retry_after=None)
+
+    store.before = refuse
+    request(store, *messages).run()
+    for message in messages:
+        error = message.future.exception(0)
+        assert isinstance(error, DeliveryTimeout)
+        assert str(error) == (
+            "the messages may be stored or not: an earlier try got no answer, and the next was refused: not any more"
+        )
+        assert isinstance(error.__cause__, AnswerError)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 413])
+def test_a_refusal_of_the_first_try_or_of_the_content_stands(status: int) -> None:
+    store = Store()
+    message = pending("a")
+
+    def refuse(number: int) -> None:
+        if number == 1:
+            raise no_answer("away", sent=status in {400, 413})
+        raise from_answer(status, b'{"detail": "no"}', retry_after=None)
+
+    store.before = refuse
+    request(store, message).run()
+    assert isinstance(message.future.exception(0), AnswerError)
 
 
 @pytest.mark.parametrize(("sent", "says"), [(False, "none of them is stored: "), (True, "they may be stored or not: ")])

@@ -189,8 +189,8 @@ class ServerFault(AnswerError):
 
 
 class DeliveryTimeout(ClientError):
-    """Says that a message was not accepted in time. It may be stored nevertheless if it was sent at least once. The
-    last failure, if there was one, is the ``__cause__``.
+    """Says that a message was not accepted in time, or that a later try was refused. It may be stored nevertheless if
+    it was sent at least once. The last failure, if there was one, is the ``__cause__``.
 
     Example:
         >>> producer = Producer("http://127.0.0.1:1", subject="orders", delivery_timeout_seconds=0.01)

@@ -15,10 +15,13 @@ from hourwheel.client.errors import (
     BadRequest,
     ClientError,
     Closed,
+    Conflict,
     DeliveryTimeout,
+    NotFound,
     Problem,
     ServerUnavailable,
     TooLarge,
+    Unauthorized,
 )
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.ports import Ids
@@ -31,6 +34,10 @@ _CULPRIT = re.compile(r"messages\[(\d+)\]")
 # Refusals, beside those for size, that one message of a request may cause for all of it. Others concern the whole
 # request (the subject's name, the token), so splitting the request would only repeat the refusal.
 _OF_ONE_MESSAGE = {"field-invalid", "json-invalid", "delay-too-long"}
+
+_FOR_NOW = (Unauthorized, NotFound, Conflict)
+"""Refusals that say nothing about an earlier try: the token, the subject or its settings may have changed since. A
+refusal of the content holds for every try."""
 
 
 class SharedBatch(Protocol):
@@ -55,6 +62,7 @@ NO_ROOM = (
 )
 NOT_SENT = "the messages were not sent in time, and none of them is stored: the server is too slow or unavailable"
 NOT_ACCEPTED = "the messages were not accepted in time; they may be stored or not"
+REPEATED_IN_VAIN = "the messages may be stored or not: an earlier try got no answer, and the next was refused"
 NOT_STORED = "the messages were not accepted in time, and none of them is stored"
 
 
@@ -133,9 +141,10 @@ class RequestParts(Generic[B]):
             self._may_be_stored |= error.sent
             self._pause(part, error, now)
             return
-        if len(part) > 1 and self._may_be_stored:
-            # Split parts would have other keys, under which the server would store the messages a second time.
-            error = DeliveryTimeout(f"{NOT_ACCEPTED}: {error}")
+        # A part that was split would be sent under other keys, under which the server would store messages again.
+        if self._may_be_stored and (len(part) > 1 or isinstance(error, _FOR_NOW)):
+            refusal, error = error, DeliveryTimeout(f"{REPEATED_IN_VAIN}: {error}")
+            error.__cause__ = refusal
         if len(part) > 1 and _may_concern_one(error):
             problem = error.problem if isinstance(error, BadRequest | TooLarge) else Problem()
             self._next_part(split(part, problem))

@@ -226,7 +226,8 @@ class Producer:
 
         Raises:
             AnswerError: the server refused the batch; nothing was stored.
-            DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``; it may be stored or not.
+            DeliveryTimeout: the batch was not accepted within ``delivery_timeout_seconds``, or refused after a try
+                without an answer; it may be stored or not.
             Closed: the producer was closed.
             ValueError: no subject is named.
             TypeError: ``messages`` is a single body, or a body is of another type or contains a value that JSON has no
