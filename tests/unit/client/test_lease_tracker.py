@@ -20,11 +20,11 @@ class Book:
         self.tracker = LeaseTracker(lease_seconds=30, linger_seconds=1.0)
         self.messages = self.open("r-1", messages)
 
-    def open(self, receipt: str, messages: int) -> list[Delivery]:
+    def open(self, receipt: str, messages: int, *, ordered: bool = False) -> list[Delivery]:
         records = [
             Received(id=f"m-{index}", queue=0, offset=index, attempt=1, produced_at=MOMENT) for index in range(messages)
         ]
-        pull = Pull(receipt=receipt, queue=0, lease_until=MOMENT, messages=records)
+        pull = Pull(receipt=receipt, queue=0, lease_until=MOMENT, messages=records, ordered=ordered)
         return self.tracker.open(pull, self.now, self._decide)
 
     def _decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None) -> None:
@@ -85,6 +85,25 @@ def test_results_that_linger_are_told_before_the_pull_is_through() -> None:
     assert last == [Settlement(receipt="r-1", ack=[], retry=[0, 2])]  # the rest is not acknowledged a second time
     book.answer(last, "settled")
     assert book.tracker.unconfirmed == 0
+
+
+def test_an_ordered_group_learns_at_once_that_nothing_is_left_to_handle() -> None:
+    book = Book(messages=0)
+    first, second = book.open("r-2", 2, ordered=True)
+    assert book.tracker.decide(first, DeliveryOutcome.ACK, book.now)
+    assert book.tracker.due(book.now) == []  # it lingers for the other one
+    assert book.tracker.decide(second, DeliveryOutcome.ACK, book.now)
+    assert book.tracker.due(book.now) == [Settlement(receipt="r-2")]
+
+
+def test_an_ordered_group_waits_for_company_while_messages_are_in_hand() -> None:
+    book = Book(messages=0)
+    (first,) = book.open("r-2", 1, ordered=True)
+    (second,) = book.open("r-3", 1, ordered=True)
+    book.tracker.decide(first, DeliveryOutcome.ACK, book.now)
+    assert book.tracker.due(book.now) == []
+    book.tracker.decide(second, DeliveryOutcome.ACK, book.now)
+    assert book.tracker.due(book.now) == [Settlement(receipt="r-2"), Settlement(receipt="r-3")]
 
 
 def test_a_retry_does_not_linger_its_delay_begins_when_the_server_hears_of_it() -> None:

@@ -300,7 +300,7 @@ class LeaseTracker:
         sooner = lease.unsent_since is None or (outcome is DeliveryOutcome.RETRY and not lease.urgent)
         lease.unsent_since = now if lease.unsent_since is None else lease.unsent_since
         lease.urgent = lease.urgent or outcome is DeliveryOutcome.RETRY
-        return sooner
+        return sooner or self._holds_back(lease)
 
     def acknowledged(self, deliveries: Sequence[Delivery], since: float) -> None:
         """Records the acknowledgements of many messages, the first of which came at ``since`` or later."""
@@ -379,8 +379,15 @@ class LeaseTracker:
         """The number of leases with outcomes that the server has not confirmed."""
         return sum(lease.answering or lease.sendable for lease in self._leases.values())
 
+    def _holds_back(self, lease: Lease) -> bool:
+        """Returns whether nothing is left to handle and an ordered group waits: it hands out no further message of the
+        lease's keys before their settlement comes. The pull under way may wait for that very settlement."""
+        return lease.ordered and not lease.undecided and not self.in_hand
+
     def _send_at(self, lease: Lease) -> float:
         if lease.asked is not None or lease.unsent_since is None:
             return 0.0  # a settlement without an answer is sent again at once
+        if self._holds_back(lease):
+            return lease.unsent_since
         linger_seconds = min(self._linger_seconds, _RETRY_LINGER_SECONDS) if lease.urgent else self._linger_seconds
         return lease.unsent_since + linger_seconds

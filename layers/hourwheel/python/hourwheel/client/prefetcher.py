@@ -248,7 +248,8 @@ class Prefetcher:
 
     def _free(self, delivery: Delivery, outcome: DeliveryOutcome) -> None:
         for behind in self._local.free(delivery, outcome):
-            self._leases.decide(behind, DeliveryOutcome.RELEASE, time.monotonic())
+            if self._leases.decide(behind, DeliveryOutcome.RELEASE, time.monotonic()):
+                self._due.notify()
         self._ready.notify_all()
 
     # The puller

@@ -125,7 +125,8 @@ class AsyncPrefetcher:
             self._due.set()
         if delivery.ordered_key is not None:
             for behind in self._local.free(delivery, outcome):
-                self._leases.decide(behind, DeliveryOutcome.RELEASE, time.monotonic())
+                if self._leases.decide(behind, DeliveryOutcome.RELEASE, time.monotonic()):
+                    self._due.set()
             self._wake(len(self._waiters))
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
