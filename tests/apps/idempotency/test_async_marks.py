@@ -188,3 +188,32 @@ def test_a_consumer_whose_mark_ended_does_not_end_the_mark_of_another(
             assert not await slow.begin("a/b/1")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_slow_task_whose_mark_ended_does_not_end_the_mark_of_another_task_of_its_store(
+    redis_socket: str, done: bool
+) -> None:
+    async def main() -> None:
+        async with redis.asyncio.Redis(unix_socket_path=redis_socket) as client:
+            store, overtaken = AsyncRedisStore(client, lease=MARK), asyncio.Event()
+
+            async def slow() -> None:
+                assert await store.begin("a/b/1")
+                await client.delete("hourwheel:processed:a/b/1")  # as after a minute
+                overtaken.set()
+                await asyncio.sleep(0)
+                while await client.get("hourwheel:processed:a/b/1") is None:
+                    await asyncio.sleep(0)
+                await store.end("a/b/1", done=done)
+
+            task = asyncio.create_task(slow())
+            await overtaken.wait()
+            assert await store.begin("a/b/1")
+            await task
+            with pytest.raises(InProgress):
+                await AsyncRedisStore(client, lease=MARK).begin("a/b/1")
+            await store.end("a/b/1", done=True)
+            assert not await store.begin("a/b/1")
+
+    asyncio.run(main())

@@ -1,6 +1,7 @@
 """Stores that remember messages beside the handler: Redis, DynamoDB, one's own. A mark with an end guards a message."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -158,6 +159,31 @@ def test_a_consumer_whose_mark_ended_does_not_end_the_mark_of_another(
         slow.end("a/b/1", done=False)
         other.end("a/b/1", done=True)
         assert not slow.begin("a/b/1")
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_slow_thread_whose_mark_ended_does_not_end_the_mark_of_another_thread_of_its_store(
+    redis_socket: str, caplog: pytest.LogCaptureFixture, done: bool
+) -> None:
+    with redis.Redis(unix_socket_path=redis_socket) as client, ThreadPoolExecutor(1) as slow:
+        store = RedisStore(client, lease=MARK)
+        assert slow.submit(store.begin, "a/b/1").result()
+        client.delete("hourwheel:processed:a/b/1")  # as after a minute
+        assert store.begin("a/b/1")
+        slow.submit(store.end, "a/b/1", done=done).result()
+        assert ("took longer than its mark" in caplog.text) is done
+        with pytest.raises(InProgress):
+            RedisStore(client, lease=MARK).begin("a/b/1")
+        store.end("a/b/1", done=True)
+        assert not store.begin("a/b/1")
+
+
+def test_another_thread_may_end_the_only_mark_of_a_message(redis_socket: str) -> None:
+    with redis.Redis(unix_socket_path=redis_socket) as client, ThreadPoolExecutor(1) as other:
+        store = RedisStore(client, lease=MARK)
+        assert store.begin("a/b/1")
+        other.submit(store.end, "a/b/1", done=True).result()
+        assert not store.begin("a/b/1")
 
 
 class Repeating(redis.Redis):

@@ -4,8 +4,10 @@ key    hourwheel:processed:{subject/group/id}
 value  "done", or the token of the consumer that handles the message; each expires
 """
 
+import asyncio
 import logging
 import math
+import threading
 from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
@@ -45,17 +47,18 @@ class _Marks:
         self._lease_ms = round(lease / timedelta(milliseconds=1))
         self._prefix = prefix
         self._ids = ids or SystemIds()
-        self._tokens: dict[str, str] = {}
+        # Two threads, or tasks, of one store may handle a message, once the mark of the first has ended.
+        self._tokens: dict[tuple[str, int], str] = {}
 
     def begin(self, identity: str) -> Generator[Any, Any, bool]:
         key, token = self._prefix + identity, self._ids.token().hex()
         for _ in range(_TRIES):
             if (yield self._client.set(key, token, nx=True, px=self._lease_ms)):
-                self._tokens[identity] = token
+                self._tokens[identity, _caller()] = token
                 return True
             mark = yield self._client.get(key)
             if mark in (token, token.encode()):  # the answer was lost, and the client has sent the command again
-                self._tokens[identity] = token
+                self._tokens[identity, _caller()] = token
                 return True
             if mark in (_DONE, _DONE.encode()):
                 return False
@@ -65,8 +68,14 @@ class _Marks:
         raise InProgress(delay=1)
 
     def end(self, identity: str, done: bool) -> Any:
-        token = self._tokens.pop(identity, "")
+        token = self._tokens.pop((identity, _caller()), None) or self._of_another(identity)
         return self._client.eval(_END, 1, self._prefix + identity, token, _DONE if done else "", self._keep_ms)
+
+    def _of_another(self, identity: str) -> str:
+        """Removes and returns the only token of a message: another thread or task began to handle it. Returns "" where
+        no token is there, or several."""
+        keys = [key for key in list(self._tokens) if key[0] == identity]
+        return self._tokens.pop(keys[0], "") if len(keys) == 1 else ""
 
 
 class RedisStore:
@@ -189,6 +198,15 @@ class AsyncRedisStore:
         """
         if not await self._marks.end(identity, done) and done:
             _overtaken(identity)
+
+
+def _caller() -> int:
+    """Returns a number for the task, or the thread, that makes the call."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    return threading.get_ident() if task is None else id(task)
 
 
 def _is_asynchronous(client: Any) -> bool:
