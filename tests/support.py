@@ -308,7 +308,7 @@ class KnownCells:
     def kinds(self, cell: str) -> None:
         return None
 
-    def claim(self, cell: str) -> None:
+    def claim(self, cell: str, *, new: bool) -> None:
         pass
 
     def forget(self, cell: str) -> None:

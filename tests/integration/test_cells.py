@@ -46,6 +46,29 @@ def test_a_server_without_the_cell_serves_the_other_cells_and_says_so(tmp_path: 
     assert (status, "warning: cell fast is not opened" in said) == (0, True)
 
 
+def test_an_empty_directory_in_place_of_a_cell_is_refused(tmp_path: Path) -> None:
+    """A disk that is not mounted: the offsets of its messages would be given out again."""
+    server = opened(tmp_path, fast="fast")
+    server.ok("PUT", "/v1/cells/fast", {})
+    send(server, "a")
+    server.ok("POST", "/v1/subjects/orders/queues/0/move", {"cell": "fast"})
+    send(server, "b")
+    server.stop()
+
+    (tmp_path / "fast").rename(tmp_path / "away")
+    for _ in range(2):
+        status, said = opened(tmp_path, fast="fast").end()
+        assert (status, "is missing or empty, and cell fast was added before" in said) == (1, True)
+        (tmp_path / "fast").mkdir(exist_ok=True)
+
+    (tmp_path / "fast").rmdir()
+    (tmp_path / "away").rename(tmp_path / "fast")
+    server = opened(tmp_path, fast="fast")
+    assert send(server, "c")[0]["offset"] == 2
+    assert bodies(pull(server)) == ["a", "b", "c"]
+    server.stop()
+
+
 def test_a_directory_that_belongs_to_something_else_is_refused(tmp_path: Path) -> None:
     opened(tmp_path, fast="fast").stop()
     status, said = opened(tmp_path, old="fast").end()

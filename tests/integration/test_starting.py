@@ -39,6 +39,8 @@ def test_a_host_that_is_none_of_ours(start: Start) -> None:
 def test_a_directory_that_cannot_be_made(start: Start, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert_refused(start(tmp_path / "file" / "data"), "cannot open", "Not a directory")
+    server = Server(tmp_path / "data", cells={"fast": tmp_path / "file" / "fast"})
+    assert_refused(server, f"cannot open {tmp_path / 'file' / 'fast'}: Not a directory")
 
 
 def test_a_database_that_is_damaged(start: Start, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class SimulatedCells:
     def kinds(self, cell: str) -> None:
         return None
 
-    def claim(self, cell: str) -> None:
+    def claim(self, cell: str, *, new: bool) -> None:
         pass
 
     def forget(self, cell: str) -> None:

@@ -114,6 +114,10 @@ def test_new_tables_of_a_cell_that_has_held_queues_are_not_opened(account: Accou
     del account.stores["queue.fast"]
     with pytest.raises(Unavailable, match="is not marked as this deployment's"):
         account.deployed().send("a")
+    with pytest.raises(Conflict, match="is empty, and the cell has messages"):
+        account.deployed().cell.cells.add("fast")
+    with pytest.raises(Unavailable, match="is not marked as this deployment's"):
+        account.deployed().send("a")
 
 
 def test_a_cell_without_rights_or_tables_is_out_of_reach_and_said_so(account: Account) -> None:

@@ -258,10 +258,10 @@ class Cells(Protocol):
         """Returns the kinds that the cell has unless its operator names others; None: all kinds."""
         ...
 
-    def claim(self, cell: str) -> None:
-        """Marks the storage of the cell as this deployment's before it is added. Idempotent. Raises ``Conflict`` where
-        the storage belongs to another deployment or is that of another cell, ``Unavailable`` where it cannot be
-        opened."""
+    def claim(self, cell: str, *, new: bool) -> None:
+        """Marks the storage of the cell as this deployment's before it is added. Idempotent. ``new``: the cell has no
+        messages. Raises ``Conflict`` where the storage belongs to another deployment or is that of another cell, and
+        where it has no mark though the cell is not new; ``Unavailable`` where it cannot be opened."""
         ...
 
     def forget(self, cell: str) -> None:

@@ -65,10 +65,10 @@ class AwsCells:
         location = self._locations.get(cell)
         return None if location is None else location.kinds
 
-    def claim(self, cell: str) -> None:
+    def claim(self, cell: str, *, new: bool) -> None:
         storage, mark = self._open(cell), self._mark(cell)
         try:
-            claim(storage.store, self._ids, mark)
+            claim(storage.store, self._ids, mark, new=new)
         except (Unavailable, NoAccess) as error:
             raise unavailable(cell, error) from error
 

@@ -168,7 +168,7 @@ class _Rebuild:
         self.summary.pulled = [handover for handover in self.summary.pulled if handover.source in self.members]
         # A storage without the mark of this deployment is not opened.
         for cell in self.cells:
-            self._opener(cell).claim(cell)
+            self._opener(cell).claim(cell, new=True)
         self._count()
         for manifest in manifests(self.archive, self.current.value.restored, below=self.summary.end_manifest):
             self._restore(manifest)

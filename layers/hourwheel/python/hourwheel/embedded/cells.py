@@ -4,7 +4,7 @@ The file ``cell`` in each directory names the home and the cell to which the dir
 directory of another cell, because the rows that it would write there would be lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,13 +21,14 @@ from hourwheel.ports import CellStorage
 
 class EmbeddedCells(DirectoryCells):
     """Opens cells in data directories, as ``Cells``. The constructor opens all of them, and raises ``Broken`` for a
-    directory that belongs to another cell."""
+    directory that belongs to another cell. ``added``: the names of the cells that the home has registered."""
 
     def __init__(
         self,
         directories: Mapping[str, Path],
         home: str,
         *,
+        added: Collection[str],
         synchronous: Synchronous,
         accept_loss: bool,
         greenlets: GreenletRunner,
@@ -40,7 +41,7 @@ class EmbeddedCells(DirectoryCells):
         self._neighbours: list[Neighbours] = []
         with ExitStack() as opened:
             for name, directory in directories.items():
-                mark_cell(directory, home, name)
+                mark_cell(directory, home, name, new=name not in added)
                 prepare(directory, cell=name)
                 mark = SyncedMark(synced(directory))
                 opened.callback(mark.close)

@@ -31,12 +31,19 @@ INLINE_BYTES = 300 * 1024
 """The largest batch within a row. A file of its own would take two more syncs than a row."""
 
 
-def mark_cell(data: Path, home: str, cell: str) -> None:
-    """Marks a new or empty directory as that of a cell, and creates it if it does not exist. Raises ``Broken``, and
-    changes nothing, for a directory of another cell or another home, and for one without a mark."""
+def mark_cell(data: Path, home: str, cell: str, *, new: bool) -> None:
+    """Marks an empty directory as that of a ``new`` cell, and creates it if it does not exist. Raises ``Broken``, and
+    changes nothing, for a directory of another cell or another home, for one without a mark, and for a missing or empty
+    one of a cell that was added before."""
     text = f"{home} {cell}\n"
     marker = data / "cell"
     if not data.exists() or not any(data.iterdir()):
+        if not new:
+            # An empty one would give out again the offsets of the messages that are in the missing one.
+            raise Broken(
+                f"{data} is missing or empty, and cell {cell} was added before: put its directory back (is its disk"
+                f" mounted?), or start without --cell {cell}={data}"
+            )
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(marker, text)
     if not marker.exists():
@@ -167,7 +174,7 @@ class DirectoryCells:
     def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
         return None
 
-    def claim(self, cell: str) -> None:
+    def claim(self, cell: str, *, new: bool) -> None:
         self.storage(cell)  # the directory was marked when it was opened
 
     def forget(self, cell: str) -> None:

@@ -15,6 +15,7 @@ from hourwheel.embedded.loss import check_complete
 from hourwheel.ports import CellStorage
 from hourwheel.registry.cell_marks import home_id
 from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.registry.cells import registered_cells
 from hourwheel.system import SystemClock, SystemIds
 
 
@@ -37,9 +38,9 @@ def opened(data: Path, *, cells: Mapping[str, Path] | None = None, accept_loss: 
         others = None
         if cells:
             home = home_id(store, ids, clock.now_ms())
-            storages = {}
+            added, storages = [cell.name for cell in registered_cells(store, ids)], {}
             for name, directory in cells.items():
-                mark_cell(directory, home, name)
+                mark_cell(directory, home, name, new=name not in added)
                 prepare(directory, cell=name)
                 storages[name] = CellStorage(_store(directory, opening, accept_loss), FileBlobs(directory))
             others = GuardedCells(DirectoryCells(cells, storages, "name it with"), store, clock, ids)

@@ -43,7 +43,7 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.push import state
 from hourwheel.registry.cell_marks import home_id
 from hourwheel.registry.cell_storage import GuardedCells
-from hourwheel.registry.cells import all_cells
+from hourwheel.registry.cells import all_cells, registered_cells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
@@ -154,6 +154,7 @@ class Runtime:
             cells = EmbeddedCells(
                 self._options.cells,
                 home,
+                added=[cell.name for cell in registered_cells(self._store, SystemIds())],
                 synchronous=self._options.synchronous,
                 accept_loss=lossy,
                 greenlets=self.greenlets,

@@ -46,7 +46,9 @@ def serve(options: ServeOptions) -> int:
         try:
             runtime = Runtime(options)
         except (HourwheelError, OSError) as error:
-            return _refuse(f"cannot open {options.data}: {_reason(error)}")
+            # The error of a file names it: the file may be in the directory of another cell.
+            at_fault = getattr(error, "filename", None) or options.data
+            return _refuse(f"cannot open {at_fault}: {_reason(error)}")
         except ValueError as error:
             return _refuse(str(error))
         try:

@@ -69,7 +69,7 @@ class CellOperations:
             current = cell_record(self.context, cell).load()
             return self._shown([change(_present(current) or fresh)])[0]
         # Claimed before it is registered: no process may write to the storage of another deployment.
-        cells.claim(cell)
+        cells.claim(cell, new=next(self._parts(cell), None) is None)
         self._change(cell, change, fresh)
         return self.show(cell)
 

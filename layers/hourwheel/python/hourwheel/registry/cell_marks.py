@@ -35,9 +35,15 @@ def home_id(store: Store, ids: Ids, now_ms: int) -> str:
     return current.value
 
 
-def claim(store: Store, ids: Ids, mark: CellMark) -> None:
-    """Marks the storage, which may have this mark already. Raises ``Conflict`` for one with another mark."""
-    current = CasRecord(store, ids, _OWNER, CellMark).swap(None, mark).current
+def claim(store: Store, ids: Ids, mark: CellMark, *, new: bool) -> None:
+    """Marks the storage, which may have this mark already. Raises ``Conflict`` for one with another mark, and for one
+    without a mark unless the cell is ``new``."""
+    record = CasRecord(store, ids, _OWNER, CellMark)
+    current = record.swap(None, mark).current if new else record.load()
+    if current is None and not new:
+        # It would give out again the offsets of the messages that are in the missing storage.
+        detail = f"the storage of cell {mark.cell!r} is empty, and the cell has messages: restore its storage"
+        raise Conflict("cell-foreign", detail, field="cell")
     if current is not None and current.value != mark:
         owner = f"cell {current.value.cell!r} of " + (
             "this deployment" if current.value.home == mark.home else "another deployment"

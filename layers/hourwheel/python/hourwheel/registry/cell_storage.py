@@ -80,8 +80,8 @@ class GuardedCells:
     def kinds(self, cell: str) -> tuple[CellKind, ...] | None:
         return self.inner.kinds(cell)
 
-    def claim(self, cell: str) -> None:
-        self.inner.claim(cell)
+    def claim(self, cell: str, *, new: bool) -> None:
+        self.inner.claim(cell, new=new)
 
     def forget(self, cell: str) -> None:
         """Drops the remembered state and failure of a cell."""

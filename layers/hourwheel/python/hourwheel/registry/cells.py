@@ -17,7 +17,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import Key, Table, items_of
+from hourwheel.ports import Ids, Key, Store, Table, items_of
 from hourwheel.route_records import CellKind, CellState
 
 KINDS: tuple[CellKind, ...] = ("real-time", "delay")
@@ -61,7 +61,11 @@ def shown(cell: str) -> str:
 
 
 def cell_record(context: Context, name: str) -> CasRecord[CellRecord]:
-    return CasRecord(context.store, context.ids, Key(Table.META, "cells", name), CellRecord)
+    return _record(context.store, context.ids, name)
+
+
+def _record(store: Store, ids: Ids, name: str) -> CasRecord[CellRecord]:
+    return CasRecord(store, ids, Key(Table.META, "cells", name), CellRecord)
 
 
 def load_cell(context: Context, name: str) -> CellRecord:
@@ -76,12 +80,14 @@ def load_cell(context: Context, name: str) -> CellRecord:
 
 def all_cells(context: Context) -> list[CellRecord]:
     """Returns the home cell and the registered cells, by name."""
-    items = items_of(context.store, Table.META, "cells", page=_PAGE)
-    stored = [cell_record(context, name).opened(record) for name, record in items]
-    return [
-        CellRecord(name=HOME),
-        *(current.value for current in stored if current is not None and not current.value.removed),
-    ]
+    return [CellRecord(name=HOME), *registered_cells(context.store, context.ids)]
+
+
+def registered_cells(store: Store, ids: Ids) -> list[CellRecord]:
+    """Returns the registered cells of the home with this store, by name."""
+    items = items_of(store, Table.META, "cells", page=_PAGE)
+    stored = [_record(store, ids, name).opened(record) for name, record in items]
+    return [current.value for current in stored if current is not None and not current.value.removed]
 
 
 def check_takes_queues(context: Context, name: str) -> None:
