@@ -7,6 +7,7 @@ import pytest
 from hourwheel import routes
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
+from hourwheel.errors import Throttled
 from hourwheel.ports import CellStorage
 from hourwheel.registry import broadcast, moves
 from tests.support import AT_ONCE, Bench
@@ -29,6 +30,19 @@ def api() -> Api:
 
 def move(api: Api, queue: int, cell: str, **how: Any) -> Answer:
     return api.call("POST", f"{SUBJECT}/queues/{queue}/move", {"cell": cell, **how})
+
+
+def test_a_move_to_a_cell_that_does_not_answer_says_where_the_queue_is(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Throttled("the disk does not answer")
+
+    for name in ("counter", "transact"):
+        monkeypatch.setattr(api.bench.cells["fast"].store, name, fail)
+    answer = move(api, 0, "fast")
+    assert (answer.status, answer.json["type"]) == (503, "urn:hourwheel:unavailable")
+    assert "cell 'fast' does not answer, or is no longer normal: queue 0 stays where it is" in answer.json["detail"]
 
 
 @pytest.mark.parametrize(

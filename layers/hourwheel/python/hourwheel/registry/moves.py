@@ -69,9 +69,9 @@ def _finished(registry: Registry, before: Subject, change: RouteChange) -> Subje
     for target in change.targets:
         logs = [after.log_of(target.queue, mapping) for mapping in after.route(target.queue).mappings]
         if after.log_of(target.queue, target) not in logs:
-            raise Unavailable(
-                f"cell {shown(target.cell)!r} could not take over queue {target.queue}: the queue stays where it is,"
-                " send the request again"
+            raise CellUnavailable(
+                f"cell {shown(target.cell)!r} does not answer, or is no longer normal: queue {target.queue} stays where"
+                " it is"
             )
     return after
 
