@@ -229,9 +229,13 @@ def _present(record: Versioned[CellRecord] | None) -> CellRecord | None:
 def _told(left: Sequence[CellContent]) -> str:
     """Returns the part of a sentence that names the remaining contents."""
     parts = [
-        f"{each.subject}/{each.queue} ({'?' if each.messages is None else each.messages} messages,"
-        f" {'?' if each.leases is None else each.leases} leases)"
+        f"{each.subject}/{each.queue} ({_counted(each.messages, 'message')}, {_counted(each.leases, 'lease')})"
         for each in left[:_LISTED]
     ]
     more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
-    return f"{len(left)} parts of queues: {', '.join(parts)}{more}; wait until their messages have expired"
+    return f"{counted(len(left), 'part')} of queues: {', '.join(parts)}{more}; wait until their messages have expired"
+
+
+def _counted(number: int | None, noun: str) -> str:
+    """Returns a number with its noun; a number that is not known is that of a cell out of reach."""
+    return f"an unknown number of {noun}s" if number is None else counted(number, noun)
