@@ -22,7 +22,8 @@ def filled(shop: Server) -> Server:
     messages = [{"key": key, "body": f"{key} {number}"} for number in (1, 2) for key in ("red", "blue")]
     scene.send(shop, "keys", messages)
     (pulled,) = pull(shop, subject="keys", group="ledger")
-    settlement = {"receipt": pulled["receipt"], "dead": list(range(len(pulled["messages"])))}
+    dead = [{"index": index, "detail": "no such customer"} for index in range(len(pulled["messages"]))]
+    settlement = {"receipt": pulled["receipt"], "dead": dead}
     shop.ok("POST", f"{LEDGER}/ack", {"settle": [settlement]})
     return shop
 
@@ -105,6 +106,7 @@ def test_a_stopped_key_is_decided(filled: Server, visits: Visits) -> None:
     page = group_page(filled, visits, "keys/groups/ledger")
     held = page.get_by_role("region", name="Keys whose first message failed")
     expect(held.get_by_role("row")).to_have_count(3)
+    expect(held.get_by_role("row").filter(has_text="red")).to_contain_text("stopped rejected: no such customer")
     held.get_by_role("row").filter(has_text="red").get_by_role("button", name="Give up…").click()
     expect(page.get_by_role("dialog")).to_contain_text("Give up: the key red?")
     answer(page, "Give up")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.client import Api, Message, Settlement
+from hourwheel.client import Api, Message, Rejection, Settlement
 from tests.integration.commands.conftest import Shell
 
 
@@ -130,16 +130,20 @@ def test_a_stopped_key_waits_for_a_decision(shell: Shell, api: Api) -> None:
     shell.ok("group", "create", "orders", "ledger", "--ordered", "--when-dead", "stop", "--max-attempts", "1")
     api.produce("orders", [Message("a1", key="a"), Message("a2", key="a"), Message("b1", key="b")])
     (pull,) = api.pull("orders", "ledger", "host-1").pulls
-    api.settle("orders", "ledger", [Settlement(receipt=pull.receipt, dead=[0])])
+    rejected = [Rejection(index=0, detail="no such customer")]
+    api.settle("orders", "ledger", [Settlement(receipt=pull.receipt, dead=rejected)])
     lag = shell.ok("lag", "orders", "ledger")
     assert "1 held key, 2 parked messages" in lag
-    assert "key a: queue 0 offset 0, stopped, 1 behind" in lag
+    assert "key a: queue 0 offset 0, stopped (rejected: no such customer), 1 behind" in lag
     assert "say which: --key, or --all" in shell.refused("group", "decide", "orders", "ledger", "retry")
     both = ("retry", "--key", "a", "--all")
     assert "say which: --key, or --all" in shell.refused("group", "decide", "orders", "ledger", *both)
-    assert shell.ok("group", "decide", "orders", "ledger", "retry", "--key", "b") == "decided 0 keys"
+    refused = shell.failed("group", "decide", "orders", "ledger", "retry", "--key", "b")
+    assert "key 'b' of group 'ledger' of subject 'orders' is not stopped" in refused
     assert shell.ok("group", "decide", "orders", "ledger", "dead", "--key", "a") == "decided 1 key"
-    assert shell.json("dead", "list", "orders", "ledger")["body"] == "a1"
+    letter = shell.json("dead", "list", "orders", "ledger")
+    assert (letter["body"], letter["reason"], letter["detail"]) == ("a1", "rejected", "no such customer")
+    assert shell.ok("group", "decide", "orders", "ledger", "dead", "--all") == "decided 0 keys"
     assert shell.ok("consume", "orders", "ledger", "--once") == "a2"
 
 

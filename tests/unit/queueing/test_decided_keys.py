@@ -3,6 +3,7 @@
 import pytest
 
 from hourwheel.context import Settings
+from hourwheel.errors import Conflict
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import NewMessage
 from tests.support import AT_ONCE, Bench
@@ -50,7 +51,44 @@ def test_a_pull_in_another_process_sees_the_decision_once_it_reads_the_group_aga
 def test_a_decision_starts_a_pusher_of_a_group_that_is_pushed(stopped: Bench) -> None:
     stopped.cell.put_group("orders", "billing", push=PushTarget(kind="python", address="here"))
     stopped.pushes.started.clear()
-    assert stopped.cell.decide_held("orders", "billing", frozenset("b"), "retry") == 0
+    with pytest.raises(Conflict):
+        stopped.cell.decide_held("orders", "billing", frozenset("b"), "retry")
     assert stopped.pushes.started == []
     assert stopped.cell.decide_held("orders", "billing", None, "retry") == 1
     assert stopped.pushes.started == [("orders", "billing")]
+
+
+def test_a_decision_about_a_key_that_is_not_stopped_is_refused_as_a_whole(stopped: Bench) -> None:
+    with pytest.raises(Conflict) as refused:
+        stopped.cell.decide_held("orders", "billing", frozenset(("a", "b", "c")), "dead")
+    assert (refused.value.slug, refused.value.field) == ("key-not-stopped", "keys")
+    assert str(refused.value) == (
+        "keys 'b', 'c' of group 'billing' of subject 'orders' are not stopped (a decision before this one may have let"
+        " them go on): nothing was decided; the lag of the group names the stopped keys"
+    )
+    assert stopped.bodies() == []
+    assert stopped.cell.decide_held("orders", "billing", frozenset("a"), "dead") == 1
+    with pytest.raises(Conflict, match="key 'a' of group 'billing' of subject 'orders' is not stopped"):
+        stopped.cell.decide_held("orders", "billing", frozenset("a"), "dead")
+    assert stopped.cell.decide_held("orders", "billing", None, "dead") == 0
+
+
+def test_a_refused_decision_names_the_first_keys_alone(stopped: Bench) -> None:
+    keys = frozenset(f"x{number:02d}{'y' * 250}" for number in range(20))
+    with pytest.raises(Conflict, match=r"y', 'x04y+' and 15 others of group 'billing'") as refused:
+        stopped.cell.decide_held("orders", "billing", keys, "dead")
+    assert len(str(refused.value)) < 500
+
+
+def test_of_two_decisions_at_the_same_time_the_later_one_is_refused(stopped: Bench) -> None:
+    deciding = stopped.another_process()
+
+    def overtake() -> None:
+        assert deciding.decide_held("orders", "billing", frozenset("a"), "retry") == 1
+
+    # The other process decides between the check of the keys and the decision.
+    begin = stopped.cell.registry.begin_seek
+    stopped.cell.registry.begin_seek = lambda *args: (overtake(), begin(*args))[1]  # type: ignore[method-assign]
+    with pytest.raises(Conflict, match="is not stopped"):
+        stopped.cell.decide_held("orders", "billing", frozenset("a"), "dead")
+    assert stopped.cell.lag("orders", "billing").dead == 0

@@ -106,7 +106,7 @@ def test_the_decision_to_give_a_message_up(bench: Bench) -> None:
     dead = traced(bench, 0)
     assert dead.state == "dead"
     assert events(dead) == [("pulled", 1), ("stopped", 1), ("decided", None), ("dead", 1)]
-    assert [event.reason for event in dead.events[2:]] == ["dead", "rejected"]
+    assert [event.reason for event in dead.events[2:]] == ["dead", "attempts"]
     assert traced(bench, 1).state == "retrying"
 
 

@@ -124,14 +124,6 @@ def test_an_ordered_group_keeps_the_error_of_the_last_attempt(store: Any) -> Non
     assert bench.bodies() == ["a2"]
 
 
-def test_a_stopped_message_of_an_ordered_group_has_no_detail() -> None:
-    bench = bench_of(attempts=1, ordered=True, when_dead="stop")
-    bench.send("a1", key="a")
-    fail(bench, "no price")
-    assert bench.cell.decide_held("orders", "billing", None, "dead") == 1
-    assert letters(bench) == [("a1", "rejected", None)]
-
-
 def test_a_broadcast_consumer_has_the_errors_of_its_own() -> None:
     bench = bench_of(attempts=1, broadcast=True)
 

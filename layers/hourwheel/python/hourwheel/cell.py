@@ -53,7 +53,7 @@ from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.receipts import cell_secret
 from hourwheel.queueing.records import Position
 from hourwheel.queueing.source_logs import GroupLogs
-from hourwheel.queueing.stopped_keys import KeyDecision
+from hourwheel.queueing.stopped_keys import KeyDecision, key_not_stopped, not_stopped
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.broadcast import (
     consumer_groups,
@@ -330,7 +330,8 @@ class Cell:
     def decide_held(self, subject: str, group: str, keys: frozenset[str] | None, then: Literal["retry", "dead"]) -> int:
         """Decides about the stopped ``keys`` of an ordered group (None: about all of them). The first message of each
         key is tried again as a first attempt, or becomes a dead letter. Returns the number of keys that were stopped.
-        Raises ``Rejected`` for a group that is not ordered."""
+        Raises ``Rejected`` for a group that is not ordered, and ``Conflict`` if one of ``keys`` is not stopped: then
+        nothing is decided, unless another decision came first while this one ran."""
         owner, member = self._group(subject, group)
         if not member.ordered:
             raise Rejected(
@@ -339,6 +340,8 @@ class Cell:
                 field="group",
             )
         logs = pull_logs(self.context, owner, member)
+        if keys is not None and (going := not_stopped(self.key_states, logs, keys)):
+            raise key_not_stopped(member, going)
         # No counter tells of a decision: a process that saw the key stop looks again because the seeks have changed.
         began_ms = self.registry.begin_seek(owner, member)
         try:
@@ -346,6 +349,8 @@ class Cell:
         except Sealed:
             raise unknown_group(subject, group) from None  # it was deleted meanwhile
         self.registry.end_seek(owner, member, began_ms)
+        if keys is not None and not decided:
+            raise key_not_stopped(member, keys)
         self.context.wakeups.announce(subject, group)
         # No row of a queue or retry log was stored: nothing else starts a pusher.
         if decided and target_of(owner, member) is not None:

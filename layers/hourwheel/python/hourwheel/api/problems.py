@@ -38,6 +38,7 @@ TITLES = {
     "cell-unknown": "No such cell",
     "group-unknown": "No such group",
     "group-unordered": "The group is not ordered",
+    "key-not-stopped": "The key is not stopped",
     "push-unknown": "The group has no target",
     "message-unknown": "No such message",
     "dead-letter-unknown": "No such dead letter",

@@ -9,6 +9,7 @@ from hourwheel.cli.output import table_of, write_json, write_line, write_table
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.groups import Lag
+from hourwheel.model.lag import HeldKey
 from hourwheel.words import counted
 
 
@@ -91,7 +92,14 @@ def _held(lag: Lag) -> str:
     if lag.held.full:
         lines.append(f"full, so waiting: queue {', '.join(map(str, lag.held.full))}")
     for each in lag.held.first[:_NAMED]:
-        state = "stopped" if each.stopped else f"attempt {each.attempt} at {each.due_at}"
+        state = _stopped(each) if each.stopped else f"attempt {each.attempt} at {each.due_at}"
         key = "no key" if each.key is None else f"key {each.key}"
         lines.append(f"{key}: queue {each.queue} offset {each.offset}, {state}, {each.behind} behind")
     return "\n" + "\n".join(lines)
+
+
+def _stopped(key: HeldKey) -> str:
+    """Returns that the key has stopped, and why the last attempt of its first message failed."""
+    why = {"attempts": "attempts used up", "rejected": "rejected"}.get(key.reason or "")
+    detail = "" if key.detail is None else f": {key.detail}"
+    return "stopped" if why is None else f"stopped ({why}{detail})"

@@ -42,7 +42,8 @@ class ConsumerLag(Struct):
 class HeldKey(Struct):
     """A key of an ordered group whose first message failed, with that message's queue, offset and next attempt.
     ``due_at`` is the time of the retry; a key that is ``stopped`` waits for an operator. ``behind`` is the number of
-    messages that are parked behind it.
+    messages that are parked behind it. ``reason`` and ``detail`` say why the last attempt of a stopped key failed, as
+    those of a dead letter do.
 
     Example:
         >>> api.lag("orders", "ledger").held
@@ -56,6 +57,8 @@ class HeldKey(Struct):
     stopped: bool
     due_at: str | None
     behind: int
+    reason: str | None = None
+    detail: str | None = None
 
 
 class HeldKeys(Struct):

@@ -143,7 +143,7 @@ class _Attempts:
     def add_parked(self, key_states: KeyStateCache, log: PullLog) -> None:
         """Adds the first messages of held keys of an ordered group, which are retried in place."""
         now_ms = log.context.clock.now_ms()
-        for head, _ in key_states.current(log).held():
+        for head, _, _ in key_states.current(log).held():
             if head.due_ms < STOPPED_MS:
                 self.add(head.attempt, retrying=head.due_ms <= now_ms, backing_off=head.due_ms > now_ms)
 

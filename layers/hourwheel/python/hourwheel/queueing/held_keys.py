@@ -7,6 +7,7 @@ from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.keyed_rows import KeyedMessages
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Parked
 from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.stopped_keys import failure_of
 from hourwheel.times import rfc3339
 
 _NAMED = 100  # an answer names at most this many keys: each costs a read
@@ -32,8 +33,11 @@ def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache, *, nam
                 held.full.append(log.queue)
         lag.retrying += counts.due
         lag.backing_off += counts.backing_off
-        for head, behind in state.held()[: named - len(held.first)]:
-            held.first.append(_named(log, key_states, head, behind))
+        for head, behind, digest in state.held()[: named - len(held.first)]:
+            key = _named(log, key_states, head, behind)
+            if key.stopped:
+                key.reason, key.detail = failure_of(state, digest, head, log.group)
+            held.first.append(key)
     for queue in lag.queues:
         queue.waiting += waiting.get(queue.queue, 0)
     lag.waiting += sum(waiting.values())

@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedMessages, OrderedRow, Parked, Snapshot, SnapshotRow
+from hourwheel.model.fields import DETAILS_BYTES
+from hourwheel.queueing.ordered_rows import (
+    STOPPED_MS,
+    LastFailure,
+    OrderedMessages,
+    OrderedRow,
+    Parked,
+    Snapshot,
+    SnapshotRow,
+)
 from hourwheel.queueing.records import OPEN, SOUGHT, Position, Tail
 
 SOON_MS = 70_000
@@ -79,6 +88,9 @@ class KeyStates:
     """The digests with messages in flight in several open rows, as after a seek, and in how many besides the first."""
     retries: dict[bytes, int] = field(default_factory=dict)
     """When the first message of a digest is tried again, for the digests of which it has failed."""
+    stops: dict[bytes, LastFailure] = field(default_factory=dict)
+    """Why messages stopped their keys, by digest, as many as fit into a snapshot: see ``DETAILS_BYTES``."""
+    stops_bytes: int = 0
     rows: int = 0
     messages: int = 0
     total: int = 0
@@ -98,6 +110,8 @@ class KeyStates:
             snapshot.seq,
             parked=parked,
             retries={digest: entries[0].due_ms for digest, entries in parked.items() if entries[0].due_ms},
+            stops=dict(snapshot.stops),
+            stops_bytes=sum(stop.stored_bytes for _, stop in snapshot.stops),
             total=sum(map(len, parked.values())),
             saved_row=snapshot.row_no,
             saved_ms=snapshot.saved_ms,
@@ -106,7 +120,7 @@ class KeyStates:
     def copy(self) -> "KeyStates":
         """Returns a state that changes by itself."""
         # A copy of the collections is enough: what they hold is never changed, only replaced.
-        own = {name: getattr(self, name).copy() for name in ("parked", "open", "busy", "shared", "retries")}
+        own = {name: getattr(self, name).copy() for name in ("parked", "open", "busy", "shared", "retries", "stops")}
         return KeyStates(**{**vars(self), **own})
 
     def snapshot(self, now_ms: int) -> Snapshot:
@@ -114,7 +128,8 @@ class KeyStates:
             SnapshotRow(row_no, tuple(sorted(flight.decided)), flight.again_below)
             for row_no, flight in sorted(self.open.items())
         )
-        return Snapshot(self.row_no, self.position, self.seq, tuple(self.parked.items()), rows, now_ms)
+        parked, stops = tuple(self.parked.items()), tuple(self.stops.items())
+        return Snapshot(self.row_no, self.position, self.seq, parked, rows, now_ms, stops)
 
     @property
     def tail(self) -> Tail:
@@ -153,7 +168,7 @@ class KeyStates:
         """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
         heads = self.held()
         counts, busy = ParkedCounts(held=len(heads)), self.busy
-        counts.stopped = sum(head.due_ms == STOPPED_MS for head, _ in heads)
+        counts.stopped = sum(head.due_ms == STOPPED_MS for head, _, _ in heads)
         turns = self.ready(now_ms + SOON_MS)
         counts.pullable = sum(entry.row_no >= trimmed for _, entries in turns for entry in entries)
         for digest, entries in self.parked.items():
@@ -172,15 +187,20 @@ class KeyStates:
                     counts.waiting += 1
         return counts
 
-    def held(self) -> list[tuple[Parked, int]]:
-        """Returns the first message of each held key, in the order of their positions, and how many messages are parked
-        behind it. The key of an earlier message in flight is not held."""
+    def stop_of(self, digest: bytes, parked: Parked) -> LastFailure | None:
+        """Returns why this message stopped its key; None where that is not known."""
+        stop = self.stops.get(digest)
+        return stop if stop is not None and parked.at(stop.row_no, stop.in_row) else None
+
+    def held(self) -> list[tuple[Parked, int, bytes]]:
+        """Returns the first message of each held key, in the order of their positions, how many messages are parked
+        behind it, and the digest of the key. The key of an earlier message in flight is not held."""
         flying: dict[bytes, Parked] = {}
         for flight in self.open.values():
             for digest, message in flight.messages.values():
                 flying[digest] = min(message, flying.get(digest, message))
         return sorted(
-            (entries[0], len(entries) - 1)
+            (entries[0], len(entries) - 1, digest)
             for digest, entries in self.parked.items()
             if entries[0].failed and not (digest in flying and flying[digest] < entries[0])
         )
@@ -219,17 +239,32 @@ class KeyStates:
         """Notes which messages of an open row are decided by now."""
         flight = self.open[row_no]
         decided = row.settled - flight.decided
+        stops = {index: (rejected, detail) for index, rejected, detail in row.order.stops} if row.order else {}
         for index, attempt, due_ms in row.order.failed if row.order else ():
             # A seek hands out the messages behind it again: parked here as well, they would come twice.
             if (index in decided or row.state != OPEN) and self._parks_again(flight, index):
                 digest, message = flight.messages[index]
                 self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms))
+                if index in stops:
+                    self._note_stop(digest, LastFailure(message.row_no, message.in_row, *stops[index]))
         if row.state != OPEN:
             self.close(row_no)
         elif decided:
             self._set_open(row_no, flight.without(decided, token))
         elif flight.token != token:
             self.open[row_no] = replace(flight, token=token)
+
+    def _note_stop(self, digest: bytes, stop: LastFailure) -> None:
+        """Notes why a key stopped, if there is room: the snapshot must fit into a record of the store."""
+        self._forget_stop(digest)
+        if self.stops_bytes + stop.stored_bytes <= DETAILS_BYTES:
+            self.stops[digest] = stop
+            self.stops_bytes += stop.stored_bytes
+
+    def _forget_stop(self, digest: bytes) -> None:
+        stop = self.stops.pop(digest, None)
+        if stop is not None:
+            self.stops_bytes -= stop.stored_bytes
 
     @staticmethod
     def _parks_again(flight: InFlight, index: int) -> bool:
@@ -322,6 +357,7 @@ class KeyStates:
         self.total -= 1
         if self.retries:
             self.retries.pop(digest, None)
+            self._forget_stop(digest)
 
     def _leave_earlier(self, row_no: int, index: int, *, sought: bool) -> None:
         """Removes a message from the open row that had it before; with ``sought`` only if a seek came since."""
@@ -337,12 +373,15 @@ class KeyStates:
         if not entries:
             self.parked.pop(digest, None)
             self.retries.pop(digest, None)
+            self._forget_stop(digest)
             return
         self.parked[digest] = entries
         if entries[0].due_ms:
             self.retries[digest] = entries[0].due_ms
         elif self.retries:
             self.retries.pop(digest, None)
+        if self.stops and entries[0].due_ms != STOPPED_MS:
+            self._forget_stop(digest)
 
     def _seek(self, position: Position) -> None:
         """Forgets the parked messages that the group will get again after the seek, and those that the seek skips. A

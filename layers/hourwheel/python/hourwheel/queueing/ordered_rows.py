@@ -84,6 +84,21 @@ class Parked(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False)
         return self.row_no == row_no and self.in_row == in_row
 
 
+class LastFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Why the message at this position stopped its key: its consumer ``rejected`` it, or its attempts are used up.
+    ``detail`` is what the consumer said of the failure."""
+
+    row_no: int
+    in_row: int
+    rejected: bool
+    detail: str | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """The most bytes that this takes in a snapshot, with its digest."""
+        return 30 + len((self.detail or "").encode())
+
+
 class OrderedMessages(NamedTuple):
     """What a row says about its messages: the parked ones that the pull takes and those that the row parks, each with
     its digest; and the digests of all messages that the pull takes."""
@@ -99,7 +114,8 @@ class Order(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     The pull hands out first the messages of ``parked`` ([row_no, index, attempt]), then those that the row covers and
     ``taken`` names by a bit each. ``digests`` holds the key digest of each message of ``parked``, then of each that is
     covered. ``dropped`` ([digest, row_no, index]) were parked and have expired or cannot be read. ``failed`` ([index of
-    the pull, attempt, due_ms]) lists the messages of the pull that failed.
+    the pull, attempt, due_ms]) lists the messages of the pull that failed. ``stops`` ([index of the pull, whether its
+    consumer rejected it, detail]) says why those among them have failed that stopped their keys.
     """
 
     digests: bytes = b""
@@ -107,6 +123,7 @@ class Order(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     parked: tuple[tuple[int, int, int], ...] = ()
     dropped: tuple[tuple[bytes, int, int], ...] = ()
     failed: tuple[tuple[int, int, int], ...] = ()
+    stops: tuple[tuple[int, bool, str | None], ...] = ()
 
     def digest(self, number: int) -> bytes:
         return self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
@@ -174,8 +191,8 @@ class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
-    """What the pull rows below ``row_no`` say: where the next claim goes, the parked messages by digest, and the open
-    rows."""
+    """What the pull rows below ``row_no`` say: where the next claim goes, the parked messages by digest, the open rows,
+    and why messages stopped their keys, by digest."""
 
     row_no: int
     position: Position
@@ -183,6 +200,7 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     parked: tuple[tuple[bytes, tuple[Parked, ...]], ...]
     open: tuple[SnapshotRow, ...]
     saved_ms: int
+    stops: tuple[tuple[bytes, LastFailure], ...] = ()
 
     def tells(self, other: "Snapshot") -> bool:
         """Returns whether both snapshots say the same."""

@@ -14,11 +14,13 @@ from hourwheel.queueing.parsed_settlements import ParsedSettlement
 @dataclass
 class OrderedOutcome:
     """The result: the messages that are parked again, as in ``Order.failed``, and those that become dead letters, by
-    their index: ``spent`` after their last attempt, ``rejected`` by their consumer. All others are acknowledged."""
+    their index: ``spent`` after their last attempt, ``rejected`` by their consumer. ``stopped`` are those of ``failed``
+    that stop their keys. All others are acknowledged."""
 
     failed: list[tuple[int, int, int]] = field(default_factory=list)
     spent: list[int] = field(default_factory=list)
     rejected: list[int] = field(default_factory=list)
+    stopped: list[int] = field(default_factory=list)
 
 
 def settle_in_order(
@@ -38,6 +40,7 @@ def settle_in_order(
         elif index in asked.retried or index in asked.dead:
             if group.when_dead == "stop":
                 due_ms = STOPPED_MS
+                outcome.stopped.append(index)
             elif index in asked.dead:
                 outcome.rejected.append(index)
             else:

@@ -16,12 +16,12 @@ from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.logs.entries import DueTimes
-from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_LEASE_SECONDS
+from hourwheel.model.fields import DEAD_RETENTION_MS, DETAILS_BYTES, MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.growth import was_acknowledged
 from hourwheel.queueing.key_state_cache import KeyStateCache
-from hourwheel.queueing.ordered_rows import OrderedRow
+from hourwheel.queueing.ordered_rows import Order, OrderedRow
 from hourwheel.queueing.ordered_settle import settle_in_order
 from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.pull_log import PullLog
@@ -38,6 +38,20 @@ def _details_of(
     by_pick = {(positions[index].row_no, positions[index].index): detail for index, detail in parsed.details.items()}
     details = tuple([by_pick.get(pick) for pick in picks]) if by_pick else ()
     return details if any(detail is not None for detail in details) else ()
+
+
+def _stops_of(
+    order: Order, stopped: Sequence[int], parsed: ParsedSettlement
+) -> tuple[tuple[int, bool, str | None], ...]:
+    """Returns ``Order.stops`` with these messages of the pull, whose details share the room of a row with earlier
+    ones."""
+    stops = list(order.stops)
+    left_bytes = DETAILS_BYTES - sum(len((detail or "").encode()) for _, _, detail in stops)
+    for index in stopped:
+        detail = parsed.details.get(index)
+        left_bytes -= len((detail or "").encode())
+        stops.append((index, index in parsed.dead, detail if left_bytes >= 0 else None))
+    return tuple(stops)
 
 
 def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) -> Settled | None:
@@ -289,7 +303,8 @@ class Settler:
             return row, ()
         now_ms, group = self.context.clock.now_ms(), self.log.group
         outcome = settle_in_order(row, parsed, group, group.retry or self.context.settings.retry, now_ms)
-        order = msgspec.structs.replace(row.order, failed=(*row.order.failed, *outcome.failed))
+        stops = _stops_of(row.order, outcome.stopped, parsed) if outcome.stopped else row.order.stops
+        order = msgspec.structs.replace(row.order, failed=(*row.order.failed, *outcome.failed), stops=stops)
         positions = row.positions()
         targets = [
             (kind, tuple([(positions[index].row_no, positions[index].index) for index in indexes]))

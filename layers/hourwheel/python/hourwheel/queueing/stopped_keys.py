@@ -4,16 +4,18 @@ A decision is a row of the pull log, as a claim is: it takes the first message o
 comes before or after each claim, never beside one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.handover.copies import REJECTED
-from hourwheel.handover.handover import release, reserve
+from hourwheel.errors import Conflict
+from hourwheel.handover.copies import ATTEMPTS, REJECTED
+from hourwheel.handover.handover import Transfer, release, reserve
 from hourwheel.model.fields import DEAD_RETENTION_MS
+from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.key_states import KeyStates
@@ -22,8 +24,35 @@ from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, SETTLED
 from hourwheel.queueing.settle import Settler
 
+_NAMED = 5  # keys that a refusal names, each with up to 40 characters
 _AT_ONCE = 100
 """A decision takes the messages of at most this many keys: its row stays small, and so does a row of the dead log."""
+
+
+def not_stopped(key_states: KeyStateCache, logs: Iterable[PullLog], keys: Iterable[str]) -> frozenset[str]:
+    """Returns those of the keys that are stopped in none of the logs."""
+    stopped = {
+        digest
+        for log in logs
+        for digest, entries in key_states.current(log).parked.items()
+        if entries[0].due_ms == STOPPED_MS
+    }
+    return frozenset(key for key in keys if digest_of(key, 0, 0) not in stopped)
+
+
+def key_not_stopped(group: Group, keys: Iterable[str]) -> Conflict:
+    """Returns the refusal of a decision about keys that are not stopped."""
+    names = sorted(keys)
+    more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
+    named = ", ".join(repr(key[:40]) for key in names[:_NAMED])
+    noun, verb, them = ("key", "is", "it") if len(names) == 1 else ("keys", "are", "them")
+    return Conflict(
+        "key-not-stopped",
+        f"{noun} {named}{more} of group {group.name!r} of subject {group.subject!r} {verb} not stopped (a decision"
+        f" before this one may have let {them} go on): nothing was decided; the lag of the group names the stopped"
+        " keys",
+        field="keys",
+    )
 
 
 @dataclass(frozen=True)
@@ -92,11 +121,35 @@ class KeyDecision:
             # Due now, with all attempts again: the operator has repaired the cause.
             failed = tuple((index, 1, now_ms) for index in range(len(chosen)))
             return msgspec.structs.replace(row, order=msgspec.structs.replace(order, failed=failed))
-        transfer = reserve(
-            context,
-            kind=REJECTED,
-            log=self.log.group.dead_log,
-            picks=tuple((parked.row_no, parked.in_row) for _, parked in chosen),
-            expires_ms=now_ms + DEAD_RETENTION_MS,
-        )
-        return msgspec.structs.replace(row, order=order, state=CLOSING, transfers=(transfer,))
+        return msgspec.structs.replace(row, order=order, state=CLOSING, transfers=self._given_up(state, chosen, now_ms))
+
+    def _given_up(self, state: KeyStates, chosen: Sequence[tuple[bytes, Parked]], now_ms: int) -> tuple[Transfer, ...]:
+        """Reserves rows of the dead log for these messages, with the reasons for which their last attempts failed."""
+        transfers = []
+        for kind in (ATTEMPTS, REJECTED):
+            stopped = [
+                ((parked.row_no, parked.in_row), detail)
+                for digest, parked in chosen
+                for reason, detail in [failure_of(state, digest, parked, self.log.group)]
+                if reason == kind
+            ]
+            details = tuple(detail for _, detail in stopped)
+            if stopped:
+                transfer = reserve(
+                    self.log.context,
+                    kind=kind,
+                    log=self.log.group.dead_log,
+                    picks=tuple(pick for pick, _ in stopped),
+                    expires_ms=now_ms + DEAD_RETENTION_MS,
+                    details=details if any(details) else (),
+                )
+                transfers.append(transfer)
+        return tuple(transfers)
+
+
+def failure_of(state: KeyStates, digest: bytes, parked: Parked, group: Group) -> tuple[str, str | None]:
+    """Returns why a stopped message failed last, as the reason and the detail of a dead letter."""
+    stop = state.stop_of(digest, parked)
+    # Without a note, which there is no room for in a state with many stopped keys, the attempts tell most likely.
+    rejected = parked.attempt < group.max_attempts if stop is None else stop.rejected
+    return REJECTED if rejected else ATTEMPTS, None if stop is None else stop.detail

@@ -159,7 +159,7 @@ class GroupReader:
     def _failed_in_order(self, row: OrderedRow, attempt: int, failure: tuple[int, int, int]) -> TraceState:
         """Records that a message was parked again at its place, and returns its state. The row does not tell when a
         part of the pull failed before the rest was settled."""
-        _, following, due_ms = failure
+        index, following, due_ms = failure
         if row.consumer:
             name, due_at = "retried", rfc3339(due_ms) if due_ms < STOPPED_MS else None
             if due_ms == STOPPED_MS:
@@ -170,7 +170,10 @@ class GroupReader:
                 name, due_at = "released", None
             timed = row.closed_ms > 0 and (row.outcome == SETTLED or name == "lease_ended")
             at_ms = row.closed_ms if timed else row.claimed_ms
-            self._note(at_ms, name, timed=timed, attempt=attempt, due_at=due_at)
+            stops = row.order.stops if row.order else ()
+            rejected, detail = next((stop[1:] for stop in stops if stop[0] == index), (None, None))
+            reason = None if rejected is None else REJECTED if rejected else ATTEMPTS
+            self._note(at_ms, name, timed=timed, attempt=attempt, due_at=due_at, reason=reason, detail=detail)
         if due_ms == STOPPED_MS:
             return "stopped"
         return "retrying" if due_ms <= self.history.now_ms() else "backing_off"

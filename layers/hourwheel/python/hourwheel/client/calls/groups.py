@@ -141,6 +141,8 @@ class GroupCalls(Calls):
 
         Raises:
             BadRequest: the group is not ordered.
+            Conflict: one of ``keys`` is not stopped, and nothing was decided. So a decision that is repeated is
+                refused.
             NotFound: there is no such subject or group.
 
         Example:

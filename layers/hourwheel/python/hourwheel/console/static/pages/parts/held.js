@@ -46,7 +46,8 @@ export function heldPanel(subject, group, changed) {
   const position = ({ queue, offset }) =>
     h("a", { href: browseLink(subject, { by: "offset", queue, at: offset }) }, `${queue}:${offset}`);
   const state = (row) =>
-    row.stopped ? badges([["stopped", "bad"]]) : row.due_at ? ["retried at ", time(row.due_at)] : "waits for its retry";
+    row.stopped ? [badges([["stopped", "bad"]]), why(row)] : row.due_at ? ["retried at ", time(row.due_at)] : "waits for its retry";
+  const why = ({ reason, detail }) => (reason ? ` ${[reason, detail].filter(Boolean).map(visible).join(": ")}` : "");
   const columns = [
     { key: "key", label: "Key", render: (row) => (row.key === null ? "not readable" : visible(row.key)) },
     { key: "position", label: "Message", render: position },

@@ -8,7 +8,7 @@ import { timeText } from "../../format.js";
 
 const SENTENCES = {
   pulled: (event) => `Pulled by ${consumer(event)}${attempt(event)}${at(", leased until ", event.lease_until)}`,
-  acknowledged: () => "SettledRow",
+  acknowledged: () => "Acknowledged",
   retried: (event) => `To be retried${attempt(event)}${at(", due ", event.due_at)}${reason(event)}`,
   released: () => "Released: pulled, and given back without an attempt",
   lease_ended: () => "The lease ended before the message was settled",
