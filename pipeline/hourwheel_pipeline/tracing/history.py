@@ -15,7 +15,7 @@ from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import SOUGHT, Moved, Position, PullRow, Tail
 from hourwheel.retention.manifests import read
 from hourwheel.trace.claims import Claims
-from hourwheel.trace.history import SourceLog
+from hourwheel.trace.history import RedrivenCopy, SourceLog
 from hourwheel_pipeline.schemas import DEAD, DISPATCHES, DROP_MARKER, MARKERS, MESSAGES, PULLS, RETRY
 from hourwheel_pipeline.tracing.rows import LakeRows, TableRow, milliseconds, pull_row_of, transfer_of, where
 
@@ -110,6 +110,9 @@ class LakeHistory:
                 at_ms = milliseconds(retried["accepted_at"])
                 moved.append(Moved(REDRIVEN, retried["log"], retried["row"], retried["sequence"], at_ms, (pick,)))
         return DeadState(expires_ms=0, done=frozenset(done), moved=tuple(moved)) if done else None
+
+    def redriven(self, queue: int, offset: int, died_ms: int) -> RedrivenCopy | None:
+        return None  # rows of dead letters are removed once they are archived: the lake has them
 
     def _redriven(self, letter: TableRow) -> TableRow | None:
         """Returns the first attempt after the letter's death and before the next death of the message; None if there is

@@ -1,5 +1,7 @@
 """``hourwheel group``: settings, ordered and broadcast groups, filters, limits, pauses, seeks and consumers."""
 
+import re
+
 import pytest
 
 from hourwheel.client import Api, Message, Rejection, Settlement
@@ -144,6 +146,10 @@ def test_a_stopped_key_waits_for_a_decision(shell: Shell, api: Api) -> None:
     letter = shell.json("dead", "list", "orders", "ledger")
     assert (letter["body"], letter["reason"], letter["detail"]) == ("a1", "rejected", "no such customer")
     assert shell.ok("group", "decide", "orders", "ledger", "dead", "--all") == "decided 0 keys"
+    shown = shell.ok("message", "show", "orders", "0:0")
+    assert re.search(r"stopped +1 +- +- +rejected +no such customer", shown)
+    assert re.search(r"decided +- +- +- +dead +-", shown)
+    assert re.search(r"dead +1 +- +- +rejected +no such customer", shown)
     assert shell.ok("consume", "orders", "ledger", "--once") == "a2"
 
 

@@ -33,12 +33,20 @@ def answering(data: bytes) -> Iterator[int]:
             thread.join()
 
 
-@pytest.mark.parametrize("data", [ALERT, b""])
-def test_http_to_a_server_of_https(data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (ALERT, "; it serves HTTPS: the URL begins with https://"),
+        (b"", "; if it serves HTTPS, the URL begins with https://"),
+        (b"nonsense", "; if it serves HTTPS, the URL begins with https://"),
+    ],
+    ids=["alert", "closed", "nonsense"],
+)
+def test_http_to_a_server_of_https_or_to_one_that_is_stopped(data: bytes, hint: str) -> None:
     with (
         answering(data) as port,
         Api(f"http://127.0.0.1:{port}", retry_seconds=0) as api,
-        pytest.raises(ServerUnavailable, match="it may serve HTTPS: then the URL begins with https://"),
+        pytest.raises(ServerUnavailable, match=hint),
     ):
         api.list_subjects()
 

@@ -123,6 +123,46 @@ def test_a_dead_letter_that_is_redriven_and_acknowledged(bench: Bench) -> None:
     assert events(done)[-3:] == [("redriven", None), ("pulled", 1), ("acknowledged", 1)]
 
 
+def test_a_redriven_dead_letter_is_followed_after_its_row_was_removed(bench: Bench) -> None:
+    with_group(bench, max_attempts=1)
+    bench.settle(one(bench), retry=[0])
+    bench.clock.pass_time(60)
+    bench.cell.redrive("orders", "billing", lambda position, at_ms: True)
+    bench.cell.sweep()
+    assert traced(bench, 0).state == "retrying"
+    for pull in bench.pull():
+        bench.settle(pull)
+    bench.clock.pass_time(120)
+    bench.cell.sweep()
+    done = traced(bench, 0)
+    assert (done.state, done.complete) == ("acknowledged", True)
+    assert events(done) == [("pulled", 1), ("dead", 1), ("redriven", None), ("pulled", 1), ("acknowledged", 1)]
+
+
+def test_the_last_of_three_attempts_whose_lease_ends_before_a_redrive_is_no_end(bench: Bench) -> None:
+    with_group(bench, max_attempts=3)
+    for _ in range(3):
+        bench.pull(1, lease=1)
+        bench.clock.pass_time(2)
+    bench.cell.sweep()
+    assert traced(bench, 0).state == "dead"
+    bench.cell.redrive("orders", "billing", lambda position, at_ms: True)
+    for pull in bench.pull():
+        bench.settle(pull)
+    assert traced(bench, 0).state == "acknowledged"
+    bench.clock.pass_time(120)
+    bench.cell.sweep()
+    assert traced(bench, 0).state == "acknowledged"
+
+
+def test_a_dropped_dead_letter_whose_row_was_removed_has_not_expired(bench: Bench) -> None:
+    with_group(bench, max_attempts=1)
+    bench.settle(one(bench), retry=[0])
+    bench.cell.drop_dead("orders", "billing", lambda position, at_ms: True)
+    bench.cell.sweep()
+    assert (traced(bench, 0).state, traced(bench, 0).complete) == ("unknown", False)
+
+
 def test_a_dead_letter_that_is_dropped(bench: Bench) -> None:
     with_group(bench, max_attempts=1)
     bench.settle(one(bench), retry=[0])

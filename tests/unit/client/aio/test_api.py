@@ -136,7 +136,7 @@ def test_no_server_and_a_server_of_another_scheme_are_told(run: Run[Any]) -> Non
 
     assert run(call(1)).startswith("False the server at 127.0.0.1:1 cannot be reached")
     with answering(b"\x15\x03\x01\x00\x02\x02\x28") as port:
-        assert "it may serve HTTPS: then the URL begins with https://" in run(call(port))
+        assert "; it serves HTTPS: the URL begins with https://" in run(call(port))
 
 
 def test_a_call_that_takes_too_long_ends(server: FakeServer, run: Run[Any]) -> None:

@@ -127,10 +127,9 @@ def _write(trace: MessageTrace) -> None:
             f"  group {group.group}{consumer}: {group.state}" + ("" if group.complete else " (events may be missing)")
         )
         rows = [
-            (each.at, each.event, each.attempt, each.consumer, each.due_at or each.lease_until, each.detail)
-            for each in group.events
+            (e.at, e.event, e.attempt, e.consumer, e.due_at or e.lease_until, e.reason, e.detail) for e in group.events
         ]
         if rows:
-            write_table(["at", "event", "attempt", "consumer", "until", "detail"], rows)
+            write_table(["at", "event", "attempt", "consumer", "until", "reason", "detail"], rows)
     if trace.more_groups:
         write_line("  there are more groups: name one with --group")

@@ -17,6 +17,10 @@ GRANT_HEADER = "x-hourwheel-token"
 holds the next token, which replaces that of the request."""
 
 
+_TLS_ALERT = "\x15\x03"
+"""The first bytes that a TLS server sends to a client that speaks plain HTTP: an alert (RFC 8446)."""
+
+
 class Reply(NamedTuple):
     status: int
     retry_after: str | None
@@ -86,9 +90,12 @@ class Endpoint:
         if isinstance(error, ssl.SSLError):
             return "; it may serve plain HTTP: then the URL begins with http://"
         broken = isinstance(error, http.client.BadStatusLine | ConnectionResetError | BrokenPipeError)
-        if self.security is None and sent and broken and not self.answered:
-            return "; it may serve HTTPS: then the URL begins with https://"
-        return ""
+        if self.security is not None or not sent or not broken or self.answered:
+            return ""
+        if getattr(error, "line", "").startswith(_TLS_ALERT):
+            return "; it serves HTTPS: the URL begins with https://"
+        # A server that was stopped cuts connections as well.
+        return "; if it serves HTTPS, the URL begins with https://"
 
 
 def _host_field(host: str, port: int | None) -> str:

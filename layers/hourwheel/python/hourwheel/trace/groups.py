@@ -13,6 +13,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import LogKind, LogName
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.rows import Row
+from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.traces import GroupTrace, TraceEvent, TraceState
 from hourwheel.queueing.dead import dead_id_of
@@ -282,9 +283,10 @@ class GroupReader:
         dead_id = None if copy_index is None else dead_id_of(Position(each.row_no, copy_index))
         detail = self._detail(each, row, copy_index)
         self._note(each.at_ms, "dead", attempt=copy.attempt, reason=each.kind, dead_id=dead_id, detail=detail)
+        if row is None:
+            self._went_on(each)
+            return
         if copy_index is None:
-            # Its row is removed once all dead letters of it are settled: this one may have been redriven before.
-            self._complete = self._complete and row is not None
             self._states.add("expired")
             return
         current = self.history.dead_state(each.row_no)
@@ -300,6 +302,21 @@ class GroupReader:
             self._served_again(redrive, redrive.picks.index(pick), 1, self.history.row(redrive.log, redrive.row_no))
         if not redrives:
             self._states.add("dropped")
+
+    def _went_on(self, death: HandOver) -> None:
+        """Follows a dead letter whose row is not there. The row is removed once all its dead letters were redriven or
+        dropped, and the state that told which of the two with it."""
+        if not self.history.removed(death.log, death.row_no):
+            self._states.add("dead")  # its row is still to be stored
+        elif death.at_ms + DEAD_RETENTION_MS <= self.history.now_ms():
+            self._complete = False
+            self._states.add("expired")
+        elif (copy := self.history.redriven(self.queue, self.offset, death.at_ms)) is not None:
+            self._note(copy.at_ms, "redriven")
+            self._copies.append(_Copy(SourceLog(self.group.retry_log, None), copy.position, 1))
+        else:
+            self._complete = False
+            self._states.add("unknown")
 
     def _index_in(self, each: HandOver, row: Row, index: int) -> int | None:
         """Returns the index of the message in a row of copies, of which some may be missing; None if it is missing."""

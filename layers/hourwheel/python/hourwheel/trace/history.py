@@ -14,9 +14,13 @@ from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.queueing.dead import DeadState, dead_state_record
+from hourwheel.queueing.progress import row_at_time
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 from hourwheel.trace.claims import Claims, claims_of, latest_rows
+
+_ROWS = 256  # of the retry log, in which a search looks for a redriven message, as many as in a search by id
+_PAGE = 32
 
 
 class SourceLog(NamedTuple):
@@ -26,6 +30,13 @@ class SourceLog(NamedTuple):
     name: str
     queue: int | None
     origin: int = 0
+
+
+class RedrivenCopy(NamedTuple):
+    """The position of a redriven message in the retry log, and the time at which it was redriven."""
+
+    position: Position
+    at_ms: int
 
 
 class History(Protocol):
@@ -71,6 +82,11 @@ class History(Protocol):
         """Returns the state of a row of the group's dead log."""
         ...
 
+    def redriven(self, queue: int, offset: int, died_ms: int) -> RedrivenCopy | None:
+        """Returns the copy in the retry log by which a message was redriven that had died at this time, and whose dead
+        letter was removed since; None if it was dropped, or a bounded search does not find the copy."""
+        ...
+
 
 @dataclass(frozen=True)
 class StoredHistory:
@@ -113,6 +129,23 @@ class StoredHistory:
     def dead_state(self, row_no: int) -> DeadState | None:
         current = dead_state_record(self.context, self.group, row_no).load()
         return None if current is None else current.value
+
+    def redriven(self, queue: int, offset: int, died_ms: int) -> RedrivenCopy | None:
+        log = self.context.log(self.group.retry_log)
+        # Writers with other clocks may have stored rows before the first row of that time.
+        row_no = max(log.trimmed(), row_at_time(log, died_ms)[0] - _PAGE)
+        for start in range(row_no, row_no + _ROWS, _PAGE):
+            rows = log.stored_page(start, _PAGE)
+            for number, row in rows:
+                if isinstance(row, Corrupt) or row.filler or row.at_ms < died_ms:
+                    continue
+                for index, message in enumerate(self._messages(log.name, row)):
+                    # Retries have later attempts: only a redrive begins with the first one again.
+                    if (message.queue, message.offset, message.attempt) == (queue, offset, 1):
+                        return RedrivenCopy(Position(number, index), row.at_ms)
+            if len(rows) < _PAGE:
+                break
+        return None
 
     def _pulls(self, log: SourceLog) -> PullLog:
         return PullLog(self.context, self.group, self.context.log(log.name), log.queue, log.origin)
