@@ -13,6 +13,7 @@ import msgspec
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.buckets.buckets import Bucket, BucketRecord
+from hourwheel.buckets.lease import WheelOwner
 from hourwheel.delay.ownership import opened
 from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.errors import Corrupt
@@ -396,7 +397,9 @@ class StoreAudit:
             self.rules.check_trimmed(key.sort, mark, below)
             self.trim_marks[key.sort] = max(mark, below)
         elif key.partition == "wheels":
-            self.rules.check_reading(verb, key, record)
+            owner = msgspec.msgpack.decode(record.value, type=WheelOwner)
+            self.rules.check_reading(verb, key, owner)
+            self.bucket(key.sort).read(owner.read_below)
         elif key.partition == "buckets":
             self.bucket(key.sort).changed(msgspec.msgpack.decode(record.value, type=BucketRecord))
         elif key.partition == "parked":

@@ -47,7 +47,12 @@ class BucketHistory:
     named: dict[Pick, bytes] = field(default_factory=dict)
     named_at: dict[Pick, int] = field(default_factory=dict)
     """The moment of the run at which the dispatch log first named each message."""
-    marked: set[Pick] = field(default_factory=set)
+    marked: dict[Pick, int] = field(default_factory=dict)
+    """The row of the first cancel marker of each message."""
+    read_below: int = 0
+    """The row of the schedule log below which the owner of the wheel has published to have read."""
+    lowered_at: int = 0
+    """The moment of the run at which a new owner began to read from the start."""
     changes: dict[Pick, PendingChange] = field(default_factory=dict)
     cancelled: set[Pick] = field(default_factory=set)
 
@@ -87,7 +92,8 @@ class BucketHistory:
     def row_stored(self, number: int, fact: RowFact) -> None:
         entry = fact.entry
         if isinstance(entry, CancelMarker):
-            self.marked.add((entry.row_no, entry.index))
+            pick = (entry.row_no, entry.index)
+            self.marked[pick] = min(number, self.marked.get(pick, number))
         elif not fact.row.filler and self.closed_ms:
             raise Violation("12", f"row {number} came into bucket {self.name}, which is closed")
 
@@ -210,14 +216,49 @@ class BucketHistory:
         if delays is not None and delays.prompt and world.lively and late_ms > latest_ms:
             raise Violation("7", f"{where} is handed over {late_ms} ms late, in a run without faults")
 
+    def read(self, below: int) -> None:
+        """Records how far the owner of the wheel has published to have read."""
+        if below < self.read_below:
+            self.lowered_at = self.audit.world.calls
+        self.read_below = below
+
     def check_slept(self, began_ms: int) -> None:
         """Judges a sleep of the bucket's wheel, in a run without faults: it ends once a message is due, also one that
-        was stored during the sleep (7)."""
-        world = self.audit.world
-        for pick in self.waiting() if world.lively else ():
-            since_ms = max(began_ms, self.plan(pick).due_ms(pick[1]), self.audit.rows(self.bucket.log)[pick[0]].at_ms)
-            if world.now_ms - since_ms > _OVERSLEPT_MS:
+        was stored during the sleep (7), and once a cancel marker is stored (8)."""
+        world, rows = self.audit.world, self.audit.rows(self.bucket.log)
+        if not world.lively:
+            return
+        for pick in self.waiting():
+            since_ms = max(began_ms, self.plan(pick).due_ms(pick[1]), rows[pick[0]].at_ms)
+            # The wheel has dropped a message whose marker it has read: the sweeper finishes a move that was cut off.
+            if world.now_ms - since_ms > _OVERSLEPT_MS and not self._is_changing(pick):
                 raise Violation("7", f"the wheel of {self.name} slept past message {pick}, due at {since_ms}")
+        for number, fact in rows.items():
+            unread = isinstance(fact.entry, CancelMarker) and number >= self.read_below
+            if unread and world.now_ms - max(began_ms, fact.at_ms) > _OVERSLEPT_MS:
+                raise Violation("8", f"the wheel of {self.name} slept past the cancel marker in row {number}")
+
+    def _is_changing(self, pick: Pick) -> bool:
+        """Returns whether the wheel has read a cancel marker of the message, and the change is not carried out."""
+        change, marker = self.changes.get(pick), self.marked.get(pick)
+        return change is not None and change.state == "waiting" and marker is not None and marker < self.read_below
+
+    def certain_changes(self) -> set[Pick]:
+        """Returns the messages whose change can be carried out, as the wheel has read its marker, and is not yet."""
+        return {
+            pick
+            for pick, change in self.changes.items()
+            if change.state == "waiting" and 0 <= change.marker_row < self.read_below
+        }
+
+    def check_swept(self, certain: set[Pick], began_at: int) -> None:
+        """Judges a sweep that began at this moment of a run without faults: it carries out the changes that were
+        ``certain`` then, so that a message whose move was cut off is late by no more than the pause between two sweeps
+        (7)."""
+        left = certain & self.certain_changes()
+        # A new owner may be asked before it has read the markers.
+        if left and self.lowered_at <= began_at:
+            raise Violation("7", f"a sweep left the changes of {sorted(left)} in bucket {self.name} as they were")
 
     def _check_renamed(self, where: str, token: bytes) -> None:
         """Judges a message that is named again, which is right only if its reserved row was filled."""

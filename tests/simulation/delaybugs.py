@@ -247,6 +247,33 @@ def a_wheel_sleeps_past_an_earlier_message_stored_meanwhile() -> Iterator[None]:
         yield
 
 
+def _cancellers_beside_sleeping_wheels(plan: Plan) -> Plan:
+    """Returns a plan without faults in which moves are cut off: a wheel may rest for longer than a caller waits."""
+    plan = _without_ticks(plan)
+    assert plan.delays is not None
+    return replace(plan, sweepers=2, delays=replace(plan.delays, share=1.0, cancellers=3, patience=0.4))
+
+
+@planted(sharpen=_cancellers_beside_sleeping_wheels)
+def a_wheel_sleeps_past_a_cancel_marker() -> Iterator[None]:
+    def append_marker(self: ScheduledMessages, *what: Any) -> Any:
+        return real(replace(self, context=replace(self.context, wheel_wakeups=NoWheelWakeups())), *what)
+
+    real = ScheduledMessages._append_marker
+    with patch.object(ScheduledMessages, "_append_marker", append_marker):
+        yield
+
+
+@planted(sharpen=_cancellers_beside_sleeping_wheels)
+def the_sweeper_leaves_a_move_that_was_cut_off_for_an_hour() -> Iterator[None]:
+    def finish_changes(self: ScheduledMessages, contained: Any, *, older_ms: int = 0) -> None:
+        real(self, contained, older_ms=3_600_000)
+
+    real = ScheduledMessages.finish_changes
+    with patch.object(ScheduledMessages, "finish_changes", finish_changes):
+        yield
+
+
 @planted(sharpen=_senders_at_the_end_of_a_bucket)
 def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
     def close(self: Wheel, now_ms: int) -> WheelEnd | None:

@@ -23,13 +23,22 @@ class SweepingActor(Actor):
             self.process.sleep(60)
         else:
             self.nap(3_000)
-        self.ask("sweep", self.cell.sweep)
+        self._sweep()
         if self.rng.random() < 0.2:
             context, now_ms = self.cell.context, self.process.now_ms()
             self.ask(
                 "drop segments",
                 lambda: drop_expired_batches(context.blobs, min(now_ms, archived_ms(context))),
             )
+
+    def _sweep(self) -> None:
+        plan, buckets = self.world.plan, self.history.audit.buckets
+        prompt = plan.delays is not None and plan.delays.prompt
+        certain = {name: history.certain_changes() for name, history in buckets.items()} if prompt else {}
+        began_at = self.world.calls
+        self.ask("sweep", self.cell.sweep)
+        for name, picks in certain.items():
+            buckets[name].check_swept(picks, began_at)
 
 
 @dataclass

@@ -202,9 +202,8 @@ class Rules:
                 if not self.audit.totals(log).sealed:
                     raise Violation("1", f"subject {old.name} is erased, and {log} still takes messages")
 
-    def check_reading(self, verb: Verb, key: Key, record: Record) -> None:
+    def check_reading(self, verb: Verb, key: Key, owner: WheelOwner) -> None:
         """Checks that an owner publishes as read only rows that it has read."""
-        owner = msgspec.msgpack.decode(record.value, type=WheelOwner)
         if verb.name != "wheel" or not owner.owner:
             return
         seen = verb.seen.get(SCHEDULE_PREFIX + key.sort, set())

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.lease import owner_record
 from hourwheel.cell import Cell
@@ -9,6 +11,7 @@ from hourwheel.context import Settings
 from hourwheel.delay.ownership import RENEW_MS
 from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.delay.wheel_steps import COMPANY_MS, CROWD, LONGEST_COMPANY_MS, LOOK_MS, SETTLED_MS, next_turn_ms
+from hourwheel.errors import Unavailable
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import RetryLater
@@ -62,6 +65,7 @@ def listening(bench: Bench, news: News) -> Cell:
     cell = bench.another_process()
     cell.context = replace(cell.context, wheel_wakeups=news)
     cell.registry = replace(cell.registry, context=cell.context)
+    cell.sweeper = replace(cell.sweeper, context=cell.context, registry=cell.registry)
     return cell
 
 
@@ -145,6 +149,29 @@ def test_messages_cancels_moves_and_retries_are_announced_to_the_wheel() -> None
     bench.cell = fresh
     bench.settle(pull, retry=[RetryLater(index=0, delay="30s")])
     assert news.heard == [(bucket, BEGIN_MS + 30_000)]
+
+
+def test_a_move_that_was_answered_too_late_wakes_the_wheel_once_the_sweeper_finishes_it() -> None:
+    bench = without_ticks()
+    (accepted, _) = bench.send_later("a", "b", delay=40)
+    news = News(bench, BEGIN_MS + 30_000)
+    cell = listening(bench, news)
+    steps = iter(("move", "finish"))
+
+    def pause(seconds: float) -> bool:
+        match next(steps, None) if seconds else None:
+            case "move":
+                with pytest.raises(Unavailable, match="send the request again"):
+                    cell.reschedule(accepted.scheduled_id or "", delay=3)
+                assert bench.clock.ms == BEGIN_MS + 10_000  # the wheel has rested for longer than the caller waits
+            case "finish":
+                bench.clock.pass_time(1)
+                cell.sweeper.finish_changes(2_000)
+        return news.pause(seconds)
+
+    assert Wheel(cell.context, cell.registry, bucket_of(bench), "w").run(pause) is WheelEnd.STOPPED
+    assert next(steps, None) is None
+    assert handed_over(bench) == {"a": 11_000}
 
 
 def test_a_busy_wheel_waits_a_little_for_company_and_one_that_is_not_busy_does_not() -> None:
