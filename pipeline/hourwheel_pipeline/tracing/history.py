@@ -1,6 +1,6 @@
 """Reads the history of a group from the lake, which has every archived row, also after the logs have expired."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from hourwheel.archive.reading import pull_rows
@@ -111,7 +111,7 @@ class LakeHistory:
                 moved.append(Moved(REDRIVEN, retried["log"], retried["row"], retried["sequence"], at_ms, (pick,)))
         return DeadState(expires_ms=0, done=frozenset(done), moved=tuple(moved)) if done else None
 
-    def redriven(self, queue: int, offset: int, died_ms: int) -> RedrivenCopy | None:
+    def redriven(self, queue: int, offset: int, died_ms: int, others: Set[Position]) -> RedrivenCopy | None:
         return None  # rows of dead letters are removed once they are archived: the lake has them
 
     def _redriven(self, letter: TableRow) -> TableRow | None:

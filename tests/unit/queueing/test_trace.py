@@ -165,6 +165,24 @@ def test_dead_letters_redriven_and_dropped(bench: Bench) -> None:
     assert (of_group(bench, "0:2").state, of_group(bench, "0:1").state) == ("dropped", "acknowledged")
 
 
+def test_two_deaths_of_a_message_are_followed_to_two_copies_after_their_rows_were_removed(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", max_attempts=1)
+    bench.send("a")
+    for _ in range(2):
+        bench.cell.seek("orders", "billing", to="start")
+        bench.settle(bench.pull()[0], dead=[0])
+        bench.clock.pass_time(60)
+    bench.cell.redrive("orders", "billing", lambda position, died_ms: True)
+    bench.cell.sweep()
+    first, second = bench.pull(1), bench.pull(1)
+    bench.settle(first[0])
+    waits = of_group(bench)
+    # A search by halving finds one of the claims, and says that there may be others.
+    assert ((waits.state, events(waits).count("redriven")) == ("in_flight", 2)) is waits.complete
+    bench.settle(second[0])
+    assert of_group(bench).state == "acknowledged"
+
+
 def test_a_message_that_was_sought_past_and_one_that_comes_again(bench: Bench) -> None:
     bench.send("a", "b")
     bench.cell.put_group("orders", "mail")

@@ -66,6 +66,8 @@ class GroupReader:
     _events: list[tuple[int, TraceEvent]] = field(default_factory=list)
     _states: set[TraceState] = field(default_factory=set)
     _copies: list[_Copy] = field(default_factory=list)
+    _retried: set[Position] = field(default_factory=set)
+    """The copies in the retry log that the trace follows already."""
     _complete: bool = True
 
     @property
@@ -249,6 +251,7 @@ class GroupReader:
         if copy_index is None:
             self._states.add("expired")
         else:
+            self._retried.add(Position(each.row_no, copy_index))
             self._copies.append(_Copy(SourceLog(each.log, None), Position(each.row_no, copy_index), attempt))
 
     def _delayed(self, copy: _Copy, each: HandOver, index: int, name: str, attempt: int) -> None:
@@ -311,8 +314,9 @@ class GroupReader:
         elif death.at_ms + DEAD_RETENTION_MS <= self.history.now_ms():
             self._complete = False
             self._states.add("expired")
-        elif (copy := self.history.redriven(self.queue, self.offset, death.at_ms)) is not None:
+        elif (copy := self.history.redriven(self.queue, self.offset, death.at_ms, self._retried)) is not None:
             self._note(copy.at_ms, "redriven")
+            self._retried.add(copy.position)
             self._copies.append(_Copy(SourceLog(self.group.retry_log, None), copy.position, 1))
         else:
             self._complete = False

@@ -1,6 +1,6 @@
 """Declares the reads by which a trace follows a message through one group: from the logs, or from a copy of them."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -82,9 +82,10 @@ class History(Protocol):
         """Returns the state of a row of the group's dead log."""
         ...
 
-    def redriven(self, queue: int, offset: int, died_ms: int) -> RedrivenCopy | None:
+    def redriven(self, queue: int, offset: int, died_ms: int, others: Set[Position]) -> RedrivenCopy | None:
         """Returns the copy in the retry log by which a message was redriven that had died at this time, and whose dead
-        letter was removed since; None if it was dropped, or a bounded search does not find the copy."""
+        letter was removed since; None if it was dropped, or a bounded search does not find the copy. ``others`` are
+        copies that belong to other deaths of the message."""
         ...
 
 
@@ -130,7 +131,7 @@ class StoredHistory:
         current = dead_state_record(self.context, self.group, row_no).load()
         return None if current is None else current.value
 
-    def redriven(self, queue: int, offset: int, died_ms: int) -> RedrivenCopy | None:
+    def redriven(self, queue: int, offset: int, died_ms: int, others: Set[Position]) -> RedrivenCopy | None:
         log = self.context.log(self.group.retry_log)
         # Writers with other clocks may have stored rows before the first row of that time.
         row_no = max(log.trimmed(), row_at_time(log, died_ms)[0] - _PAGE)
@@ -141,8 +142,10 @@ class StoredHistory:
                     continue
                 for index, message in enumerate(self._messages(log.name, row)):
                     # Retries have later attempts: only a redrive begins with the first one again.
-                    if (message.queue, message.offset, message.attempt) == (queue, offset, 1):
-                        return RedrivenCopy(Position(number, index), row.at_ms)
+                    again = (message.queue, message.offset, message.attempt) == (queue, offset, 1)
+                    position = Position(number, index)
+                    if again and position not in others:
+                        return RedrivenCopy(position, row.at_ms)
             if len(rows) < _PAGE:
                 break
         return None
