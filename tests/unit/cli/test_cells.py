@@ -11,7 +11,15 @@ from tests.unit.cli.conftest import Shell
 
 
 def content(messages: int) -> CellContent:
-    return CellContent(subject="orders", queue=0, log="old:orders~1/0.1", writable=False, messages=messages, leases=0)
+    return CellContent(
+        subject="orders",
+        queue=0,
+        log="old:orders~1/0.1",
+        writable=False,
+        messages=messages,
+        leases=0,
+        kept_until="2026-11-28T09:00:00.000Z",
+    )
 
 
 @pytest.fixture
@@ -36,7 +44,9 @@ def test_it_drains_once_and_shows_what_is_left_until_nothing_is(shell: Shell, lo
 
 
 def test_without_wait_it_looks_once(shell: Shell, looks: list[bool]) -> None:
-    assert "old:orders~1/0.1" in shell.ok("cell", "drain", "old")
+    told = shell.ok("cell", "drain", "old")
+    assert "old:orders~1/0.1" in told
+    assert "2026-11-28 09:00:00Z" in told
     assert looks == [False]
 
 

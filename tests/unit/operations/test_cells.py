@@ -11,6 +11,7 @@ from hourwheel.errors import Conflict, NotFound, Rejected, Throttled, Unavailabl
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage
 from hourwheel.route_records import CellKind
+from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench
 
 
@@ -90,8 +91,15 @@ def test_a_drain_moves_every_queue_and_tells_what_is_left(bench: Bench) -> None:
     assert foreseen.moved[0].after.queues[1].mappings[-1].cell == "home"
     drained = bench.cell.cells.drain("fast")
     assert [(each.queue, each.writable, each.messages, each.leases) for each in drained.left] == [(1, False, 1, 1)]
-    with pytest.raises(Conflict, match=r"still holds 1 part of queues: orders/1 \(1 message, 1 lease\)"):
-        bench.cell.cells.remove("fast")
+    kept_until = rfc3339(bench.clock.ms + bench.cell.subject("orders").retention_ms)
+    assert [each.kept_until for each in (*foreseen.left, *drained.left)] == [kept_until] * 2
+    for dry_run in (True, False):
+        with pytest.raises(Conflict) as refused:
+            bench.cell.cells.remove("fast", dry_run=dry_run)
+        assert str(refused.value) == (
+            "cell 'fast' still holds 1 part of queues: orders/1 (1 message, 1 lease); wait until their messages have"
+            f" expired, at {kept_until} at the earliest"
+        )
     assert bench.cell.cells.drain("fast").moved == []
 
 

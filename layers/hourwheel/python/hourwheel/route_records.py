@@ -89,7 +89,8 @@ class CellDescription(Struct, frozen=True, kw_only=True):
 
 class CellContent(Struct, frozen=True, kw_only=True):
     """A part of a queue in a cell, with the number of its messages and of open pulls (None: the cell cannot be
-    reached). A ``writable`` part takes new messages.
+    reached). A ``writable`` part takes new messages. The messages are kept until ``kept_until``, when the retention of
+    the last one is over, also if every group has settled them (None: there are none, or they cannot be read).
 
     Example:
         >>> api.drain_cell("fast", dry_run=True).left
@@ -102,6 +103,7 @@ class CellContent(Struct, frozen=True, kw_only=True):
     writable: bool
     messages: int | None
     leases: int | None
+    kept_until: str | None = None
 
 
 class DrainResult(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """``hourwheel cell …``"""
 
 import threading
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -147,5 +148,10 @@ def _write_drain(result: DrainResult) -> None:
     if not result.left:
         write_line(f"{result.cell} holds nothing")
         return
-    head = ["subject", "queue", "log", "takes messages", "messages", "leases"]
-    write_table(head, [(c.subject, c.queue, c.log, c.writable, c.messages, c.leases) for c in result.left])
+    head = ["subject", "queue", "log", "takes messages", "messages", "leases", "kept until"]
+    kept = [c.kept_until and datetime.fromisoformat(c.kept_until) for c in result.left]
+    rows = [
+        (c.subject, c.queue, c.log, c.writable, c.messages, c.leases, until)
+        for c, until in zip(result.left, kept, strict=True)
+    ]
+    write_table(head, rows)

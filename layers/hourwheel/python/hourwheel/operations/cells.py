@@ -27,10 +27,15 @@ from hourwheel.registry.cells import (
 from hourwheel.registry.plans import plan_drain
 from hourwheel.registry.registry import Registry
 from hourwheel.route_records import CellContent, CellDescription, CellKind, CellState, DrainResult
+from hourwheel.times import rfc3339
 from hourwheel.words import counted
 
 _LISTED = 20
 """A refusal names at most this many parts of queues."""
+
+
+_LAST_ROWS = 8
+"""The rows of a log in which the one is looked for that expires last: the very last may be fillers."""
 
 
 @dataclass(frozen=True)
@@ -136,16 +141,25 @@ class CellOperations:
         return [self._remains(subject, queue, log, writable) for subject, queue, log, writable in self._parts(cell)]
 
     def _remains(self, subject: Subject, queue: int, log: str, writable: bool) -> CellContent:
-        messages = leases = None
+        messages = leases = kept_until = None
         try:
             source = self.context.log(log)
             first = source.first()
             messages = max(0, source.totals().numbers - first[1].first_seq) if first and not first[1].filler else 0
+            if messages:
+                kept_ms = max((row.expires_ms for _, row in source.newest(_LAST_ROWS) if not row.filler), default=None)
+                kept_until = None if kept_ms is None else rfc3339(kept_ms)
             leases = self._leases(subject, log)
         except CellUnavailable:
             pass  # listed all the same, with unknown numbers
         return CellContent(
-            subject=subject.name, queue=queue, log=log, writable=writable, messages=messages, leases=leases
+            subject=subject.name,
+            queue=queue,
+            log=log,
+            writable=writable,
+            messages=messages,
+            leases=leases,
+            kept_until=kept_until,
         )
 
     def _leases(self, subject: Subject, source: str) -> int:
@@ -233,7 +247,10 @@ def _told(left: Sequence[CellContent]) -> str:
         for each in left[:_LISTED]
     ]
     more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
-    return f"{counted(len(left), 'part')} of queues: {', '.join(parts)}{more}; wait until their messages have expired"
+    last = max((each.kept_until for each in left if each.kept_until is not None), default=None)
+    when = "" if last is None else f", at {last} at the earliest"
+    wait = f"wait until their messages have expired{when}"
+    return f"{counted(len(left), 'part')} of queues: {', '.join(parts)}{more}; {wait}"
 
 
 def _counted(number: int | None, noun: str) -> str:
