@@ -77,3 +77,64 @@ def test_a_checkpoint_does_not_fall_when_its_sweeper_was_paused_for_minutes() ->
     paused.cell.leases.checkpoint(queue_of(paused))
     assert len(bench.store.scan(Table.META, "checkpoint", limit=9)) == 1
     assert queue_of(bench).beginning().row_no == 3
+
+
+def test_leases_that_run_are_not_read() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(retry=AT_ONCE))
+    bench.send(*"abcdefgh")
+    bench.pull(1, lease=30)
+    bench.cell.sweeper.end_busy_leases()
+    for _ in range(4):
+        bench.clock.pass_time(1)
+        bench.pull(1, lease=30)
+        store.calls.clear()
+        assert bench.cell.sweeper.end_busy_leases() == 0
+        assert store.calls == []
+    bench.clock.pass_time(27)
+    assert bench.cell.sweeper.end_busy_leases() == 2, "the first lease is over, and one that began a second later"
+
+
+def test_many_new_rows_are_read_though_no_lease_is_over() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(retry=AT_ONCE))
+    bench.send(*map(str, range(500)))
+    bench.cell.sweeper.end_busy_leases()
+    for _ in range(300):
+        [pull] = bench.pull(1, lease=30)
+        bench.settle(pull)
+    store.calls.clear()
+    bench.cell.sweeper.end_busy_leases()
+    assert store.calls
+    store.calls.clear()
+    bench.cell.sweeper.end_busy_leases()
+    assert store.calls == [], "the rows are known now"
+
+
+def test_the_lease_of_another_process_that_has_died_ends_a_few_seconds_later() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.send("a", "b")
+    bench.pull(1, lease=600)
+    bench.cell.sweeper.end_busy_leases()
+    other = Bench(bench.store, bench.blobs, bench.clock, settings=bench.settings)
+    assert len(other.pull(1, lease=2)) == 1
+    ended = 0
+    for _ in range(8):
+        bench.clock.pass_time(1)
+        ended += bench.cell.sweeper.end_busy_leases()
+    assert ended == 1
+
+
+def test_the_lease_of_another_process_ends_at_once_where_this_one_has_claimed_since() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.send("a", "b", "c")
+    bench.pull(1, lease=600)
+    bench.cell.sweeper.end_busy_leases()
+    other = Bench(bench.store, bench.blobs, bench.clock, settings=bench.settings)
+    assert len(other.pull(1, lease=2)) == 1
+    bench.pull(1, lease=600)
+    ended = []
+    for _ in range(3):
+        bench.clock.pass_time(1)
+        ended.append(bench.cell.sweeper.end_busy_leases())
+    assert ended == [0, 1, 0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.embedded.http.heads import Malformed, parse_head
+from hourwheel.embedded.http.heads import Malformed, parse_head, without_length
 
 GET = b"GET / HTTP/1.1\r\nhost: a"
 
@@ -108,3 +108,31 @@ def test_options_may_ask_for_the_server() -> None:
 def test_what_is_refused(head: bytes) -> None:
     with pytest.raises(Malformed):
         parse_head(head)
+
+
+@pytest.mark.parametrize("line", [b"\r\ncontent-length: 12", b"\r\nContent-Length: 12"])
+@pytest.mark.parametrize("more", [b"", b"\r\nx: y"])
+def test_the_length_is_taken_out_of_a_head(line: bytes, more: bytes) -> None:
+    assert without_length(GET + line + more) == (GET + more, 12)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"",
+        b"\r\ncontent-length: 12\r\ncontent-length: 12",
+        b"\r\ncontent-length: 12\r\nContent-Length : 12",
+        b"\r\ncontent-length: 12\r\ntransfer-encoding: chunked",
+        b"\r\ncontent-length: 12, 12",
+        b"\r\ncontent-length: +12",
+        b"\r\ncontent-length: 1234567890123456789",
+        b"\r\nx-content-length: 12",
+    ],
+)
+def test_a_head_whose_length_is_not_plain_stays_whole(lines: bytes) -> None:
+    assert without_length(GET + lines) == (GET + lines, None)
+
+
+def test_a_folded_length_is_refused_without_its_first_line_too() -> None:
+    with pytest.raises(Malformed):
+        parse_head(without_length(GET + b"\r\ncontent-length: 1\r\n 2")[0])

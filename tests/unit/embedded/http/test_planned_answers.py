@@ -10,7 +10,7 @@ import pytest
 
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Answerer
-from hourwheel.embedded.http.heads import SHORT_BYTES
+from hourwheel.embedded.http.heads import SHORT_BYTES, Head
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request
 from tests.unit.embedded.http.talking import LAST, Client, asking_first, post, quick, said, statuses
@@ -85,24 +85,28 @@ def test_a_head_that_was_seen_is_not_parsed_again() -> None:
     assert registry.parse_short_head(head) is not other.parse_short_head(head), "another server's token may differ"
 
 
-def test_heads_of_a_thousand_subjects_are_parsed_once_though_the_bodies_have_several_lengths() -> None:
+def test_heads_of_a_thousand_subjects_are_planned_once_though_the_bodies_have_many_lengths() -> None:
     registry = ConnectionRegistry(quick(), 1)
-    heads = [
-        f"POST /v1/subjects/s-{subject}/messages HTTP/1.1\r\nhost: a\r\ncontent-length: {length}".encode()
-        for subject in range(1_000)
-        for length in (10, 20, 30)
-    ]
-    first = [registry.parse_short_head(head) for head in heads]
-    assert all(registry.parse_short_head(head) is parsed for head, parsed in zip(heads, first, strict=True))
+
+    def parsed(length: int) -> list[Head]:
+        head = "POST /v1/subjects/s-%d/messages HTTP/1.1\r\nhost: a\r\ncontent-length: %d"
+        return [registry.parse_short_head((head % (subject, length)).encode()) for subject in range(1_000)]
+
+    first = parsed(0)
+    for length in range(10, 30):
+        heads = parsed(length)
+        assert {head.length for head in heads} == {length}
+        assert all(head.plans is planned.plans for head, planned in zip(heads, first, strict=True))
 
 
-def test_heads_made_to_fill_the_memory_take_fifty_megabytes_at_most() -> None:
+@pytest.mark.parametrize("length", [b"", b"\r\ncontent-length: 1"])
+def test_heads_made_to_fill_the_memory_take_fifty_megabytes_at_most(length: bytes) -> None:
     parse = ConnectionRegistry(quick(), 1).parse_short_head
     headers = b"\r\n".join(b"%x:" % number for number in range(SHORT_BYTES))
     tracemalloc.start()
     try:
         for number in range(10_000):
-            head = b"GET /%d HTTP/1.1\r\nhost: a\r\n" % number + headers
+            head = b"GET /%d HTTP/1.1\r\nhost: a%s\r\n" % (number, length) + headers
             parse(head[: head.rindex(b"\r\n", 0, SHORT_BYTES)])
         kept, _ = tracemalloc.get_traced_memory()
     finally:

@@ -65,8 +65,10 @@ class Application:
         to answer the request. Nearly all requests are of these kinds, and a task costs a third of a small one. The
         decision is kept with the head, because a client sends the same head with each of its requests."""
         head = request.head
+        if head.length is None or head.length > REQUEST_BYTES:
+            return None
         begin: Answerer | None = head.plans.get(request.secure)
-        if begin is None and head.length is not None and head.length <= REQUEST_BYTES:
+        if begin is None:
             begin = head.plans[request.secure] = self._planned(request)
         return begin
 

@@ -25,6 +25,7 @@ _PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _THROTTLE_MS = 1_000  # many consumers of a group pull in one process: one of them looks for ended leases
 _THROTTLED_ROWS = 100  # a consumer waits while its pull ends other leases
 _ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
+_OTHERS_MS = 5_000  # a claim of another process, which may have died since, is found this late at most
 _CHECKPOINT_ROWS = 1_000  # saved after this many rows: a process that starts scans the rows behind the checkpoint
 _CHECKPOINT_MS = 60_000  # or, after fewer rows, once a minute: each save costs a write
 _TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
@@ -51,7 +52,7 @@ class _Watch:
     work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
 
     The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
-    of their leases ends at ``claimed_due_ms``."""
+    of their leases ends at ``claimed_due_ms``. ``missed``: a claim could not be recorded, so that a look is needed."""
 
     scanned: Tail | None = None
     tail: Tail | None = None
@@ -59,6 +60,7 @@ class _Watch:
     due_ms: float = inf
     claimed: int = 0
     claimed_due_ms: float = inf
+    missed: bool = False
     looked_ms: int = 0
     trimmed_ms: int = 0
     pulled: tuple[PullLog, Subject] | None = None
@@ -84,6 +86,15 @@ class _Watch:
     def seen_below(self) -> int:
         """The row below which this process knows all rows; -1 before the first look."""
         return -1 if self.tail is None else max(self.tail.row_no, self.claimed)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Returns whether a lease that this process knows may be over."""
+        return min(self.due_ms, self.claimed_due_ms) <= now_ms
+
+    def needs_look(self, now_ms: int) -> bool:
+        """Returns whether a look may find work, or has many rows to read: a later one would take long."""
+        unread = self.claimed - (0 if self.tail is None else self.tail.row_no)
+        return self.missed or unread >= _PAGE or self.is_due(now_ms) or now_ms - self.looked_ms >= _OTHERS_MS
 
 
 class LeaseCounts(NamedTuple):
@@ -118,8 +129,7 @@ class Leases:
     def due(self, log: PullLog) -> bool:
         """Returns whether a lease that this process knows may be over. Reads nothing, and takes constant time: every
         look of a waiting pull calls this."""
-        watch = self._watch(log)
-        return min(watch.due_ms, watch.claimed_due_ms) <= log.context.clock.now_ms()
+        return self._watch(log).is_due(log.context.clock.now_ms())
 
     def seen(self, log: PullLog, row_no: int) -> bool:
         """Returns whether this process knows all pull rows below ``row_no``. Reads nothing."""
@@ -131,11 +141,15 @@ class Leases:
         # Another thread holds the lock because it looks, and it may have read the row already. A claim that is not
         # recorded here is found by that look, or by the next one.
         if not watch.lock.acquire(blocking=False):
+            watch.missed = True
             return
         try:
-            if watch.seen_below == row_no:
-                watch.claimed = row_no + 1
+            # A row that has grown was recorded before.
+            if watch.seen_below >= row_no:
+                watch.claimed = max(watch.claimed, row_no + 1)
                 watch.claimed_due_ms = min(watch.claimed_due_ms, lease_until_ms)
+            else:
+                watch.missed = True
         finally:
             watch.lock.release()
 
@@ -156,12 +170,14 @@ class Leases:
         return 0 <= watch.pulled_ms - watch.looked_ms < _THROTTLE_MS
 
     def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
-        """Returns the logs pulled in this process that may have open leases: one was seen, or the last pull is less
-        than a minute ago."""
+        """Returns the logs pulled in this process that may have leases to end, and need a look: an open row was seen,
+        or the last pull is less than a minute ago."""
         return [
             watch.pulled
             for watch in list(self._watches.values())
-            if watch.pulled is not None and (watch.open or now_ms - watch.pulled_ms < _ACTIVE_MS)
+            if watch.pulled is not None
+            and (watch.open or now_ms - watch.pulled_ms < _ACTIVE_MS)
+            and watch.needs_look(now_ms)
         ]
 
     def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None, most: int | None = None) -> int:
@@ -261,6 +277,7 @@ class Leases:
         """Scans the pull rows that were stored since the last look, and one that grew then. Returns whether it has come
         to the last one."""
         watch.looked_ms = log.context.clock.now_ms()
+        watch.missed = False  # a claim that comes while this look reads sets it again
         if watch.scanned is None:
             watch.scanned = watch.tail = log.beginning()
         page = 0

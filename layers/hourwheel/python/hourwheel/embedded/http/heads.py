@@ -12,6 +12,7 @@ _LINE = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/1\.([0-9])")
 _ABSOLUTE = re.compile(rb"https?://([^/?]+)(.*)", re.IGNORECASE)
 _AUTHORITY = re.compile(rb"(?:\[[0-9A-Za-z:.]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(?::[0-9]{0,5})?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
+_LENGTH_LINE = b"\r\ncontent-length: "
 # Control characters other than a tab, and a CR or LF that is not half of a CRLF.
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 
@@ -26,8 +27,9 @@ class Malformed(Exception):
 
 
 class Head(NamedTuple):
-    """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case. In
-    ``plans`` the application keeps how it answers requests with this head, by whether they came over TLS."""
+    """The head of a request. ``length`` is None when the body is chunked. Names of headers are in lower case; a
+    content-length that ``without_length`` has taken out is not among them. In ``plans`` the application keeps how it
+    answers requests with this head and a body of any length, by whether they came over TLS."""
 
     method: str
     path: str
@@ -65,6 +67,20 @@ def parse_head(data: bytes) -> Head:
         modern and _says(headers, b"expect", b"100-continue"),
         {},
     )
+
+
+def without_length(data: bytes) -> tuple[bytes, int | None]:
+    """Takes the length of the body out of a head. Returns the head as it was, and None, if anything else in it may say
+    where the body ends: ``parse_head`` decides about such a head as a whole."""
+    lower = data.lower()  # a regular expression that ignores case would take ten times as long
+    start = lower.find(_LENGTH_LINE)
+    if start < 0 or lower.count(b"content-length") > 1 or b"transfer-encoding" in lower:
+        return data, None
+    begin = start + len(_LENGTH_LINE)
+    end = data.find(b"\r\n", begin)
+    length = data[begin:] if end < 0 else data[begin:end]
+    rest = data[:start] + data[begin + len(length) :]
+    return (rest, int(length)) if _LENGTH.fullmatch(length) else (data, None)
 
 
 def check_trailer(line: bytes) -> None:
