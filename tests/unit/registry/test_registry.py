@@ -42,3 +42,18 @@ def test_a_deleted_subject_comes_back_empty(bench: Bench) -> None:
     bench.send("new")
     assert bench.bodies() == ["new"]
     assert bench.cell.lag("orders", "billing").queues[0].end == 1
+
+
+def test_a_record_that_has_not_changed_stays_the_same_object_when_it_is_read_again(bench: Bench) -> None:
+    bench.cell.put_group("orders", "g")
+    registry = bench.cell.registry
+    subject = registry.subject("orders")
+    group = registry.group(subject, "g")
+    bench.clock.pass_time(61)
+    assert registry.subject("orders") is subject
+    assert registry.group(subject, "g") is group
+    bench.another_process().put_group("orders", "g", max_attempts=2)
+    bench.another_process().put_subject("orders", retention_seconds=120)
+    bench.clock.pass_time(61)
+    assert registry.subject("orders").retention_seconds == 120
+    assert registry.group(subject, "g").max_attempts == 2

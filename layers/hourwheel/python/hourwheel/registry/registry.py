@@ -12,7 +12,7 @@ logs of the subject or group are erased.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -362,7 +362,11 @@ class Registry:
 
     def _keep(self, path: tuple[str, ...], value: T, at_ms: int) -> T:
         """Caches the record and returns it. ``at_ms`` is for a subject a time before it was read: a copy must not count
-        as younger than its content, because dozing groups rely on its age."""
+        as younger than its content, because dozing groups rely on its age. A record that has not changed stays the same
+        object: what others keep for it, such as ``GroupLogs``, need not be made again."""
+        seen = self._seen.get(path)
+        if seen is not None and seen[1] == value:
+            value = cast(T, seen[1])
         self._seen[path] = (at_ms, value)
         return value
 
