@@ -24,7 +24,16 @@ from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
 from hourwheel.embedded.cells import EmbeddedCells
-from hourwheel.embedded.directory import INLINE_BYTES, Neighbours, archive_of, database, lake_of, prepare, synced
+from hourwheel.embedded.directory import (
+    INLINE_BYTES,
+    Neighbours,
+    archive_of,
+    database,
+    lake_of,
+    on_one_disk,
+    prepare,
+    synced,
+)
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore, LoopStore
 from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.lake import LakeDirectory
@@ -58,6 +67,7 @@ _CUT_OFF_MS = 2_000
 
 _SWEEP_SECONDS = 60.0  # as on AWS, where the schedule of the sweeper has no shorter period
 _ARCHIVE_MS = 3_000
+_CELL_TURN_MS = 20  # some dozens of batches of a busy server; consumers of each queue notice nothing of it
 """The longest run of the archiver, for which a stop of the server waits."""
 
 # Larger batches of noise are compressed less (docs/decisions/0038): on one machine CPU is scarcer than room on the
@@ -274,4 +284,6 @@ def _settings(options: ServeOptions) -> Settings:
         auto_create=options.auto_create,
         max_subjects=options.max_subjects,
         max_groups=options.max_groups,
+        # Cells on disks of their own take batches at the same time, because their disks sync at the same time.
+        cell_turn_ms=_CELL_TURN_MS if on_one_disk([options.data, *options.cells.values()]) else 0,
     )

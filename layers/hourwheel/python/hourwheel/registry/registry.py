@@ -12,7 +12,7 @@ logs of the subject or group are erased.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal, Protocol, TypeVar, cast
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -366,7 +366,7 @@ class Registry:
         object: what others keep for it, such as ``GroupLogs``, need not be made again."""
         seen = self._seen.get(path)
         if seen is not None and seen[1] == value:
-            value = cast(T, seen[1])
+            value = seen[1]
         self._seen[path] = (at_ms, value)
         return value
 
