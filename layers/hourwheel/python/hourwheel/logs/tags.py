@@ -12,8 +12,6 @@ the commonest tags, and then ``tags``.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
 
 import msgspec
 
@@ -47,20 +45,24 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         tags = self.tags
         if tags is None:
             return None
-        accepted = [tag for tag in tag_filter.tags_any if tag in tags]
-        if (tag_filter.tags_any and not accepted) or not all(tag in tags for tag in tag_filter.tags_all):
+        if not all(tag in tags for tag in tag_filter.tags_all):
             return 0
-        refused = [tag for tag in tag_filter.tags_none if tag in tags]
         every_index = every(count)
-        sets = {tag: self._set(tags.index(tag), every_index) for tag in (*accepted, *tag_filter.tags_all, *refused)}
-        stated = {tag: members for tag, members in sets.items() if members is not None}
-        if len(stated) < len(sets):
-            return None
-        matches = reduce(or_, (stated[tag] for tag in accepted)) if accepted else every_index
-        for tag in tag_filter.tags_all:
-            matches &= stated[tag]
-        for tag in refused:
-            matches &= ~stated[tag]
+        matches = 0 if tag_filter.tags_any else every_index
+        for tag in tag_filter.tags_any:
+            if tag in tags:
+                members = self._set(tags.index(tag), every_index)
+                if members is None:
+                    return None
+                matches |= members
+        if not matches:
+            return 0
+        for tag in (*tag_filter.tags_all, *tag_filter.tags_none):
+            if tag in tags:
+                members = self._set(tags.index(tag), every_index)
+                if members is None:
+                    return None
+                matches &= members if tag in tag_filter.tags_all else ~members
         return matches & every_index
 
     def _set(self, number: int, every_index: int) -> int | None:
