@@ -29,7 +29,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter, Key, Record, Table
 from hourwheel.queueing.dead import DeadState
-from hourwheel.queueing.ordered_rows import Snapshot
+from hourwheel.queueing.ordered_rows import ParkedKey, Snapshot
 from hourwheel.queueing.pull_log import group_parts
 from hourwheel.queueing.records import Checkpoint
 from tests.simulation.buckets import BucketHistory
@@ -406,6 +406,10 @@ class StoreAudit:
             history = self.pull_history(key.sort)
             assert isinstance(history, OrderedHistory)
             history.saved(msgspec.msgpack.decode(record.value, type=Snapshot))
+        elif key.partition.startswith("parked/"):
+            history = self.pull_history(key.partition.removeprefix("parked/"))
+            assert isinstance(history, OrderedHistory)
+            history.pages[key.sort] = msgspec.msgpack.decode(record.value, type=tuple[ParkedKey, ...])
         elif key.partition == "checkpoint":
             self.pull_history(key.sort).checkpointed(msgspec.msgpack.decode(record.value, type=Checkpoint))
 

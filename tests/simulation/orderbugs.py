@@ -16,6 +16,7 @@ from hourwheel.queueing.ordered_rows import OrderedRow, Parked
 from hourwheel.queueing.ordered_selection import OrderedSelection
 from hourwheel.queueing.ordered_settle import OrderedOutcome, settle_in_order
 from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.routes import Mapping
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
@@ -60,7 +61,8 @@ def a_parked_message_is_forgotten_by_the_next_claim() -> Iterator[None]:
         real(self, row_no, row, *rest)
         if row.order is not None and not row.order.parked:
             self.parked = {digest: entries for digest, entries in self.parked.items() if digest in before}
-            self.total = sum(map(len, self.parked.values()))
+            self.later = {digest: later for digest, later in self.later.items() if digest in before}
+            self.total = sum(map(self.parked_of, self.parked))
 
     real = KeyStates.follow
     with patch.object(KeyStates, "follow", follow):
@@ -95,8 +97,8 @@ def a_retry_goes_behind_what_is_parked() -> Iterator[None]:
 
 @planted(sharpen=_slow_retries)
 def a_retry_is_handed_out_before_its_time() -> Iterator[None]:
-    def ready(self: KeyStates, now_ms: int) -> Any:
-        return real(self, now_ms + 60_000)
+    def ready(self: KeyStates, now_ms: int, most: int) -> Any:
+        return real(self, now_ms + 60_000, most)
 
     real = KeyStates.ready
     with patch.object(KeyStates, "ready", ready):
@@ -106,8 +108,8 @@ def a_retry_is_handed_out_before_its_time() -> Iterator[None]:
 @planted(sharpen=_many_processes)
 def a_failed_message_is_forgotten_by_a_snapshot() -> Iterator[None]:
     def snapshot(self: KeyStates, now_ms: int) -> Any:
-        parked = tuple((digest, entries) for digest, entries in self.parked.items() if not entries[0].due_ms)
-        return msgspec.structs.replace(real(self, now_ms), parked=parked)
+        whole = real(self, now_ms)
+        return msgspec.structs.replace(whole, parked=tuple(key for key in whole.parked if not key.first))
 
     real = KeyStates.snapshot
     with patch.object(KeyStates, "snapshot", snapshot):
@@ -147,18 +149,65 @@ def a_message_behind_a_failed_one_is_acknowledged() -> Iterator[None]:
 
 
 def _few_parked(plan: Plan) -> Plan:
-    return replace(_slow_retries(plan), max_held=1)
+    return replace(_slow_retries(plan), max_parked=1)
 
 
 @planted(sharpen=_few_parked)
-def more_messages_are_parked_than_the_group_allows() -> Iterator[None]:
-    def look_ahead(self: OrderedSelection, covered: Any) -> None:
-        group = msgspec.structs.replace(self.log.group, max_held=10_000)
-        self.log = replace(self.log, group=group)
-        real(self, covered)
+def more_messages_are_parked_than_a_queue_may_have() -> Iterator[None]:
+    with patch.object(KeyStates, "room", 1_000_000):
+        yield
 
-    real = OrderedSelection._look_ahead
-    with patch.object(OrderedSelection, "_look_ahead", look_ahead):
+
+def _few_held(plan: Plan) -> Plan:
+    return replace(_slow_retries(plan), max_held=1)
+
+
+@planted(sharpen=_few_held)
+def a_queue_goes_on_beside_more_held_keys_than_the_group_allows() -> Iterator[None]:
+    with patch.object(KeyStates, "held_keys", 0):
+        yield
+
+
+@planted(sharpen=_slow_retries)
+def a_key_forgets_its_later_messages_when_the_first_ones_are_taken() -> Iterator[None]:
+    def empty(self: KeyStates, digest: bytes) -> None:
+        self.parked.pop(digest, None)
+        later = self.later.pop(digest, None)
+        self.total -= later.total if later is not None else 0
+
+    with patch.object(KeyStates, "_empty", empty):
+        yield
+
+
+@planted(sharpen=_slow_retries)
+def a_snapshot_forgets_the_later_messages_of_a_key() -> Iterator[None]:
+    def snapshot(self: KeyStates, now_ms: int) -> Any:
+        whole = real(self, now_ms)
+        parked = tuple(msgspec.structs.replace(key, blocks=key.blocks[:1]) for key in whole.parked)
+        return msgspec.structs.replace(whole, parked=parked)
+
+    real = KeyStates.snapshot
+    with patch.object(KeyStates, "snapshot", snapshot):
+        yield
+
+
+@planted(sharpen=_many_processes)
+def a_snapshot_is_saved_without_its_last_page() -> Iterator[None]:
+    def put(self: Snapshots, row_no: int, token: bytes, pages: Any) -> tuple[str, ...]:
+        return real(self, row_no, token, pages[:-1])
+
+    real = Snapshots._put
+    with patch.object(Snapshots, "_put", put):
+        yield
+
+
+@planted(sharpen=_many_processes)
+def pages_of_the_last_snapshot_are_removed() -> Iterator[None]:
+    def remove_pages(self: Snapshots, *, below: str | None) -> None:
+        real(self, below=None)
+
+    real = Snapshots._remove_pages
+    with patch.object(Snapshots, "_remove_pages", remove_pages):
         yield
 
 

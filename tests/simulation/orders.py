@@ -6,10 +6,12 @@ which wait behind an earlier one of their key, which are to be tried again and w
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 from hourwheel.handover.copies import ATTEMPTS, REJECTED, RETRY
-from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow, Snapshot
+from hourwheel.queueing.later_messages import unpacked
+from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow, ParkedKey, Snapshot
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser
@@ -38,6 +40,10 @@ class OrderedHistory(PullHistory):
     attempts: dict[int, list[int]] = field(default_factory=dict)
     served: set[str | Place] = field(default_factory=set)
     """The keys of the messages that the group has taken."""
+    failed_at: dict[Place, int] = field(default_factory=dict)
+    """The number of calls of the world when a message failed last."""
+    pages: dict[str, tuple[ParkedKey, ...]] = field(default_factory=dict)
+    """The pages of snapshots, by name."""
 
     @property
     def unserved(self) -> int:
@@ -112,7 +118,11 @@ class OrderedHistory(PullHistory):
         """Checks that a snapshot of the present forgets no message, and invents none."""
         if snapshot.row_no != self.next_row or self.audit.gone(self.source, self.member):
             return
-        parked = {(entry.row_no, entry.in_row): entry for _, entries in snapshot.parked for entry in entries}
+        if missing := set(snapshot.pages) - self.pages.keys():
+            raise Violation("1", f"{self.partition}: a snapshot names the pages {missing}, which are not stored")
+        keys = [*snapshot.parked, *(key for name in snapshot.pages for key in self.pages[name])]
+        entries = [entry for key in keys for entry in (*key.first, *chain.from_iterable(map(unpacked, key.blocks)))]
+        parked = {(entry.row_no, entry.in_row): entry for entry in entries}
         told = {entry.row_no: entry for entry in snapshot.open}
         for place, wait in self.waiting.items():
             if place in parked:
@@ -169,7 +179,7 @@ class OrderedHistory(PullHistory):
             check_earlier_parts(self, where, place)
             check_later_parts(self, where, place)
             self.served.add(self.key_of(place))
-        self._check_bound(where, covered)
+        self._check_bounds(verb, where, covered)
         self.attempts[row] = attempts
         if value.outcome == PASSED:
             self.pulls[row] = PullFact(value, [])
@@ -203,14 +213,21 @@ class OrderedHistory(PullHistory):
                 raise Violation("14", f"{where} parks {place}, which is parked already")
             self.waiting[place] = Waiting()
 
-    def _check_bound(self, where: str, covered: list[Place]) -> None:
-        """Checks that no message is parked beyond the group's limit. Messages that have failed since may be more."""
-        name = LogName.parse(self.source)
+    def _check_bounds(self, verb: Verb, where: str, covered: list[Place]) -> None:
+        """Checks that the queue waits at a bound. Messages that have failed since the claim began may be more."""
+        name, max_parked = LogName.parse(self.source), self.audit.world.plan.max_parked
         group = self.audit.groups.get((name.subject, name.generation, self.member))
         parked = [place for place in covered if place in self.waiting]
         unseen = sum(not wait.due_ms for wait in self.waiting.values())
-        if group is not None and parked and unseen > group.max_held:
+        if parked and unseen > max_parked:
             raise Violation("14", f"{where} parks {parked}, {unseen} messages are parked")
+        first: dict[str | Place, Place] = {}
+        for place in self.waiting.keys() - set(covered):
+            key = self.key_of(place)
+            first[key] = min(place, first.get(key, place))
+        held = [place for place in first.values() if self.failed_at.get(place, verb.at) < verb.at]
+        if group is not None and covered and len(held) >= group.max_held:
+            raise Violation("14", f"{where} covers {covered}, though {len(held)} keys are held")
 
     def _remember(self, verb: Verb, row: int, value: OrderedRow) -> None:
         messages = value.messages()
@@ -363,6 +380,7 @@ class OrderedHistory(PullHistory):
             if place in self.waiting:
                 raise Violation("14", f"{self.partition}: message {place} is parked twice")
             self.waiting[place] = Waiting(*again)
+            self.failed_at[place] = self.audit.world.calls
 
     def key_of(self, place: Place) -> str | Place:
         message, _ = self.audit.picked(self.source, place)

@@ -80,6 +80,10 @@ class Plan:
     ordered: bool = False
     """The groups are ordered, and messages have keys."""
     max_held: int = 10_000
+    max_parked: int = 1_000_000
+    """The most parked messages of a queue."""
+    parked_block: int = 2
+    """The messages of a key that a state keeps unpacked, and those of a block."""
     when_dead: WhenDead = "continue"
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
@@ -266,7 +270,8 @@ def in_order(plan: Plan, rng: Random) -> Plan:
     if rng.random() < 0.3:
         # No small bound: a queue that is full of stopped keys waits for ever.
         return replace(plan, when_dead="stop", moves=(*plan.moves, "decide"), operators=max(plan.operators, 1))
-    return replace(plan, max_held=rng.choice((1, 2, 5, 10_000, 10_000)))
+    plan = replace(plan, max_held=rng.choice((1, 2, 5, 10_000, 10_000)))
+    return replace(plan, max_parked=rng.choice((1, 2, 5, 1_000_000, 1_000_000)))
 
 
 def on_engine(plan: Plan, engine: str) -> Plan:

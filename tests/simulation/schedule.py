@@ -19,7 +19,18 @@ from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
 from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import answers, claim_range, claimer, growth, key_state_cache, keyed_rows, ordered_selection
+from hourwheel.queueing import (
+    answers,
+    claim_range,
+    claimer,
+    growth,
+    key_state_cache,
+    key_states,
+    keyed_rows,
+    later_messages,
+    ordered_selection,
+    snapshots,
+)
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit
@@ -117,6 +128,11 @@ def scaled(plan: Plan) -> Iterator[None]:
         patch.object(claim_range, "EMPTY_ROWS", plan.empty_rows),
         patch.object(ordered_selection, "AHEAD", plan.empty_rows if plan.ordered else ordered_selection.AHEAD),
         patch.object(key_state_cache, "_SNAPSHOT_ROWS", 3),
+        patch.object(key_states, "MAX_PARKED", plan.max_parked),
+        patch.object(key_states, "BLOCK", plan.parked_block),
+        patch.object(later_messages, "BLOCK", plan.parked_block),
+        patch.object(snapshots, "PAGE_BYTES", 60),
+        patch.object(snapshots, "_PIECE_BLOCKS", 1),
         patch.object(growth, "ALONE_PULLS", plan.alone_pulls),
         patch.object(growth, "GROWS_MS", plan.grows_ms),
         patch.object(dispatch, "_STEP_PICKS", picks),

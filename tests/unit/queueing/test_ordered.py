@@ -13,6 +13,7 @@ from hourwheel.model.pulls import Pull, RetryLater
 from hourwheel.ports import Key, Table
 from hourwheel.push.decisions import PusherEnd as Ended
 from hourwheel.push.pusher import Pusher
+from hourwheel.queueing import key_states
 from hourwheel.targets import Outcome
 from tests.support import AT_ONCE, Bench
 
@@ -213,8 +214,8 @@ def test_a_seek_to_the_start_hands_all_out_again_and_no_message_twice(ordered: B
     assert ordered.bodies() == ["a1", "a2"]
 
 
-def test_from_a_number_of_parked_messages_on_the_queue_waits(bench: Bench) -> None:
-    ordered = with_group(bench, max_held=2)
+def test_from_a_number_of_parked_messages_on_the_queue_waits(ordered: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_states, "MAX_PARKED", 2)
     send(ordered, "a1", "a2", "a3", "b1", "a4", "c1")
     first = one(ordered, 1)
     assert ordered.bodies() == ["b1"]
@@ -297,14 +298,21 @@ def test_the_lag_counts_what_is_parked_and_says_which_queue_waits(bench: Bench) 
     ordered = with_group(bench, max_held=2, retry=RetryPolicy(first_seconds=60))
     send(ordered, "a1", "a2", "b1", "a3", "c1")
     ordered.settle(one(ordered, 1), retry=[0])
-    assert ordered.bodies() == ["b1"]
+    (other,) = ordered.pull(1)
+    assert bodies(other) == ["b1"]
     lag = ordered.cell.lag("orders", "billing")
     assert (lag.waiting, lag.in_flight, lag.retrying, lag.backing_off) == (3, 1, 0, 1)
     assert isinstance(lag.held, HeldKeys)
-    assert (lag.held.keys, lag.held.parked, lag.held.full) == (1, 2, [0])
+    assert (lag.held.keys, lag.held.parked, lag.held.full) == (1, 2, [])
+    ordered.settle(other, retry=[0])
+    assert ordered.bodies() == []
+    lag = ordered.cell.lag("orders", "billing")
+    assert (lag.waiting, lag.in_flight, lag.retrying, lag.backing_off) == (3, 0, 0, 2)
+    assert isinstance(lag.held, HeldKeys)
+    assert (lag.held.keys, lag.held.parked, lag.held.full) == (2, 3, [0])
     ordered.clock.pass_time(60)
     lag = ordered.cell.lag("orders", "billing")
-    assert (lag.retrying, lag.backing_off) == (1, 0)
+    assert (lag.retrying, lag.backing_off) == (2, 0)
 
 
 def counted(bench: Bench) -> tuple[int, int, int, int]:

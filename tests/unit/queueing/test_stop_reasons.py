@@ -10,8 +10,8 @@ from hourwheel.model.fields import DETAILS_BYTES
 from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, Rejection, RetryLater
-from hourwheel.queueing.key_state_cache import snapshot_record
 from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -133,9 +133,9 @@ def test_details_share_the_room_of_the_snapshot_and_the_oldest_ones_are_kept() -
     assert {reason for _, reason, _ in told} == {"attempts"}
     bench.clock.pass_time(3_600)
     bench.cell.sweep()
-    snapshot = snapshot_record(log_of(bench)).load()
+    snapshot = Snapshots.of(log_of(bench)).load()
     assert snapshot is not None
-    assert len(msgspec.msgpack.encode(snapshot.value.stops)) <= DETAILS_BYTES
+    assert len(msgspec.msgpack.encode(snapshot.stops)) <= DETAILS_BYTES
     bench.cell = bench.another_process()
     assert reasons(bench) == told
     # A decision makes room for the next ones.

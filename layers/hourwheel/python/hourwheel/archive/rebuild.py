@@ -49,11 +49,11 @@ from hourwheel.logs.rows import filler
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Cells, Key, Table
-from hourwheel.queueing.key_state_cache import snapshot_record
 from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
+from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.registry.cells import KINDS, CellRecord, cell_record
 from hourwheel.registry.registry import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
@@ -344,7 +344,7 @@ class _Rebuild:
                 state = self.summary.key_states.get(partition) or KeyStates(following, start.position, start.seq)
                 state.row_no = following
                 snapshot = state.snapshot(value.saved_ms)
-                if not snapshot_record(log).swap(None, snapshot, token=token_of(partition, following)).stored:
+                if not Snapshots.of(log).save(None, snapshot, token_of(partition, following)):
                     raise occupied(f"the snapshot of {partition}", following)
 
     def _open_buckets(self) -> None:

@@ -47,7 +47,7 @@ WhenDeadOption: TypeAlias = Annotated[
 ]
 MaxHeldOption: TypeAlias = Annotated[
     int | None,
-    typer.Option(help="The most parked messages of a queue: 1 to 10000 (10000 by default)."),
+    typer.Option(help="The most held keys of a queue: 1 to 100000 (10000 by default)."),
 ]
 
 

@@ -90,7 +90,9 @@ def _held(lag: Lag) -> str:
         return ""
     lines = [f"{counted(lag.held.keys, 'held key')}, {counted(lag.held.parked, 'parked message')}"]
     if lag.held.full:
-        lines.append(f"full, so waiting: queue {', '.join(map(str, lag.held.full))}")
+        lines.append(f"full of held keys, so waiting: queue {', '.join(map(str, lag.held.full))}")
+    if lag.held.full_of_messages:
+        lines.append(f"full of parked messages, so waiting: queue {', '.join(map(str, lag.held.full_of_messages))}")
     for each in lag.held.first[:_NAMED]:
         state = _stopped(each) if each.stopped else f"attempt {each.attempt} at {each.due_at}"
         key = "no key" if each.key is None else f"key {each.key}"

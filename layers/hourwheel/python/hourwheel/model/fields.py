@@ -35,8 +35,10 @@ MAX_RETRY_SECONDS = 30 * 86_400  # as long as the longest retention
 # Two years, whether or not one of them is a leap year.
 MAX_DELAY_MS = 2 * 366 * 86_400_000
 DEAD_RETENTION_MS = 30 * 86_400_000  # a person has to find the cause before the dead letters are sent again
-# A new process begins from a snapshot of the parked messages, which with this many fits into a record of 350 KB.
-MAX_HELD = 10_000
+DEFAULT_MAX_HELD = 10_000  # a snapshot with this many held keys, and nothing behind them, fits into one record
+MAX_HELD = 100_000  # each claim goes through the held keys
+# With this many parked messages, a process that begins reads a snapshot of 4 MB (docs/decisions/0057).
+MAX_PARKED = 1_000_000
 # Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).
 IDEMPOTENCY_MS = 10 * 60_000
 # A sender that numbers its batches has one record, however many it sends, so the record may stay: longer than a sender

@@ -6,10 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from hourwheel.log_names import LogName, Member, shared_name
-from hourwheel.model.fields import (
-    MAX_HELD,
-    MAX_RETRY_SECONDS,
-)
+from hourwheel.model.fields import DEFAULT_MAX_HELD, MAX_RETRY_SECONDS
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,8 +89,8 @@ class Group(Struct, frozen=True, kw_only=True):
     forgets a consumer that was away for ``consumer_expires_seconds``. Each consumer has a group of its own, whose
     record names the ``consumer`` and says when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most
     ``max_in_flight`` messages are leased at once, and on average at most ``messages_per_second`` (0: no limit). An
-    ``ordered`` group serves the messages of a key one after the other; at most ``max_held`` messages of a queue are
-    parked, and ``when_dead`` says what a dead letter means for its key.
+    ``ordered`` group serves the messages of a key one after the other; a queue with ``max_held`` held keys hands out
+    parked messages alone, and ``when_dead`` says what a dead letter means for its key.
     """
 
     subject: str
@@ -120,7 +117,7 @@ class Group(Struct, frozen=True, kw_only=True):
     seen_ms: int = 0
     ordered: bool = False
     when_dead: WhenDead = "continue"
-    max_held: int = MAX_HELD
+    max_held: int = DEFAULT_MAX_HELD
     deleted: bool = False
     erased: bool = False
     seeking_ms: int = 0

@@ -47,7 +47,7 @@ class HeldKey(Struct):
 
     Example:
         >>> api.lag("orders", "ledger").held
-        HeldKeys(keys=0, parked=0, full=[], first=[], stopped=0)
+        HeldKeys(keys=0, parked=0, full=[], first=[], stopped=0, full_of_messages=[])
     """
 
     key: str | None
@@ -63,12 +63,13 @@ class HeldKey(Struct):
 
 class HeldKeys(Struct):
     """The keys and messages that an ordered group holds back. It holds this number of ``keys``, of which ``stopped``
-    wait for an operator; ``first`` describes up to 100 of them. ``parked`` is the number of parked messages. The queues
-    in ``full`` hand out no further message until a parked one is settled.
+    wait for an operator; ``first`` describes up to 100 of them. ``parked`` is the number of parked messages. Two bounds
+    make a queue wait: the queues in ``full`` have ``max_held`` held keys, and hand out parked messages alone; those in
+    ``full_of_messages`` have 1,000,000 parked messages, and wait at the next message whose key is busy.
 
     Example:
         >>> api.lag("orders", "ledger").held
-        HeldKeys(keys=0, parked=0, full=[], first=[], stopped=0)
+        HeldKeys(keys=0, parked=0, full=[], first=[], stopped=0, full_of_messages=[])
     """
 
     keys: int = 0
@@ -76,6 +77,7 @@ class HeldKeys(Struct):
     full: list[int] = field(default_factory=list)
     first: list[HeldKey] = field(default_factory=list)
     stopped: int = 0
+    full_of_messages: list[int] = field(default_factory=list)
 
 
 class Lag(Struct):

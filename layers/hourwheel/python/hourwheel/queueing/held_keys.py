@@ -29,8 +29,10 @@ def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache, *, nam
             lag.retrying += counts.waiting
         else:
             waiting[log.queue] = counts.waiting
-            if state.total >= log.group.max_held:
+            if state.held_keys >= log.group.max_held:
                 held.full.append(log.queue)
+            if not state.room:
+                held.full_of_messages.append(log.queue)
         lag.retrying += counts.due
         lag.backing_off += counts.backing_off
         for head, behind, digest in state.held()[: named - len(held.first)]:

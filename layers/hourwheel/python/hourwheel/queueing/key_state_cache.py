@@ -8,15 +8,15 @@ after 500 rows or an hour, and the sweeper each minute, long before the store ma
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.context import Context
-from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import sort_of
-from hourwheel.ports import GET_MANY, Key, Record, Table, transaction_of
+from hourwheel.ports import GET_MANY, Record, Table, transaction_of
 from hourwheel.queueing.key_states import KeyStates, ParkedCounts
 from hourwheel.queueing.keyed_rows import KeyedRowCache
-from hourwheel.queueing.ordered_rows import OrderedRow, Snapshot
+from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
+from hourwheel.queueing.snapshots import Snapshots
 
 _PAGE = 100
 _TRUSTED_MS = 6 * 3_600_000
@@ -182,27 +182,27 @@ class KeyStateCache:
         rows = state.row_no - state.saved_row
         if rows < _SNAPSHOT_ROWS and 0 <= now_ms - state.saved_ms < _SNAPSHOT_MS:
             return
-        record = snapshot_record(log)
-        current = record.load()
+        snapshots = Snapshots.of(log)
+        current = snapshots.record.load()
         if current is None or current.value.row_no < state.row_no:
-            # A refused swap needs no repeat: another process saved a snapshot.
-            record.swap(None if current is None else current.token, state.snapshot(now_ms))
+            # A refused snapshot needs no repeat: another process saved one.
+            snapshots.save(current, state.snapshot(now_ms))
         state.saved_row, state.saved_ms = state.row_no, now_ms
 
     def sweep(self, log: PullLog) -> KeyStates:
         """Saves a snapshot if the last one is out of date and a minute old: rows below it, and open rows that were
         closed since, may be removed some days later. Returns the state."""
-        record = snapshot_record(log)
-        current = record.load()
+        snapshots = Snapshots.of(log)
+        current = snapshots.record.load()
         # Read after the record, so never older than what the record says.
         state = self.current(log)
         snapshot = state.snapshot(log.context.clock.now_ms())
         if not state.row_no:
             return state
         if current is None:
-            record.swap(None, snapshot)
+            snapshots.save(None, snapshot)
         elif not 0 <= snapshot.saved_ms - current.value.saved_ms < _SWEPT_MS and not snapshot.tells(current.value):
-            record.swap(current.token, snapshot)
+            snapshots.save(current, snapshot)
         return state
 
     def _publish(self, partition: str, state: KeyStates) -> None:
@@ -211,12 +211,12 @@ class KeyStateCache:
             self._states[partition] = state
 
     def _load(self, log: PullLog) -> KeyStates:
-        snapshot = snapshot_record(log).load()
+        snapshot = Snapshots.of(log).load()
         if snapshot is None:
             return KeyStates(0, Position(log.origin), 0)
-        state = KeyStates.of(snapshot.value)
-        records = _records(log, [seen.row_no for seen in snapshot.value.open])
-        for seen in snapshot.value.open:
+        state = KeyStates.of(snapshot)
+        records = _records(log, [seen.row_no for seen in snapshot.open])
+        for seen in snapshot.open:
             if seen.row_no in records:
                 record = records[seen.row_no]
                 state.reopen(seen, _opened(log, seen.row_no, record), record.token)
@@ -248,23 +248,6 @@ class KeyStateCache:
                 return
             rows = _scan(log, state.row_no, _PAGE)
             full = len(rows) == _PAGE
-
-
-def snapshot_record(log: PullLog) -> CasRecord[Snapshot]:
-    return _snapshot_record(log.context, log.source.name, log.partition)
-
-
-def _snapshot_record(context: Context, source: str, partition: str) -> CasRecord[Snapshot]:
-    return CasRecord(context.store_of(source), context.ids, Key(Table.META, "parked", partition), Snapshot)
-
-
-def remove_snapshot(context: Context, source: str, partition: str) -> None:
-    """Removes the snapshot of a deleted group's pull log on this source log."""
-    record = _snapshot_record(context, source, partition)
-    current = record.load()
-    while current is not None:
-        refused = record.store.delete(record.key, expect=current.token)
-        current = None if refused is None else record.opened(refused.current)
 
 
 def _records(log: PullLog, row_nos: list[int]) -> dict[int, Record]:

@@ -9,18 +9,25 @@ is refused where the state does not know the last row.
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 
-from hourwheel.model.fields import DETAILS_BYTES
+import msgspec
+
+from hourwheel.model.fields import DETAILS_BYTES, MAX_PARKED
+from hourwheel.queueing.later_messages import BLOCK, LaterMessages, packed
 from hourwheel.queueing.ordered_rows import (
     STOPPED_MS,
     LastFailure,
     OrderedMessages,
     OrderedRow,
     Parked,
+    ParkedKey,
     Snapshot,
     SnapshotRow,
 )
 from hourwheel.queueing.records import OPEN, SOUGHT, Position, Tail
+
+_encoder = msgspec.msgpack.Encoder()
 
 SOON_MS = 70_000
 """Retries that are due within this time count as pullable: the sweeper comes each minute, give or take seconds, and the
@@ -73,9 +80,9 @@ class InFlight:
 
 @dataclass
 class KeyStates:
-    """``row_no`` is the next pull row, ``position`` and ``seq`` where it begins. ``parked`` holds the parked messages
-    of each key digest in order, ``open`` the rows with messages in flight. ``rows`` and ``messages`` are those that the
-    last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen."""
+    """``row_no`` is the next pull row, ``position`` and ``seq`` where it begins. ``parked`` holds the first parked
+    messages of each key digest in order, ``open`` the rows with messages in flight. ``rows`` and ``messages`` are those
+    that the last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen."""
 
     row_no: int
     position: Position
@@ -84,6 +91,8 @@ class KeyStates:
     open: dict[int, InFlight] = field(default_factory=dict)
     busy: set[bytes] = field(default_factory=set)
     """The digests of messages in flight."""
+    later: dict[bytes, LaterMessages] = field(default_factory=dict)
+    """The parked messages behind those of ``parked``, for the digests of which many were never handed out."""
     shared: dict[bytes, int] = field(default_factory=dict)
     """The digests with messages in flight in several open rows, as after a seek, and in how many besides the first."""
     retries: dict[bytes, int] = field(default_factory=dict)
@@ -103,24 +112,34 @@ class KeyStates:
     @classmethod
     def of(cls, snapshot: Snapshot) -> "KeyStates":
         """Returns the state at a snapshot, without its open rows: see ``reopen``."""
-        parked = {digest: tuple(entries) for digest, entries in snapshot.parked}
-        return cls(
+        state = cls(
             snapshot.row_no,
             snapshot.position,
             snapshot.seq,
-            parked=parked,
-            retries={digest: entries[0].due_ms for digest, entries in parked.items() if entries[0].due_ms},
             stops=dict(snapshot.stops),
             stops_bytes=sum(stop.stored_bytes for _, stop in snapshot.stops),
-            total=sum(map(len, parked.values())),
             saved_row=snapshot.row_no,
             saved_ms=snapshot.saved_ms,
         )
+        for key in snapshot.parked:
+            state._open_parked(key)
+        return state
+
+    def _open_parked(self, key: ParkedKey) -> None:
+        first, later = key.first, LaterMessages.of(key.blocks)
+        if later is not None and len(first) < BLOCK:
+            behind, later = later.divided()
+            first += behind
+        self._put(key.digest, first)
+        if later is not None:
+            self.later[key.digest] = later
+            self.total += later.total
 
     def copy(self) -> "KeyStates":
         """Returns a state that changes by itself."""
         # A copy of the collections is enough: what they hold is never changed, only replaced.
-        own = {name: getattr(self, name).copy() for name in ("parked", "open", "busy", "shared", "retries", "stops")}
+        names = ("parked", "later", "open", "busy", "shared", "retries", "stops")
+        own = {name: getattr(self, name).copy() for name in names}
         return KeyStates(**{**vars(self), **own})
 
     def snapshot(self, now_ms: int) -> Snapshot:
@@ -128,12 +147,41 @@ class KeyStates:
             SnapshotRow(row_no, tuple(sorted(flight.decided)), flight.again_below)
             for row_no, flight in sorted(self.open.items())
         )
-        parked, stops = tuple(self.parked.items()), tuple(self.stops.items())
-        return Snapshot(self.row_no, self.position, self.seq, parked, rows, now_ms, stops)
+        parked, checksum = self._parked_keys()
+        return Snapshot(self.row_no, self.position, self.seq, parked, rows, now_ms, tuple(self.stops.items()), checksum)
+
+    def _parked_keys(self) -> tuple[tuple[ParkedKey, ...], bytes]:
+        """Returns the parked messages of each digest, and the checksum of all. It does not depend on the blocks in
+        which a process has its messages."""
+        keys, contents = [], []
+        for digest, entries in sorted(self.parked.items()):
+            later = self.later.get(digest)
+            fresh = next((at for at in range(len(entries), 0, -1) if entries[at - 1].due_ms), 0)
+            blocks = [packed(entries[fresh:])] if fresh < len(entries) else []
+            keys.append(ParkedKey(digest, entries[:fresh], (*blocks, *(later.packed_blocks() if later else ()))))
+            last = later.last_one if later else entries[-1]
+            contents.append((digest, entries[:fresh], entries[0].position, last.position, self.parked_of(digest)))
+        return tuple(keys), blake2b(_encoder.encode(contents), digest_size=16).digest()
 
     @property
     def tail(self) -> Tail:
         return Tail(self.row_no, self.position, self.seq, self.rows, self.messages)
+
+    @property
+    def held_keys(self) -> int:
+        """The number of digests of which the first parked message was handed out before, and failed or was released."""
+        return len(self.retries)
+
+    @property
+    def room(self) -> int:
+        """The number of messages that may still be parked. With 0 the queue waits at the next message whose key is
+        busy."""
+        return max(0, MAX_PARKED - self.total)
+
+    def parked_of(self, digest: bytes) -> int:
+        """Returns the number of parked messages of a digest."""
+        later = self.later.get(digest) if self.later else None
+        return len(self.parked[digest]) + (later.total if later is not None else 0)
 
     def due_ms(self) -> int | None:
         """Returns the earliest time at which a parked message may be handed out, if its key is not in flight; None if
@@ -146,9 +194,21 @@ class KeyStates:
         none."""
         return min((due_ms for due_ms in self.retries.values() if now_ms < due_ms < STOPPED_MS), default=None)
 
-    def ready(self, now_ms: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
+    def ready(self, now_ms: int, most: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
         """Returns the digests of which no message is in flight, and the first ones may be handed out now, each with
-        these messages."""
+        these messages; of a digest with many, at least the first ``most``."""
+        turns = self._ready(now_ms)
+        return [(digest, self._with_later(digest, entries, most)) for digest, entries in turns] if self.later else turns
+
+    def _with_later(self, digest: bytes, entries: tuple[Parked, ...], most: int) -> tuple[Parked, ...]:
+        """Returns the messages of ``parked`` whose turn it is, and the ones behind them if it is the turn of all."""
+        later = self.later.get(digest)
+        if later is None or len(entries) >= most or len(entries) < len(self.parked[digest]):
+            return entries
+        return entries + later.first(most - len(entries))
+
+    def _ready(self, now_ms: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
+        """Returns what ``ready`` returns, without the later messages."""
         if not self.retries:
             busy = self.busy
             return [(digest, entries) for digest, entries in self.parked.items() if digest not in busy]
@@ -169,8 +229,12 @@ class KeyStates:
         heads = self.held()
         counts, busy = ParkedCounts(held=len(heads)), self.busy
         counts.stopped = sum(head.due_ms == STOPPED_MS for head, _, _ in heads)
-        turns = self.ready(now_ms + SOON_MS)
-        counts.pullable = sum(entry.row_no >= trimmed for _, entries in turns for entry in entries)
+        later = {digest: messages.count_from(trimmed) for digest, messages in self.later.items()}
+        counts.waiting = sum(later.values())
+        for digest, entries in self._ready(now_ms + SOON_MS):
+            counts.pullable += sum(entry.row_no >= trimmed for entry in entries)
+            if later and len(entries) == len(self.parked[digest]):
+                counts.pullable += later.get(digest, 0)
         for digest, entries in self.parked.items():
             free = digest not in busy
             for entry in entries:
@@ -200,7 +264,7 @@ class KeyStates:
             for digest, message in flight.messages.values():
                 flying[digest] = min(message, flying.get(digest, message))
         return sorted(
-            (entries[0], len(entries) - 1, digest)
+            (entries[0], self.parked_of(digest) - 1, digest)
             for digest, entries in self.parked.items()
             if entries[0].failed and not (digest in flying and flying[digest] < entries[0])
         )
@@ -296,13 +360,18 @@ class KeyStates:
 
     def _park_fresh(self, parks: Sequence[tuple[bytes, Parked]]) -> None:
         """Parks messages that no row has handed out yet."""
-        parked = self.parked
+        parked, later = self.parked, self.later
         for digest, message in parks:
             entries = parked.get(digest)
             if entries is None:
                 parked[digest] = (message,)
-            elif entries[-1].row_no < message.row_no:
-                parked[digest] = (*entries, message)
+            elif later and digest in later:
+                later[digest] = later[digest].added(message)
+            elif entries[-1].row_no < message.row_no or entries[-1] < message:
+                if len(entries) < BLOCK:
+                    parked[digest] = (*entries, message)
+                else:
+                    later[digest] = LaterMessages((), 0, (message,))
             else:
                 self._park(digest, message)
                 continue
@@ -327,7 +396,7 @@ class KeyStates:
         for digest, message in messages:
             entries = parked.get(digest)
             # A claim of this process takes the very objects of this state, and mostly the only one of a key.
-            if entries is not None and entries[0] is message and len(entries) == 1 and not retries:
+            if entries is not None and entries[0] is message and len(entries) == 1 and not (retries or self.later):
                 del parked[digest]
                 self.total -= 1
             else:
@@ -352,12 +421,24 @@ class KeyStates:
             self._leave_earlier(row_no, index, sought=False)
 
     def _unpark(self, digest: bytes) -> None:
-        """Removes the only parked message of a digest."""
-        del self.parked[digest]
+        """Removes the only message of a digest in ``parked``."""
         self.total -= 1
         if self.retries:
             self.retries.pop(digest, None)
             self._forget_stop(digest)
+        self._empty(digest)
+
+    def _empty(self, digest: bytes) -> None:
+        """Gives a digest, of which ``parked`` had the last message, the first of its later ones."""
+        later = self.later.get(digest) if self.later else None
+        if later is None:
+            self.parked.pop(digest, None)
+            return
+        self.parked[digest], left = later.divided()
+        if left is None:
+            del self.later[digest]
+        else:
+            self.later[digest] = left
 
     def _leave_earlier(self, row_no: int, index: int, *, sought: bool) -> None:
         """Removes a message from the open row that had it before; with ``sought`` only if a seek came since."""
@@ -371,9 +452,9 @@ class KeyStates:
     def _put(self, digest: bytes, entries: tuple[Parked, ...]) -> None:
         self.total += len(entries) - len(self.parked.get(digest, ()))
         if not entries:
-            self.parked.pop(digest, None)
             self.retries.pop(digest, None)
             self._forget_stop(digest)
+            self._empty(digest)
             return
         self.parked[digest] = entries
         if entries[0].due_ms:
@@ -386,6 +467,8 @@ class KeyStates:
     def _seek(self, position: Position) -> None:
         """Forgets the parked messages that the group will get again after the seek, and those that the seek skips. A
         message that failed before the new position is still tried again."""
+        self.total -= sum(later.total for later in self.later.values())
+        self.later.clear()
         for digest, entries in list(self.parked.items()):
             self._put(digest, tuple(entry for entry in entries if entry.due_ms and entry.position < position))
         for row_no, flight in self.open.items():

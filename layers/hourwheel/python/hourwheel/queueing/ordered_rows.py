@@ -3,7 +3,7 @@
     table      pull                                  meta
     partition  {group}~{gen}@{source log}            parked
     sort       {row:016d}                            {group}~{gen}@{source log}
-    value      OrderedRow, msgpack array             Snapshot, msgpack array
+    value      OrderedRow, msgpack array             Snapshot, msgpack array (see ``snapshots.py``)
 
 A row covers the messages from ``first`` up to ``end``, ``counts[k]`` of source row ``first.row_no + k``. ``order`` says
 which of them the pull takes. The row *parks* the others, because an earlier message of their key is in flight or
@@ -190,18 +190,41 @@ class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
     again_below: Position | None = None
 
 
+class ParkedKey(msgspec.Struct, array_like=True, frozen=True):
+    """The parked messages of a key digest: the ``first`` ones, then those of the blocks (see ``later_messages.py``)."""
+
+    digest: bytes
+    first: tuple[Parked, ...]
+    blocks: tuple[bytes, ...] = ()
+
+
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
-    """What the pull rows below ``row_no`` say: where the next claim goes, the parked messages by digest, the open rows,
-    and why messages stopped their keys, by digest."""
+    """What the pull rows below ``row_no`` say: where the next claim goes, the parked messages, the open rows, and why
+    messages stopped their keys, by digest. ``checksum`` is that of the parked messages. If they fill several ``pages``,
+    ``parked`` is empty."""
 
     row_no: int
     position: Position
     seq: int
-    parked: tuple[tuple[bytes, tuple[Parked, ...]], ...]
+    parked: tuple[ParkedKey, ...]
     open: tuple[SnapshotRow, ...]
     saved_ms: int
     stops: tuple[tuple[bytes, LastFailure], ...] = ()
+    checksum: bytes = b""
+    pages: tuple[str, ...] = ()
 
     def tells(self, other: "Snapshot") -> bool:
         """Returns whether both snapshots say the same."""
-        return (self.row_no, dict(self.parked), self.open) == (other.row_no, dict(other.parked), other.open)
+        return (self.row_no, self.checksum, self.open) == (other.row_no, other.checksum, other.open)
+
+    def with_pages(self, keys: Iterable[ParkedKey]) -> "Snapshot":
+        """Returns the snapshot with the keys of its pages. A key may come in pieces, in order."""
+        if not self.pages:
+            return self
+        whole: dict[bytes, ParkedKey] = {}
+        for piece in keys:
+            before = whole.get(piece.digest)
+            if before is not None:
+                piece = ParkedKey(piece.digest, before.first + piece.first, before.blocks + piece.blocks)
+            whole[piece.digest] = piece
+        return msgspec.structs.replace(self, parked=tuple(whole.values()), pages=())

@@ -6,8 +6,10 @@ several messages, in their order.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import merge, nsmallest
+from itertools import islice
 from typing import NamedTuple
 
 from hourwheel.answer_size import message_size
@@ -26,6 +28,7 @@ AHEAD = 100
 flight: the digests of all of them stand in its row, at 6 bytes each."""
 
 _MOST_AHEAD = 1_000  # 6 KB of digests in a pull row
+_TURNS_SORTED = 4  # up to this many times the messages of a pull are sorted; of more the first ones are chosen
 _ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no more of them
 
 
@@ -157,7 +160,7 @@ class OrderedSelection:
     def select(self) -> None:
         state = self.state
         self.covered = _OrderedRange(state.position, state.position, state.seq)
-        self._take_parked(state.ready(self.now_ms))
+        self._take_parked(state.ready(self.now_ms, self.limits.max_messages))
         if not self.limited and self.count < self.limits.max_messages:
             self._look_ahead(self.covered)
         self.covered.cut(state.position, state.seq)
@@ -209,11 +212,9 @@ class OrderedSelection:
     # Parked messages
 
     def _take_parked(self, ready: list[tuple[bytes, tuple[Parked, ...]]]) -> None:
-        # By their numbers: to compare the structs takes three times as long.
-        turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
-        turns.sort()
-        rows = self._read([turn[0] for turn in turns[: self.limits.max_messages]])
         taken, most, start = self.parked, self.limits.max_messages, 0
+        turns, complete = _first_turns(ready, most)
+        rows = self._read([turn[0] for turn in turns[:most]])
         while start < len(turns) and not self.limited:
             row_no, _, digest, parked = turns[start]
             if len(taken) >= most or row_no not in rows:
@@ -227,10 +228,11 @@ class OrderedSelection:
                 self.limited = not self._take(digest, parked, rows[row_no])
                 start += 1
         self.count = len(taken)
+        self.limited = self.limited or not complete
         if self.limited:
             return
         # What follows of a digest of which nothing stays parked may come in the same pull.
-        self._free = {digest for digest, entries in ready if len(entries) == len(self.state.parked[digest])}
+        self._free = {digest for digest, entries in ready if len(entries) == self.state.parked_of(digest)}
 
     def _take(self, digest: bytes, parked: Parked, row: KeyedRow | None) -> bool:
         """Takes or drops a parked message. Returns False if it does not fit into the answer."""
@@ -276,12 +278,17 @@ class OrderedSelection:
     def _look_ahead(self, covered: _OrderedRange) -> None:
         """Covers messages until the pull is full. Keeps what lies before the last one that it takes: what follows is
         left for the next claim, unless this one has looked as far as it may."""
-        self._room = self.log.group.max_held - self.state.total
+        if self.state.held_keys >= self.log.group.max_held:
+            return  # the queue waits: messages of further keys might fail as well
+        self._room = self.state.room
         for row_no, row, skip in self._rows_ahead(covered):
             covered.begin_row(row_no, skip)
             run = self._run(row_no, row, skip)
             covered.add(row_no, row, run)
             self.count += len(run.takes)
+            if self._room == 0 and covered.digests:
+                # Parked up to the bound, so that the lag says why the queue waits.
+                covered.keep(len(covered.parks))
             # Checked before the next row is read.
             if self.limited or run.end < row.row.count:
                 return
@@ -365,3 +372,23 @@ class OrderedSelection:
             self.size += size
             return True
         return False
+
+
+_Turn = tuple[int, int, bytes, Parked]
+
+
+def _first_turns(ready: Sequence[tuple[bytes, tuple[Parked, ...]]], most: int) -> tuple[list[_Turn], bool]:
+    """Returns the messages whose turn it is in their order, at least the first ``most``, and whether these are all."""
+    if sum(len(entries) for _, entries in ready) <= _TURNS_SORTED * most:
+        # By their numbers: to compare the structs takes three times as long.
+        turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
+        turns.sort()
+        return turns, True
+    # The first messages belong to the keys that come first.
+    keys = nsmallest(most, ready, key=lambda key: (key[1][0].row_no, key[1][0].in_row))
+    return list(islice(merge(*map(_turns, keys)), most)), False
+
+
+def _turns(key: tuple[bytes, tuple[Parked, ...]]) -> Iterator[_Turn]:
+    digest, entries = key
+    return ((parked.row_no, parked.in_row, digest, parked) for parked in entries)

@@ -12,7 +12,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
-from hourwheel.queueing.key_state_cache import remove_snapshot
+from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.registry.registry import Registry
 
 _ALL = "\U0010ffff"  # sorts behind every row number
@@ -54,7 +54,7 @@ def erase_group(context: Context, subject: Subject, group: Group) -> None:
         # Not ``pull_logs``: a cell that is out of reach must not be passed over.
         context.store_of(name).trim(Table.PULL, pull_log(group.member, name), below=_ALL)
         if group.ordered:
-            remove_snapshot(context, name, pull_log(group.member, name))
+            Snapshots(context, name, pull_log(group.member, name)).remove()
     for name in (group.retry_log, group.dead_log):
         context.store.trim(Table.CONSUME, name, below=_ALL)
     context.store.trim(Table.PULL, f"dead@{group.dead_log}", below=_ALL)

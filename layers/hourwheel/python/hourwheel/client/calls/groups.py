@@ -82,8 +82,8 @@ class GroupCalls(Calls):
 
         A new group with ``ordered`` serves the messages of each key one after the other. ``when_dead`` says what
         happens when the first message of a key is given up: the group serves the next message of the key
-        (``continue``, the default), or the key stops until an operator decides (``stop``). The group leases no further
-        message of a queue while ``max_held`` messages (1 to 10,000; 10,000 by default) of the queue are parked.
+        (``continue``, the default), or the key stops until an operator decides (``stop``). While ``max_held`` keys of a
+        queue (1 to 100,000; 10,000 by default) are held, the group leases none but parked messages of the queue.
 
         At most ``max_in_flight`` messages (0 to 1,000,000) are leased at once, and ``messages_per_second`` (0 to
         1,000,000) in the long run, retries included; 0 is no limit.

@@ -54,7 +54,7 @@ function makeFields(group) {
       ["continue", "its key goes on"],
       ["stop", "its key stops"],
     ]),
-    max_held: text("max_held", "Most parked messages", "1 to 10,000 in a queue."),
+    max_held: text("max_held", "Most held keys", "1 to 100,000 in a queue."),
     expires: text("expires", "Consumers are forgotten after", "1m to 30d without a pull."),
   };
 }

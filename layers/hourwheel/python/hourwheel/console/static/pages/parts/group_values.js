@@ -97,7 +97,7 @@ export function settingsOf(texts, group) {
     ...(group.ordered
       ? {
           when_dead: texts.when_dead,
-          max_held: number(texts.max_held, { label: "Most parked messages", from: 1, to: 10000 }),
+          max_held: number(texts.max_held, { label: "Most held keys", from: 1, to: 100000 }),
         }
       : {}),
     ...(group.broadcast

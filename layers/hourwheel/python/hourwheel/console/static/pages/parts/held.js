@@ -72,7 +72,10 @@ export function heldPanel(subject, group, changed) {
   const note = h("p", { class: "small" });
   own.show(note, all, view.node);
   const update = (held) => {
-    const full = held.full.length ? ` Queues that park no more messages: ${held.full.join(", ")}.` : "";
+    const full = [
+      ...(held.full.length ? [` Queues that wait until a key is released: ${held.full.join(", ")}.`] : []),
+      ...(held.full_of_messages.length ? [` Queues that park no more messages: ${held.full_of_messages.join(", ")}.`] : []),
+    ].join("");
     note.textContent = `${count(held.keys)} keys are held, and ${count(held.parked)} messages are parked.${full}`;
     if (all) all.hidden = !held.first.some((key) => key.stopped);
     view.update(held.first);

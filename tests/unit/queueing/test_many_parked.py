@@ -1,0 +1,144 @@
+"""A failing key holds back itself only, whatever number of messages waits behind it. From a number of held keys on, and
+from a far higher number of parked messages on, the queue waits and says so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.lag import HeldKeys
+from hourwheel.model.messages import NewMessage
+from hourwheel.queueing import key_states
+from tests.support import AT_ONCE, Bench, CallByCall
+
+_HOT = 12_500
+_KEYS = [f"key-{number}" for number in range(50)]
+
+
+@pytest.fixture(params=["memory", "call by call", "sqlite"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "sqlite":
+        store = SqliteStore(tmp_path / "cell.db")
+        yield Bench(store)
+        store.close()
+    else:
+        yield Bench(MemoryStore() if request.param == "memory" else CallByCall(MemoryStore()))
+
+
+def with_group(bench: Bench, **settings: Any) -> None:
+    bench.cell.put_group("orders", "billing", ordered=True, **{"retry": AT_ONCE, **settings})
+
+
+def send(bench: Bench, messages: list[tuple[str, str]]) -> None:
+    """Sends messages, each given by its key and its body."""
+    for start in range(0, len(messages), 500):
+        bench.cell.produce("orders", [NewMessage(body=body, key=key) for key, body in messages[start : start + 500]])
+
+
+def held(bench: Bench) -> HeldKeys:
+    held = bench.cell.lag("orders", "billing").held
+    assert isinstance(held, HeldKeys)
+    return held
+
+
+def served(bench: Bench) -> list[str]:
+    """Takes and acknowledges all messages whose turn it is, and returns their bodies in the order of the pulls."""
+    bodies: list[str] = []
+    while pulls := bench.pull(1_000):
+        for pull in pulls:
+            bodies += [message.body or "" for message in pull.messages]
+            bench.settle(pull)
+    return bodies
+
+
+def test_a_key_with_12500_messages_behind_its_failing_one_holds_back_no_other_key(bench: Bench) -> None:
+    with_group(bench, max_attempts=1, when_dead="stop")
+    send(bench, [("hot", "0")])
+    (first,) = bench.pull(1)
+    bench.settle(first, retry=[0])
+    others: list[str] = []
+    for number in range(1, _HOT + 1, 250):
+        send(bench, [("hot", str(hot)) for hot in range(number, number + 250)])
+        send(bench, [(key, f"{key} {number}") for key in _KEYS])
+        others += served(bench)
+    assert others == [f"{key} {number}" for number in range(1, _HOT + 1, 250) for key in _KEYS]
+    assert (held(bench).keys, held(bench).parked, held(bench).full) == (1, _HOT + 1, [])
+    assert held(bench).first[0].behind == _HOT
+    # A process that knows nothing begins from the snapshot.
+    bench.cell = bench.another_process()
+    send(bench, [(key, f"{key} last") for key in _KEYS])
+    assert served(bench) == [f"{key} last" for key in _KEYS]
+    assert held(bench).first[0].behind == _HOT
+    bench.cell.decide_held("orders", "billing", frozenset({"hot"}), "retry")
+    assert served(bench) == [str(number) for number in range(_HOT + 1)]
+    assert (held(bench).keys, held(bench).parked) == (0, 0)
+
+
+def test_a_backlog_of_a_key_is_served_in_order_beside_the_other_keys(bench: Bench) -> None:
+    with_group(bench, retry=RetryPolicy(first_seconds=60))
+    send(bench, [("hot", str(number)) for number in range(700)])
+    (first,) = bench.pull(1)
+    bench.settle(first, retry=[0])
+    send(bench, [(key, key) for key in _KEYS])
+    assert served(bench) == _KEYS
+    bench.clock.pass_time(60)
+    bench.cell = bench.another_process()
+    (pull,) = bench.pull(250)
+    assert [message.body for message in pull.messages] == [str(number) for number in range(250)]
+    # The one that fails goes back to its place, and those behind it with it.
+    bench.settle(pull, retry=[100])
+    bench.clock.pass_time(60)
+    assert served(bench) == [str(number) for number in range(100, 700)]
+
+
+def test_from_a_number_of_held_keys_on_the_queue_waits_and_says_so(bench: Bench) -> None:
+    with_group(bench, max_held=3, retry=RetryPolicy(first_seconds=60))
+    for key in "abc":
+        send(bench, [(key, f"{key}1")])
+        assert held(bench).full == []
+        (pull,) = bench.pull(1)
+        bench.settle(pull, retry=[0])
+    send(bench, [("d", "d1"), ("a", "a2")])
+    assert bench.pull(10) == []
+    assert (held(bench).keys, held(bench).parked, held(bench).full, held(bench).full_of_messages) == (3, 3, [0], [])
+    bench.clock.pass_time(60)
+    assert served(bench) == ["a1", "b1", "c1", "d1", "a2"]
+    assert held(bench).full == []
+
+
+def test_one_held_key_fills_no_queue_whatever_waits_behind_it(bench: Bench) -> None:
+    with_group(bench, max_held=2, retry=RetryPolicy(first_seconds=60))
+    send(bench, [("a", "a1"), *[("a", "later")] * 20, ("b", "b1")])
+    (pull,) = bench.pull(1)
+    bench.settle(pull, retry=[0])
+    assert served(bench) == ["b1"]
+    assert (held(bench).keys, held(bench).parked, held(bench).full) == (1, 21, [])
+
+
+def test_keys_that_fail_without_another_message_of_theirs_fill_the_queue_as_well(bench: Bench) -> None:
+    with_group(bench, max_held=100, retry=RetryPolicy(first_seconds=3_600))
+    send(bench, [(f"key-{number}", str(number)) for number in range(500)])
+    while pulls := bench.pull(20):
+        for pull in pulls:
+            bench.settle(pull, retry=list(range(len(pull.messages))))
+    assert (held(bench).keys, held(bench).full) == (100, [0])
+
+
+def test_from_a_far_higher_number_of_parked_messages_on_the_queue_waits_and_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_states, "MAX_PARKED", 10)
+    with_group(bench, retry=RetryPolicy(first_seconds=60))
+    send(bench, [("a", f"a{number}") for number in range(20)])
+    (pull,) = bench.pull(1)
+    bench.settle(pull, retry=[0])
+    send(bench, [("b", "b1")])
+    assert bench.pull(10) == []
+    assert (held(bench).keys, held(bench).parked, held(bench).full, held(bench).full_of_messages) == (1, 10, [], [0])
+    bench.clock.pass_time(60)
+    assert served(bench) == [*[f"a{number}" for number in range(20)], "b1"]
+    assert held(bench).full_of_messages == []
