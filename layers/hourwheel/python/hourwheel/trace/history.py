@@ -142,9 +142,9 @@ class StoredHistory:
                     continue
                 for index, message in enumerate(self._messages(log.name, row)):
                     # Retries have later attempts: only a redrive begins with the first one again.
-                    again = (message.queue, message.offset, message.attempt) == (queue, offset, 1)
+                    redriven = (message.queue, message.offset, message.attempt) == (queue, offset, 1)
                     position = Position(number, index)
-                    if again and position not in others:
+                    if redriven and position not in others:
                         return RedrivenCopy(position, row.at_ms)
             if len(rows) < _PAGE:
                 break
