@@ -228,7 +228,8 @@ def test_no_body_is_a_fault_of_ours(route: HttpRoute) -> None:
         )
         answer = api.call(route.method, target, raw=body)
         assert answer.status < 500, (answer, api.log.getvalue())
-        answers[answer.status < 300] += 1
+        # No key of the group is stopped, so a valid decision about some keys gets as far as this refusal.
+        answers[answer.status < 300 or answer.slug == "key-not-stopped"] += 1
 
     send()
     assert answers[True] >= 15, "hardly any body was near a valid one"
