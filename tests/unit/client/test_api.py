@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -298,6 +299,26 @@ def test_redrive_is_not_repeated(api: Api, server: FakeServer) -> None:
     server.fail("redrive", status=503)
     with pytest.raises(ServerUnavailable):
         api.redrive("orders", "billing", DeadSelection.everything())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda api: api.decide_held("orders", "ledger", "dead", keys=["a"]),
+        lambda api: api.decide_held("orders", "ledger", "retry"),
+        lambda api: api.move_queue("orders", 0, "fast"),
+    ],
+    ids=["a decision about a key", "a decision about all keys", "a move"],
+)
+def test_a_call_of_an_operator_whose_answer_is_lost_is_not_repeated(
+    api: Api, server: FakeServer, call: Callable[[Api], object]
+) -> None:
+    """A second decision would be about the next message of the key, and a second move is refused."""
+    server.fail("unknown", cut=True)
+    with pytest.raises(ServerUnavailable) as caught:
+        call(api)
+    assert caught.value.sent
+    assert len(server.requests) == 1
 
 
 def test_the_server_says_when_to_come_back(server: FakeServer) -> None:
