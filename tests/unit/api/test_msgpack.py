@@ -351,3 +351,18 @@ def test_an_answer_that_lambda_could_not_take_as_base64_is_json(api: Api) -> Non
     answer = msgspec.json.decode(response["body"], type=Pulled)
     assert [message.body for pull in answer.pulls for message in pull.messages] == texts
     assert len(response["body"]) < 6_291_556 < len(base64.b64encode("".join(texts).encode()))
+
+
+@pytest.mark.parametrize("count", [BATCH_MESSAGES + 1, 70_000])
+def test_a_batch_with_too_many_messages_says_how_many_it_has(api: Api, count: int) -> None:
+    told = f"a batch holds at most 1,000 messages, and this one holds {count:,}: split it"
+    refused = call(api, MESSAGES, {"messages": [{"body": "x"}] * count, "idempotency_key": "k"})
+    assert (refused.status, refused.slug, refused.value["detail"]) == (413, "batch-too-large", told)
+
+
+@pytest.mark.parametrize("rest", [b"\xc1", b"", b"\xa8messages\x90"], ids=["broken", "cut off", "a second list"])
+def test_a_batch_with_too_many_messages_that_is_not_whole_is_refused(api: Api, rest: bytes) -> None:
+    packed = msgspec.msgpack.encode({"messages": [{}] * (BATCH_MESSAGES + 1)})
+    refused = call(api, MESSAGES, raw=b"\x82" + packed[1:] + rest)
+    assert (refused.status, refused.slug) == (413, "batch-too-large")
+    assert refused.value["detail"] == "a batch holds at most 1,000 messages, and this one holds more: split it"

@@ -14,8 +14,8 @@ from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
 from hourwheel.misfits import VALUES, decode
 from hourwheel.model.fields import Precision
-from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import PullRequest, WakeupState
+from hourwheel.model.messages import NewMessage, ProduceRequest
+from hourwheel.model.pulls import PullRequest, SettleRequest, WakeupState
 
 ABROAD = ("Input should", "Value error", "Expected `", "Extra inputs", "Object ", "Invalid JSON", "malformed", "Field ")
 TOO_LARGE = "is a number that is too large to be read: send one below 1.8e308"
@@ -33,7 +33,16 @@ class Colour(Enum):
         (SubjectBody, b'{"queues": 1000000}', "queues must be at most "),
         (SubjectBody, b'{"queues": "2"}', "queues must be a whole number"),
         (SubjectBody, b'{"clamp_delays": 1}', "clamp_delays must be true or false"),
-        (SubjectBody, b'{"colour": 1}', "colour is unknown here"),
+        (
+            SubjectBody,
+            b'{"colour": 1}',
+            "colour is unknown here: the fields are queues, retention_seconds, clamp_delays, read_only",
+        ),
+        (
+            GroupBody,
+            b'{"retry": {"first": 1}}',
+            "retry.first is unknown here: the fields are first_seconds, factor, cap_seconds, delays_seconds",
+        ),
         (SubjectBody, b"[]", "the request must be an object"),
         (SubjectBody, b'{"queues"', "the body is not JSON in UTF-8 (line 1, column 9)"),
         (SeekBody, b'{"to": "middle"}', "to must be 'start' or 'end'"),
@@ -80,9 +89,28 @@ def test_of_a_query() -> None:
 @pytest.mark.parametrize(
     ("model", "body", "says"),
     [
-        (NewMessage, b'{"body": 7}', "body must be text or null, got a whole number"),
+        (NewMessage, b'{"body": 7}', "body must be text, got a whole number"),
         (NewMessage, b'{"body": "a", "tags": "eu"}', "tags must be a list"),
-        (NewMessage, b'{"body": "a", "colour": "eu"}', "colour is unknown here"),
+        (
+            NewMessage,
+            b'{"body": "a", "colour": "eu"}',
+            "colour is unknown here: the fields are body, body_base64, key,",
+        ),
+        (
+            ProduceRequest,
+            b'{"messages": [{"body": "a"}], "key": "a"}',
+            "key is unknown here: the fields are messages, idempotency_key, sequence",
+        ),
+        (
+            ProduceRequest,
+            b'{"messages": [{"body": "a"}, {"bodies": "a"}]}',
+            "messages[1].bodies is unknown here: the fields are body, body_base64, key,",
+        ),
+        (
+            SettleRequest,
+            b'{"settle": [{"receipt": "r", "retry": [{"index": 0, "after": 1}]}]}',
+            "settle[0].retry[0].after is unknown here: the fields are index, delay, detail",
+        ),
         (NewMessage, b"7", "the body must be an object, got a whole number"),
         (NewMessage, b'{"body": ', "the body is not JSON in UTF-8"),
         (PullRequest, b'{"max_messages": 1}', "consumer is missing"),

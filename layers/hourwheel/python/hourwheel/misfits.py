@@ -2,7 +2,7 @@
 library."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -81,6 +81,8 @@ _LENGTH = re.compile(r"Expected `(?P<kind>[^`]*)` of length (?:(?P<sign>[<>]=|==
 _RANGE = re.compile(r"Expected `[^`]*` (?P<sign>[<>]=?) (?P<bound>[-\d.e+]+)")
 _PATTERN = re.compile(r"Expected `[^`]*` matching regex (?P<pattern>.*)", re.DOTALL)
 _MEMBER = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+_UNKNOWN = "Object contains unknown field"
+_STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")  # of a path
 _TOO_LARGE = "is a number that is too large to be read: send one below 1.8e308"
 _WHOLE: dict[str, str] = {
     "Number out of range": _TOO_LARGE,
@@ -118,19 +120,24 @@ def of_pydantic(fault: Mapping[str, Any]) -> str:
 def decode(decoder: msgspec.json.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
     """Decodes a value, such as the body of a request. Raises ``Rejected``, whose message calls the value by this
     ``noun``."""
-    return _decoded(decoder.decode, data, noun, lambda error: not_json(data, str(error), noun))
+    return _decoded(decoder, data, noun, lambda error: not_json(data, str(error), noun))
 
 
 def decode_msgpack(decoder: msgspec.msgpack.Decoder[T], data: bytes, *, noun: str = "the body") -> T:
     """Decodes a value from msgpack, as ``decode`` does from JSON. Raises ``Rejected``."""
-    return _decoded(decoder.decode, data, noun, lambda error: _not_msgpack(data, error, noun))
+    return _decoded(decoder, data, noun, lambda error: _not_msgpack(data, error, noun))
 
 
-def _decoded(read: Callable[[bytes], T], data: bytes, noun: str, malformed: Callable[[Exception], Rejected]) -> T:
+def _decoded(
+    decoder: msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T],
+    data: bytes,
+    noun: str,
+    malformed: Callable[[Exception], Rejected],
+) -> T:
     try:
-        return read(data)
+        return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise _misfit(str(error), noun) from None
+        raise _misfit(str(error), noun, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(error) from None
 
@@ -149,15 +156,17 @@ def not_json(data: bytes, reason: str, noun: str = "the body") -> Rejected:
     return Rejected("json-invalid", f"{noun} is not JSON in UTF-8{_place_in_json(reason)}: send a JSON object")
 
 
-def _misfit(text: str, noun: str) -> Rejected:
-    """Returns the error for a message of msgspec, which says what is wrong and where in one sentence."""
+def _misfit(text: str, noun: str, kind: Any) -> Rejected:
+    """Returns the error for a message of msgspec, which says what is wrong and where in one sentence. ``kind`` is the
+    type of the whole value."""
     what, path = _parts(text)
     field, name = path[:QUOTED_CHARACTERS] or None, path.rpartition(".")[2]
     if name in _NAMES and ("length" in what or "matching" in what):
         return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
     if name in VALUES and what.startswith(_ENUM):
         return Rejected("field-invalid", f"{field} must be {VALUES[name]}", field=field)
-    return Rejected("field-invalid", _sentence(what, path, noun), field=field)
+    fields = _known_fields(kind, path) if what.startswith(_UNKNOWN) else ""
+    return Rejected("field-invalid", _sentence(what, path, noun) + fields, field=field)
 
 
 def of_msgspec(text: str, noun: str = "the body") -> str:
@@ -207,7 +216,39 @@ def _place_in_json(text: str) -> str:
 
 
 def _types(text: str) -> str:
-    return " or ".join(_TYPES.get(name, "something else") for name in text.split(" | "))
+    """Returns the types that are allowed. Null is left out beside others: it says what leaving the field out says."""
+    names = text.split(" | ")
+    named = [name for name in names if name != "null"] or names
+    return " or ".join(_TYPES.get(name, "something else") for name in named)
+
+
+def _known_fields(kind: Any, path: str) -> str:
+    """Returns, as the end of a sentence, the names of the fields beside an unknown one of this path; "" where the type
+    does not tell."""
+    from msgspec import inspect  # for refused requests alone
+
+    nodes: list[Any] = [inspect.type_info(kind)]
+    for step in _STEP.findall(path)[:-1]:
+        nodes = [below for node in nodes for below in _below(inspect, node, step)]
+    names = [each.encode_name for node in nodes if isinstance(node, inspect.StructType) for each in node.fields]
+    return known_fields(names)
+
+
+def _below(inspect: Any, node: Any, step: str) -> list[Any]:
+    """Returns the types that a step of a path, such as ``messages`` or ``[3]``, leads to from a type."""
+    if isinstance(node, inspect.StructType):
+        kinds = [each.type for each in node.fields if each.encode_name == step]
+    elif step.startswith("["):
+        kinds = [getattr(node, "item_type", None) or getattr(node, "value_type", None)]
+    else:
+        kinds = []
+    return [each for kind in kinds if kind is not None for each in getattr(kind, "types", (kind,))]
+
+
+def known_fields(names: Iterable[str]) -> str:
+    """Returns the end of a sentence about an unknown field: the names of the fields that exist; "" without any."""
+    listed = ", ".join(dict.fromkeys(names))
+    return f": the fields are {listed}" if listed else ""
 
 
 def _of(number: int, kind: str) -> str:

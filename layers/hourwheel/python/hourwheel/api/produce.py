@@ -13,7 +13,7 @@ from hourwheel.api.grants import check_subject
 from hourwheel.api.requests import body_of, check_values, path_name
 from hourwheel.api.wire import RequestReader, accepts_msgpack, answer, is_msgpack
 from hourwheel.cell import Cell
-from hourwheel.errors import Rejected, TooLarge
+from hourwheel.errors import UNDECODABLE, Rejected, TooLarge
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES, Text, check_name
 from hourwheel.model.fields import Sequence as Numbered
 from hourwheel.model.messages import (
@@ -51,6 +51,15 @@ class _PlainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 _plain = RequestReader(_PlainRequest)
 _one_subject = RequestReader(ProduceRequest, _PackedRequest)
 _many_subjects = RequestReader(ProduceManyRequest, _PackedManyRequest)
+
+
+class _PackedList(msgspec.Struct):
+    messages: msgspec.Raw
+
+
+_packed_list = msgspec.msgpack.Decoder(_PackedList)
+_LIST_16 = 0xDC
+"""Begins a list of up to 65,535 entries in msgpack; a longer one begins with 0xDD, and four bytes of its length."""
 
 _DIGEST_BYTES = 20
 """Bytes that are kept of the SHA-256 of a request. Earlier versions stored 16 bytes of BLAKE2b, which takes twice as
@@ -104,14 +113,30 @@ def _decoded(decoder: RequestReader[T], event: Event, data: bytes) -> T:
         return decoder.decode(data, msgpack=True)
     except Rejected as error:
         if error.field == "messages" and "at most" in str(error):
-            detail = f"a batch holds at most {BATCH_MESSAGES} messages, this one holds more: split it"
-            raise TooLarge("batch-too-large", detail, field="messages") from None
+            raise _too_many(_packed_length(data)) from None
         raise
+
+
+def _packed_length(data: bytes) -> int:
+    """Returns the length of the list ``messages`` in a msgpack body, without making a value for each entry; 0 where the
+    body is not whole."""
+    try:
+        packed = bytes(memoryview(_packed_list.decode(data).messages)[:5])
+    except UNDECODABLE:
+        return 0
+    # The list begins with its type, and its length in two bytes or in four.
+    return int.from_bytes(packed[1:3] if packed[0] == _LIST_16 else packed[1:5], "big")
+
+
+def _too_many(messages: int) -> TooLarge:
+    this_one = f"{messages:,}" if messages > BATCH_MESSAGES else "more"
+    detail = f"a batch holds at most {BATCH_MESSAGES:,} messages, and this one holds {this_one}: split it"
+    return TooLarge("batch-too-large", detail, field="messages")
 
 
 def _counted(data: bytes) -> bytes:
     """Returns the body. Raises ``TooLarge`` if it has more values than a full batch can have."""
-    detail = f"a batch holds at most {BATCH_MESSAGES} messages, and this request has too many values for that: split it"
+    detail = f"a batch holds at most {BATCH_MESSAGES:,} messages, and this one has too many values for that: split it"
     check_values(data, _MOST_VALUES, TooLarge("batch-too-large", detail, field="messages"))
     return data
 
@@ -134,11 +159,7 @@ def _check(messages: Sequence[NewMessage], request_bytes: int) -> None:
     """Raises ``Rejected`` for faults that the types do not catch: too many messages, none or two bodies in a message,
     repeated tags, too many bytes."""
     if len(messages) > BATCH_MESSAGES:
-        raise TooLarge(
-            "batch-too-large",
-            f"a batch holds at most {BATCH_MESSAGES} messages, got {len(messages)}: split it",
-            field="messages",
-        )
+        raise _too_many(len(messages))
     for index, message in () if are_plain(messages) else enumerate(messages):
         if (message.body is None) is (message.body_base64 is None):
             raise Rejected(

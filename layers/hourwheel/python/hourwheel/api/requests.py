@@ -2,13 +2,14 @@
 
 import re
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from hourwheel import gzipped
 from hourwheel.api.events import Event
 from hourwheel.api.routes import HttpRoute
 from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
-from hourwheel.misfits import QUOTED_CHARACTERS, not_json, of_pydantic
+from hourwheel.misfits import QUOTED_CHARACTERS, known_fields, not_json, of_pydantic
 from hourwheel.model.fields import REQUEST_BYTES, check_name
 from hourwheel.times import parse_rfc3339
 
@@ -115,7 +116,7 @@ def decode_control(model: type[B], data: bytes) -> B:
         fault = error.errors(include_url=False, include_input=False)[0]
         if fault["type"] == "json_invalid":
             raise not_json(data, fault["msg"]) from None
-        raise _refused(fault) from None
+        raise _refused(fault, model) from None
 
 
 def check_parameters(event: Event, route: HttpRoute) -> None:
@@ -158,7 +159,7 @@ def decode_query(model: type[B], event: Event) -> B:
     try:
         return model.model_validate(_parameters(event))
     except ValidationError as error:
-        raise _refused(error.errors(include_url=False, include_input=False)[0]) from None
+        raise _refused(error.errors(include_url=False, include_input=False)[0], model) from None
 
 
 def time_of(text: str | None, field: str) -> int | None:
@@ -169,11 +170,24 @@ def time_of(text: str | None, field: str) -> int | None:
     return None if text is None else parse_rfc3339(_UNESCAPED_PLUS.sub("+", text), field)
 
 
-def _refused(fault: Any) -> Rejected:
-    """Returns the error for a fault that pydantic found, whose location is a tuple of names and indexes."""
+def _refused(fault: Any, model: Any) -> Rejected:
+    """Returns the error for a fault that pydantic found in a ``model``, at a tuple of names and indexes."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"]).lstrip(".")
     field = path[:QUOTED_CHARACTERS] or None
     reason = of_pydantic(fault)
+    if fault["type"] == "extra_forbidden":
+        reason += known_fields(_fields_of(model, fault["loc"][:-1]))
     if fault["type"] == "value_error":  # a validator of ``bodies.py`` raised it with a whole sentence
         return Rejected("field-invalid", f"{field}: {reason}" if field else reason, field=field)
     return Rejected("field-invalid", f"{field or 'the request'} {reason}", field=field)
+
+
+def _fields_of(model: Any, steps: Sequence[str | int]) -> list[str]:
+    """Returns the names of the fields of the model to which these steps lead; none if they lead to no model."""
+    for step in steps:
+        described = model.model_fields.get(step)
+        kinds = () if described is None else (described.annotation, *get_args(described.annotation))
+        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
+        if model is None:
+            return []
+    return [described.alias or name for name, described in model.model_fields.items()]

@@ -159,7 +159,10 @@ def _order_settings(group: Group, settings: GroupSettings) -> dict[str, Any]:
     for field_name, value in changes.items():
         if value is not None and not group.ordered:
             raise Rejected(
-                "field-invalid", f"{field_name} is a setting of ordered groups: leave it out", field=field_name
+                "field-invalid",
+                f"{field_name} is a setting of ordered groups: leave it out, or create the group with ordered"
+                " (--ordered)",
+                field=field_name,
             )
     return {name: value for name, value in changes.items() if value is not None}
 

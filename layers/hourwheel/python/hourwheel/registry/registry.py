@@ -32,12 +32,13 @@ _TRIES = 10  # each needs another change of the record between the read and the 
 
 
 def unknown_subject(name: str, *, auto_create: bool = True) -> NotFound:
-    advice = "create it, or send to it" if auto_create else f"create it with PUT /v1/subjects/{name}"
+    advice = "create it, or send to it, which creates it" if auto_create else f"create it with PUT /v1/subjects/{name}"
     return NotFound("subject-unknown", f"there is no subject {name!r}: {advice}", field="subject")
 
 
 def unknown_group(subject: str, name: str, *, auto_create: bool = True) -> NotFound:
-    advice = "create it, or pull as it" if auto_create else f"create it with PUT /v1/subjects/{subject}/groups/{name}"
+    put = f"create it with PUT /v1/subjects/{subject}/groups/{name}"
+    advice = "create it, or pull for it, which creates it" if auto_create else put
     return NotFound("group-unknown", f"subject {subject!r} has no group {name!r}: {advice}", field="group")
 
 
