@@ -6,14 +6,14 @@ The attributes of an actor, such as its outbox and its receipts, survive its cra
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
 from hourwheel.delay.pending_counts import PendingCounts
-from hourwheel.errors import HourwheelError, Rejected, Unavailable
+from hourwheel.errors import CellUnavailable, HourwheelError, Rejected, Unavailable
 from hourwheel.ports import CellStorage, Store, WakeupQueues
 from hourwheel.queueing.leases import Leases
 from hourwheel.registry.cell_storage import GuardedCells
@@ -64,6 +64,17 @@ class Machine:
     """The cell of the one process of which all actors are requests; None where each actor is a process."""
 
 
+class _WatchedCells(GuardedCells):
+    """Notes of which cells a verb got nothing because a call had failed shortly before."""
+
+    def _check_answers(self, cell: str) -> None:
+        try:
+            super()._check_answers(cell)
+        except CellUnavailable:
+            cast("Process", self.clock).verb.unread.add(cell)
+            raise
+
+
 @dataclass
 class SimulatedCells:
     """``Cells`` over the one state of the run: the names of logs keep the cells apart, and each connection refuses
@@ -75,7 +86,7 @@ class SimulatedCells:
 
     def guarded(self, home: Store) -> GuardedCells:
         seconds = self.machine.settings.registry_seconds
-        return GuardedCells(self, home, self.process, SimulatedIds(self.machine.world.rng), seconds)
+        return _WatchedCells(self, home, self.process, SimulatedIds(self.machine.world.rng), seconds)
 
     def storage(self, cell: str) -> CellStorage:
         plan, world = self.machine.world.plan, self.machine.world

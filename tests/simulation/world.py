@@ -55,7 +55,8 @@ class Verb:
     answered_late: set[tuple[str, str]] = field(default_factory=set)
     """The rows of pull logs of which the verb got no answer at first, and one to a repeated put."""
     unread: set[str] = field(default_factory=set)
-    """The cells of which an object did not answer the verb; the home cell is the empty text."""
+    """The cells of which an object did not answer the verb, or which it did not ask because another call had failed.
+    The home cell is the empty text."""
     seen: dict[str, set[int]] = field(default_factory=dict)
     """The rows of schedule logs that the verb has read, or has settled itself."""
 

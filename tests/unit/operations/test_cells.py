@@ -50,14 +50,14 @@ def test_a_cell_without_storage_is_not_added(bench: Bench) -> None:
 
 
 def test_a_dry_run_says_what_becomes_of_a_cell_that_was_added_before(bench: Bench) -> None:
-    bench.cell.cells.add("fast", ["real-time"])
-    bench.cell.cells.set_state("fast", "draining")
+    bench.cell.cells.add("old", ["real-time"])
+    bench.cell.cells.set_state("old", "draining")
     wanted: list[list[CellKind] | None] = [None, ["delay"]]
     for kinds in wanted:
-        foreseen = bench.cell.cells.add("fast", kinds, dry_run=True)
-        assert bench.cell.cells.show("fast").kinds == ("real-time",)
-        assert bench.cell.cells.add("fast", kinds) == foreseen
-        bench.cell.cells.add("fast", ["real-time"])
+        foreseen = bench.cell.cells.add("old", kinds, dry_run=True)
+        assert bench.cell.cells.show("old").kinds == ("real-time",)
+        assert bench.cell.cells.add("old", kinds) == foreseen
+        bench.cell.cells.add("old", ["real-time"])
 
 
 def test_a_cell_to_which_queues_send_is_neither_read_only_nor_off_line_nor_removed(bench: Bench) -> None:
@@ -78,7 +78,7 @@ def test_of_two_operators_who_change_a_cell_at_once_one_is_told(bench: Bench, mo
 
     monkeypatch.setattr(bench.store, "put", late)
     with pytest.raises(Conflict, match="changed by somebody else"):
-        bench.cell.cells.add("fast", ["delay"])
+        bench.cell.cells.add("fast", ["real-time"])
     shown = bench.cell.cells.show("fast")
     assert (shown.state, set(shown.kinds)) == ("draining", {"real-time", "delay"})
 
@@ -187,3 +187,18 @@ def test_an_ordered_group_reads_a_large_batch_in_the_cell_of_its_queue() -> None
     bench.send(body, key="k")
     assert cells["fast"].blobs.list("batches/")
     assert bench.bodies() == [body]
+
+
+def test_a_cell_with_queues_stays_of_the_kind_that_takes_them(bench: Bench) -> None:
+    bench.cell.put_subject("bills", queues=1)
+    bench.cell.routes.move("bills", 0, "fast")
+    for dry_run in (True, False):
+        with pytest.raises(Conflict) as refused:
+            bench.cell.cells.add("fast", ["delay"], dry_run=dry_run)
+        assert refused.value.slug == "cell-in-use"
+        assert "takes the messages of 2 queues (bills/0, orders/1)" in str(refused.value)
+        assert "drain the cell, or move these queues" in str(refused.value)
+        assert bench.cell.cells.show("fast").kinds == ("real-time", "delay")
+    assert bench.cell.cells.add("fast", ["real-time"]).kinds == ("real-time",)
+    bench.cell.cells.drain("fast")
+    assert bench.cell.cells.add("fast", ["delay"]).kinds == ("delay",)

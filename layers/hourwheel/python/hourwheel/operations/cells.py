@@ -58,13 +58,16 @@ class CellOperations:
 
     def add(self, cell: str, kinds: Sequence[CellKind] | None = None, *, dry_run: bool = False) -> CellDescription:
         """Registers a cell whose storage this process can open, or changes its kinds (None: keeps them, or all kinds
-        for a new cell). Raises ``Rejected`` for a cell that the process does not know, or that would be of no kind,
-        ``Conflict`` for a storage of another deployment."""
+        for a new cell). Raises ``NotFound`` for a cell that the process does not know, ``Rejected`` for one that would
+        be of no kind, ``Conflict`` for a storage of another deployment, and for one that would no longer be
+        ``real-time`` while it takes the messages of queues."""
         self._check_other(cell, "is always there")
         cells, location = self._storage_of(cell)
         if kinds is not None and not kinds:
             raise Rejected("field-invalid", "a cell has at least one kind: real-time or delay", field="kinds")
         new_kinds = None if kinds is None else tuple(kinds)
+        if new_kinds is not None and "real-time" not in new_kinds:
+            self._check_takes_none(cell, "kinds")
         fresh = CellRecord(name=cell, kinds=cells.kinds(cell) or KINDS, created_ms=self.context.clock.now_ms())
 
         def change(record: CellRecord) -> CellRecord:
@@ -93,15 +96,20 @@ class CellOperations:
         cannot send to."""
         self._check_other(cell, "is always normal")
         record = load_cell(self.context, cell)
-        writable = [f"{subject.name}/{queue}" for subject, queue, _, open_ in self._parts(cell) if open_]
-        if state in ("read_only", "offline") and writable:
-            listed = ", ".join(writable[:_LISTED])
-            detail = f"cell {cell!r} takes the messages of {counted(len(writable), 'queue')} ({listed})"
-            raise Conflict("cell-in-use", f"{detail}: drain the cell, or move these queues", field="state")
+        if state in ("read_only", "offline"):
+            self._check_takes_none(cell, "state")
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state=state))
         shown_cell = self._shown([record])[0]
         return msgspec.structs.replace(shown_cell, state=state)
+
+    def _check_takes_none(self, cell: str, field: str) -> None:
+        """Raises ``Conflict`` if queues send their messages to the cell."""
+        writable = sorted(f"{subject.name}/{queue}" for subject, queue, _, open_ in self._parts(cell) if open_)
+        if writable:
+            listed = ", ".join(writable[:_LISTED])
+            detail = f"cell {cell!r} takes the messages of {counted(len(writable), 'queue')} ({listed})"
+            raise Conflict("cell-in-use", f"{detail}: drain the cell, or move these queues", field=field)
 
     def drain(self, cell: str, *, dry_run: bool = False) -> DrainResult:
         """Moves every queue of the cell to other cells that take queues, and lets no queue move to it. Messages that
