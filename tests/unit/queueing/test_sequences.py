@@ -2,11 +2,12 @@
 
 import pytest
 
-from hourwheel.adapters.memory import MemoryStore
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
-from hourwheel.errors import Conflict
+from hourwheel.errors import CellUnavailable, Conflict
 from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.model.messages import NewMessage, SendResult
+from hourwheel.ports import CellStorage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -93,3 +94,69 @@ def test_a_late_repeat_of_a_batch_whose_row_is_gone_is_undecided_unless_record_a
         assert refused.value.slug == "sequence-undecided"
     send(bench, "b", 2)
     assert bench.bodies() == ["b"]
+
+
+@pytest.mark.parametrize("named", ["the server still knows the cell", "the server knows it no longer"])
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_late_repeat_of_a_batch_whose_cell_was_removed_is_undecided(named: str, atomic: bool) -> None:
+    """The record of the batch is in the home cell, its row in the other one: no transaction has stored both."""
+    store = MemoryStore() if atomic else CallByCall(MemoryStore())
+    cells = {"fast": CellStorage(MemoryStore(), MemoryBlobs())}
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("orders", retention_seconds=3_600)
+    bench.cell.routes.move("orders", 0, "fast")
+    first = send(bench, "a", 1)
+    assert bench.bodies() == ["a"]
+    bench.cell.cells.drain("fast")
+    for _ in range(10):
+        bench.clock.pass_time(DAY)
+        bench.cell.sweep()
+    assert send(bench, "b", 1, key="other") != first
+    bench.cell.cells.remove("fast")
+    if named != "the server still knows the cell":
+        bench.cells.pop("fast")
+        bench.cells["spare"] = CellStorage(MemoryStore(), MemoryBlobs())
+    bench.cell = bench.another_process()
+    with pytest.raises(Conflict, match="too long ago to know whether it was stored") as refused:
+        send(bench, "a", 1)
+    assert refused.value.slug == "sequence-undecided"
+    send(bench, "a", 2)
+    assert bench.bodies() == ["b", "a"]
+
+
+def test_a_late_repeat_of_a_batch_is_answered_while_its_cell_is_there_and_waits_while_it_does_not_answer() -> None:
+    cells = {"fast": CellStorage(CallByCall(MemoryStore()), MemoryBlobs())}
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("orders", retention_seconds=20 * DAY)
+    bench.cell.routes.move("orders", 0, "fast")
+    first = send(bench, "a", 1)
+    bench.clock.pass_time(DAY)
+    assert send(bench, "a", 1) == first
+    bench.cell.cells.drain("fast")
+    bench.cell.cells.set_state("fast", "offline")
+    with pytest.raises(CellUnavailable):
+        send(bench, "a", 1)
+    bench.cell.cells.set_state("fast", "normal")
+    assert send(bench, "a", 1) == first
+    assert bench.bodies() == ["a"]
+
+
+def test_a_late_repeat_stores_nothing_in_an_empty_cell_that_has_the_name_of_a_removed_one() -> None:
+    cells = {"fast": CellStorage(MemoryStore(), MemoryBlobs())}
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
+    bench.cell.cells.add("fast")
+    bench.cell.put_subject("orders", retention_seconds=3_600)
+    bench.cell.routes.move("orders", 0, "fast")
+    send(bench, "a", 1)
+    bench.cell.cells.drain("fast")
+    for _ in range(10):
+        bench.clock.pass_time(DAY)
+        bench.cell.sweep()
+    bench.cell.cells.remove("fast")
+    bench.cells["fast"] = CellStorage(MemoryStore(), MemoryBlobs())
+    bench.cell = bench.another_process()
+    bench.cell.cells.add("fast")
+    with pytest.raises(Conflict, match="too long ago"):
+        send(bench, "a", 1)

@@ -28,6 +28,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs, queue_of
 from hourwheel.queueing.stored_batches import StoredBatch
+from hourwheel.registry.cells import was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.words import counted
@@ -335,7 +336,7 @@ class _Batch:
         if first.at_ms + IDEMPOTENCY_MS <= self.context.clock.now_ms():
             if self.context.is_atomic(logs):  # the record was stored together with the rows
                 return self._stored(first.prefix, parts, list(first.reservations))
-            self._refuse_undecided(parts, first.reservations)
+            self._refuse_undecided(parts, first)
         # A part that the first request did not store is accepted now: its retention begins now.
         rows = self._rows(parts, self.context.clock.now_ms(), first.prefix)
 
@@ -346,19 +347,24 @@ class _Batch:
 
         return self._stored(first.prefix, *self.context.atomically(repeat, logs))
 
-    def _refuse_undecided(self, parts: Sequence[BatchPart], reservations: Sequence[Reservation]) -> None:
+    def _refuse_undecided(self, parts: Sequence[BatchPart], first: Remembered) -> None:
         """Raises ``Conflict`` if a row of the batch may have been stored and removed, or filled and removed: its sender
-        repeats it so late that fillers are removed too (see ``FILLER_MS``)."""
-        now_ms = self.context.clock.now_ms()
-        for part, reservation in zip(parts, reservations, strict=True):
-            log = self.context.log(reservation.log)
-            bucket_over = part.bucket is not None and part.bucket.end_ms + _BUCKET_KEPT_MS <= now_ms
-            if log.get(reservation.row_no) is None and (bucket_over or reservation.row_no < log.trimmed()):
+        repeats it so late that fillers are removed too (see ``FILLER_MS``), or that its cell was removed."""
+        for part, reservation in zip(parts, first.reservations, strict=True):
+            if was_removed(self.context, cell_of(reservation.log), first.at_ms) or self._may_have_gone(
+                part, reservation
+            ):
                 detail = (
                     "the batch was sent too long ago to know whether it was stored: look for its messages, and send"
                     " the missing ones with a higher sequence"
                 )
                 raise Conflict("sequence-undecided", detail, field="sequence")
+
+    def _may_have_gone(self, part: BatchPart, reservation: Reservation) -> bool:
+        """Returns whether the reserved row may have been stored, or filled, and removed."""
+        log, now_ms = self.context.log(reservation.log), self.context.clock.now_ms()
+        bucket_over = part.bucket is not None and part.bucket.end_ms + _BUCKET_KEPT_MS <= now_ms
+        return log.get(reservation.row_no) is None and (bucket_over or reservation.row_no < log.trimmed())
 
     @property
     def _generations(self) -> dict[str, int]:

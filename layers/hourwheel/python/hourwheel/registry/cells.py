@@ -78,6 +78,14 @@ def load_cell(context: Context, name: str) -> CellRecord:
     return current.value
 
 
+def was_removed(context: Context, name: str, since_ms: int) -> bool:
+    """Returns whether the cell, which took messages at that time, was removed since. It may have been added again."""
+    if name == HOME:
+        return False
+    current = cell_record(context, name).load()
+    return current is None or current.value.removed or current.value.created_ms > since_ms
+
+
 def all_cells(context: Context) -> list[CellRecord]:
     """Returns the home cell and the registered cells, by name."""
     return [CellRecord(name=HOME), *registered_cells(context.store, context.ids)]
