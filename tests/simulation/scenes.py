@@ -21,6 +21,7 @@ from tests.simulation.sides import (
     GOING_ON,
     KEEPER,
     MOVING,
+    MOVING_AT_ONCE,
     PRODUCING,
     PULLING,
     PULLING_ON,
@@ -377,6 +378,13 @@ SCENES = [
         [*MOVING, *PRODUCING[:1], *PULLING[1:2], *SWEEPING],
         pauses=(0, 1_500),
         plan=replace(PLAN, retention_seconds=60, cells=1),
+    ),
+    Scene(
+        "two operators",
+        _a_queue,
+        MOVING_AT_ONCE,
+        MOVING_AT_ONCE,
+        plan=replace(PLAN, cells=2, delays=None),
     ),
     Scene(
         "keys in parts",

@@ -296,6 +296,11 @@ MOVING = [
     Action("drain, produce, undrain, move the queue and produce", lambda side, stage: _moved_again(side)),
 ]
 
+MOVING_AT_ONCE = [
+    Action("move the queue to c0", lambda side, stage: side.operator.move(SUBJECT, 0, "c0")),
+    Action("move the queue to c1", lambda side, stage: side.operator.move(SUBJECT, 0, "c1")),
+]
+
 
 def _moved(side: Side) -> None:
     side.operator.move(SUBJECT, 0, "c0")

@@ -1,11 +1,13 @@
 """Runs pairs of actions of the real library, one held within the other: none may break an invariant."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 
 from hourwheel.queueing import ordered_parts
+from hourwheel.registry import moves
 from hourwheel.routes import Route
 from tests.simulation.directed import Case, cases, run_case
 from tests.simulation.scenes import SCENES, Scene
@@ -53,6 +55,47 @@ def test_the_log_of_a_withdrawn_move_that_is_used_again_is_found(monkeypatch: py
     violation = run_case(case).violation
     assert isinstance(violation, Violation)
     assert "invariant 10" in str(violation)
+
+
+def test_of_two_operators_who_move_a_queue_at_once_one_wins_and_the_other_is_told() -> None:
+    winners = _winners()
+    assert min(winners["first"], winners["second"]) > 0, winners
+
+
+def test_an_operator_who_is_not_told_that_another_one_was_faster_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "_check_unmoved", lambda *_: None)
+    with pytest.raises(AssertionError, match="move the queue to c0 at"):
+        _winners()
+
+
+def _winners() -> Counter[str]:
+    return Counter(_winner(case) for case in cases(1, [_scene("two operators")]))
+
+
+def _winner(case: Case) -> str:
+    """Checks how two operators fare who move one queue at once. Returns which of them moved it, if both had read the
+    route, and they wanted it in different cells; "" otherwise."""
+    outcome = run_case(case)
+    assert outcome.violation is None, f"{case.label}: {outcome.violation}"
+    trace = outcome.world.trace
+    held = next(at for at, line in enumerate(trace) if line[1] == "held")
+    answers = {line[1]: line[4:] for line in trace if line[1] in ("first", "second") and line[2] == "move"}
+    won = {name for name, answer in answers.items() if answer[0] == "answered"}
+    refused = {answers[name][1].slug for name in answers.keys() - won}
+    if case.first == case.second:
+        # Both ask for one move: it is done once, and an operator who reads the route later is told that it is done.
+        assert won, case.label
+        assert refused <= {"queue-there"}, case.label
+        return ""
+    if case.ends:
+        assert won == {"second"} or refused == {"route-changed"}, case.label
+        return ""
+    if not any(line[1] == "first" and "subjects" in str(line[3]) for line in trace[:held]):
+        assert won == {"first", "second"}, case.label  # one after the other
+        return ""
+    assert len(won) == 1, case.label
+    assert refused == {"route-changed"}, case.label
+    return won.pop()
 
 
 def test_a_part_that_is_left_before_its_last_row_is_decided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
