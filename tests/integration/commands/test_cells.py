@@ -131,3 +131,11 @@ def test_a_cell_to_which_queues_send_is_not_taken_off_line(shell: Shell) -> None
     assert "takes the messages of 1 queue (orders/0)" in shell.failed("cell", "set-state", "fast", "offline")
     assert shell.json("cell", "set-state", "old", "offline", "--dry-run")["state"] == "offline"
     assert shell.json("cell", "show", "old")["state"] == "normal"
+
+
+def test_an_empty_part_that_has_expired_is_left_out_of_the_table_alone(shell: Shell) -> None:
+    shell.ok("subject", "create", "plain")
+    shell.ok("queue", "add", "plain", "2")
+    assert "expired" not in shell.ok("queue", "list", "plain")
+    route = shell.json("queue", "list", "plain")
+    assert [mapping["state"] for mapping in route["queues"][0]["mappings"]] == ["expired", "normal"]

@@ -70,7 +70,11 @@ def test_a_setting_that_is_fixed_at_creation_cannot_be_changed(
 
 
 def test_a_filter_is_set_as_a_whole_and_removed(shell: Shell, api: Api) -> None:
-    shell.ok("group", "create", "orders", "europe", "--tags-any", "eu,uk", "--tags-none", "test")
+    made = shell.ok("group", "create", "orders", "europe", "--tags-any", "eu,uk", "--tags-none", "test")
+    assert made == "stored europe of orders: filter tags_any=eu, uk, tags_all=, tags_none=test"
+    assert shell.ok("group", "create", "orders", "europe") == "stored europe of orders"
+    changed = shell.ok("group", "create", "orders", "europe", "--max-attempts", "5", "--max-in-flight", "9")
+    assert changed == "stored europe of orders: max_attempts 5, max_in_flight 9"
     assert shell.json("group", "show", "orders", "europe")["filter"] == {
         "tags_any": ["eu", "uk"],
         "tags_all": [],
@@ -87,10 +91,10 @@ def test_a_filter_is_set_as_a_whole_and_removed(shell: Shell, api: Api) -> None:
 def test_a_paused_group_gets_nothing_until_it_is_resumed(shell: Shell, api: Api) -> None:
     api.produce("orders", [Message("a")])
     shell.ok("group", "create", "orders", "billing")
-    assert "paused True" in shell.ok("group", "pause", "orders", "billing")
+    assert shell.ok("group", "pause", "orders", "billing") == "paused billing of orders"
     assert shell.ok("consume", "orders", "billing", "--once") == ""
     assert "limited by: paused" in shell.ok("lag", "orders", "billing")
-    assert "paused False" in shell.ok("group", "resume", "orders", "billing")
+    assert shell.ok("group", "resume", "orders", "billing") == "resumed billing of orders"
     assert shell.ok("consume", "orders", "billing", "--once") == "a"
 
 
@@ -135,6 +139,7 @@ def test_a_stopped_key_waits_for_a_decision(shell: Shell, api: Api) -> None:
     rejected = [Rejection(index=0, detail="no such customer")]
     api.settle("orders", "ledger", [Settlement(receipt=pull.receipt, dead=rejected)])
     lag = shell.ok("lag", "orders", "ledger")
+    assert "1 waiting, 0 in flight, 0 retrying, 0 backing off, 1 stopped, 0 dead" in lag
     assert "1 held key, 2 parked messages" in lag
     assert "key a: queue 0 offset 0, stopped (rejected: no such customer), 1 behind" in lag
     assert "say which: --key, or --all" in shell.refused("group", "decide", "orders", "ledger", "retry")

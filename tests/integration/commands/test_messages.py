@@ -106,10 +106,12 @@ def test_show_names_the_command_that_finds_the_id_of_a_sender(shell: Shell, api:
 
 def test_a_trace_of_a_message_that_is_not_there_says_so(shell: Shell, api: Api) -> None:
     api.produce("orders", [Message("a")])
-    command = "hourwheel pipeline run trace --data DIRECTORY --subject orders --message 0:7"
     assert shell.failed("message", "show", "orders", "0:7") == (
-        f"hourwheel: there is no message at 0:7: the lake keeps messages that expired or were removed: {command}"
+        "hourwheel: there is no message at 0:7: queue 0 of 'orders' ends at offset 1, which the next message gets"
     )
+    command = "hourwheel pipeline run trace --data DIRECTORY --subject orders --message order-7"
+    lake = f"the lake keeps messages that expired or were removed: {command}"
+    assert lake in shell.failed("message", "find", "orders", "order-7", "--from", "2026-01-01T00:00:00Z")
     assert "no group 'mail'" in shell.failed("message", "show", "orders", "0:0", "--group", "mail")
 
 

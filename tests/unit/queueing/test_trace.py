@@ -270,7 +270,7 @@ def test_a_search_reads_so_many_rows_at_a_time_and_goes_on(bench: Bench, monkeyp
 def test_what_is_not_there_is_refused_with_advice(bench: Bench) -> None:
     bench.cell.put_subject("orders", retention_seconds=60)
     bench.send("a")
-    for name, slug in (("0:1", "message-unknown"), ("1:0", "queue-unknown")):
+    for name, slug in (("0:1", "offset-unknown"), ("1:0", "queue-unknown")):
         with pytest.raises(NotFound) as unknown:
             trace(bench, name)
         assert unknown.value.slug == slug

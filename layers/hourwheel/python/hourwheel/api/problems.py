@@ -41,6 +41,7 @@ TITLES = {
     "key-not-stopped": "The key is not stopped",
     "push-unknown": "The group has no target",
     "message-unknown": "No such message",
+    "offset-unknown": "No message has this offset yet",
     "dead-letter-unknown": "No such dead letter",
     "scheduled-unknown": "The delayed message is no longer known",
     "report-unknown": "There is no report",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,7 +23,7 @@ from hourwheel.cli.group_options import (
     WhenDeadOption,
     retry_of,
 )
-from hourwheel.cli.output import write_json, write_line, write_table
+from hourwheel.cli.output import text_of, write_json, write_line, write_table
 from hourwheel.cli.push import (
     PushBatchOption,
     PushConcurrencyOption,
@@ -92,24 +92,24 @@ def create(
         secret_version=push_secret_version,
     )
     tag_filter = filter_of(tags_any, tags_all, tags_none, remove=no_filter)
+    settings: dict[str, Any] = {
+        "start": start,
+        "max_attempts": max_attempts,
+        "max_in_flight": max_in_flight,
+        "messages_per_second": messages_per_second,
+        "retry": retry,
+        "push": target,
+        "filter": tag_filter,
+        "broadcast": broadcast,
+        "consumer_expires_seconds": consumer_expires,
+        "ordered": ordered,
+        "when_dead": when_dead,
+        "max_held": max_held,
+    }
     with connect(ctx) as api:
-        record = api.put_group(
-            subject,
-            group,
-            start=start,
-            max_attempts=max_attempts,
-            max_in_flight=max_in_flight,
-            messages_per_second=messages_per_second,
-            retry=retry,
-            push=target,
-            filter=tag_filter,
-            broadcast=broadcast,
-            consumer_expires_seconds=consumer_expires,
-            ordered=ordered,
-            when_dead=when_dead,
-            max_held=max_held,
-        )
-    write_record(ctx, record)
+        record = api.put_group(subject, group, **settings)
+    named = [f"{name} {text_of(getattr(record, name))}" for name, value in settings.items() if value is not None]
+    write_answer(ctx, record, f"stored {group} of {subject}{': ' * bool(named)}{', '.join(named)}")
 
 
 @app.command()
@@ -178,7 +178,7 @@ def pause(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) ->
     Example: hourwheel group pause orders billing
     """
     with connect(ctx) as api:
-        write_record(ctx, api.pause_group(subject, group))
+        write_answer(ctx, api.pause_group(subject, group), f"paused {group} of {subject}")
 
 
 @app.command()
@@ -188,7 +188,7 @@ def resume(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -
     Example: hourwheel group resume orders billing
     """
     with connect(ctx) as api:
-        write_record(ctx, api.resume_group(subject, group))
+        write_answer(ctx, api.resume_group(subject, group), f"resumed {group} of {subject}")
 
 
 @app.command()

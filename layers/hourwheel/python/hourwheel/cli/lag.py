@@ -80,7 +80,8 @@ def _summary(lag: Lag) -> str:
     oldest = "" if lag.oldest_at is None else f", the oldest of {lag.oldest_at:%Y-%m-%d %H:%M:%S}Z"
     behind = f"{lag.waiting} waiting, {lag.in_flight} in flight"
     limited = "" if lag.limited_by is None else f"; limited by: {lag.limited_by}"
-    counts = f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off, {lag.dead} dead"
+    stopped = "" if lag.held is None else f", {lag.held.stopped} stopped"
+    counts = f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off{stopped}, {lag.dead} dead"
     return f"{counts}{oldest}{limited}{_held(lag)}"
 
 

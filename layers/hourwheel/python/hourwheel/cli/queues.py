@@ -95,5 +95,7 @@ def _write_route(when: str, route: SubjectRoute) -> None:
         (each.queue, m.start, m.end, m.cell, m.log, m.generation, m.state)
         for each in route.queues
         for m in each.mappings
+        # A queue that was empty when queues were added has left an empty part behind, which tells nobody anything.
+        if m.state != "expired" or m.start != m.end
     ]
     write_table(_HEAD, rows)

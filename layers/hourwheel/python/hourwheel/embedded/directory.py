@@ -46,6 +46,10 @@ def mark_cell(data: Path, home: str, cell: str, *, new: bool) -> None:
             )
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(marker, text)
+    if not marker.exists() and (data / "format").exists():
+        raise Broken(
+            f"{data} is the data directory of a home, which is a cell itself: name another directory for cell {cell}"
+        )
     if not marker.exists():
         raise Broken(f"{data} is no directory of a cell: name an empty one for cell {cell}")
     owner, _, name = marker.read_text().strip().partition(" ")

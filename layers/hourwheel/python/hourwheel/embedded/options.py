@@ -89,8 +89,11 @@ class ServeOptions(BaseModel):
             raise ValueError("give both --tls-cert and --tls-key, or none of them")
         if "home" in self.cells:
             raise ValueError("home is the name of the cell in --data: give the cell another name")
-        if len({path.absolute() for path in (self.data, *self.cells.values())}) <= len(self.cells):
-            raise ValueError("--data and each --cell need directories of their own")
+        names = {self.data.resolve(): "--data"}
+        for cell, path in self.cells.items():
+            owner = names.setdefault(path.resolve(), f"--cell {cell}")
+            if owner != f"--cell {cell}":
+                raise ValueError(f"--cell {cell} names the directory of {owner}: each cell needs one of its own")
         if set(self.tokens) & set(self.read_only_tokens):
             raise ValueError("a token is given with and without read-only: give it once")
         return self

@@ -96,6 +96,10 @@ class Trace:
             row_no, row = row_at_offset(log, target.offset)
             if row is not None and row.first_seq <= target.offset < row.first_seq + row.count:
                 return self._trace(_Found(target, log, row_no, row, target.offset - row.first_seq))
+        end = self.context.log(self.subject.log(target.queue)).totals().numbers
+        if target.offset >= end:
+            ends = f"queue {target.queue} of {self.subject.name!r} ends at offset {end}, which the next message gets"
+            raise NotFound("offset-unknown", f"there is no message at {target}: {ends}")
         raise NotFound("message-unknown", f"there is no message at {target}: {_ELSEWHERE}")
 
     def by_scheduled(self, scheduled: Scheduled, scheduled_id: str) -> MessageTrace:
