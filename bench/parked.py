@@ -25,7 +25,7 @@ def parked(keys: int, messages: int) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         store = SqliteStore(f"{folder}/cell.db")
         bench = Bench(store)
-        bench.cell.put_group(_SUBJECT, _GROUP, ordered=True, max_attempts=1, when_dead="stop")
+        bench.cell.put_group(_SUBJECT, _GROUP, ordered=True, max_attempts=1, when_dead="stop", max_held=100_000)
         _park(bench, keys, messages)
         log = _log(bench)
         began = time.process_time()
@@ -101,5 +101,5 @@ def _pulled(bench: Bench) -> float:
 
 
 if __name__ == "__main__":
-    for keys, messages in ((1, 1_000), (1, 100_000), (1, 990_000), (9_000, 100_000), (9_000, 990_000)):
+    for keys, messages in ((1, 1_000), (1, 100_000), (1, 990_000), (9_000, 100_000), (9_000, 990_000), (99_000, 1_000)):
         print(parked(keys, messages))

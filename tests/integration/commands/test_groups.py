@@ -132,6 +132,22 @@ def test_consumers_are_listed_and_one_that_left_gives_its_messages_back(shell: S
     assert [(message.body, message.attempt) for message in pull.messages] == [("a", 1)]
 
 
+def test_a_queue_that_is_full_of_held_keys_waits_and_says_so(shell: Shell, api: Api) -> None:
+    stops = ("--ordered", "--when-dead", "stop", "--max-attempts", "1", "--max-held", "1")
+    shell.ok("group", "create", "orders", "ledger", *stops)
+    api.produce("orders", [Message("a1", key="a")])
+    (pull,) = api.pull("orders", "ledger", "host-1").pulls
+    assert "so waiting" not in shell.ok("lag", "orders", "ledger")
+    api.settle("orders", "ledger", [Settlement(receipt=pull.receipt, dead=[0])])
+    api.produce("orders", [Message("b1", key="b")])
+    assert api.pull("orders", "ledger", "host-1").pulls == []
+    assert "full of held keys, so waiting: queue 0" in shell.ok("lag", "orders", "ledger")
+    shell.ok("group", "decide", "orders", "ledger", "dead", "--all")
+    assert "so waiting" not in shell.ok("lag", "orders", "ledger")
+    (pull,) = api.pull("orders", "ledger", "host-1").pulls
+    assert [message.body for message in pull.messages] == ["b1"]
+
+
 def test_a_stopped_key_waits_for_a_decision(shell: Shell, api: Api) -> None:
     shell.ok("group", "create", "orders", "ledger", "--ordered", "--when-dead", "stop", "--max-attempts", "1")
     api.produce("orders", [Message("a1", key="a"), Message("a2", key="a"), Message("b1", key="b")])

@@ -9,10 +9,13 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.errors import Throttled
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
-from hourwheel.queueing import key_states
+from hourwheel.queueing import key_state_cache, key_states
+from hourwheel.queueing.ordered_rows import Snapshot
+from hourwheel.queueing.snapshots import Snapshots
 from tests.support import AT_ONCE, Bench, CallByCall
 
 _HOT = 12_500
@@ -142,3 +145,20 @@ def test_from_a_far_higher_number_of_parked_messages_on_the_queue_waits_and_says
     bench.clock.pass_time(60)
     assert served(bench) == [*[f"a{number}" for number in range(20)], "b1"]
     assert held(bench).full_of_messages == []
+
+
+def test_a_snapshot_that_cannot_be_saved_is_not_tried_by_each_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot may have megabytes: tried by each claim, it would keep a throttled store throttled."""
+    bench, tries = Bench(CallByCall(MemoryStore())), list[int]()
+
+    def fails(_: Snapshots, __: object, snapshot: Snapshot) -> bool:
+        tries.append(snapshot.row_no)
+        raise Throttled("the store is busy")
+
+    monkeypatch.setattr(key_state_cache, "_SNAPSHOT_ROWS", 3)
+    monkeypatch.setattr(Snapshots, "save", fails)
+    with_group(bench)
+    for number in range(9):
+        send(bench, [(f"key-{number}", str(number))])
+        assert served(bench) == [str(number)]
+    assert tries == [1, 4, 7]

@@ -182,12 +182,13 @@ class KeyStateCache:
         rows = state.row_no - state.saved_row
         if rows < _SNAPSHOT_ROWS and 0 <= now_ms - state.saved_ms < _SNAPSHOT_MS:
             return
+        # First: one that fails is not tried by each claim, as megabytes would keep a busy store busy.
+        state.saved_row, state.saved_ms = state.row_no, now_ms
         snapshots = Snapshots.of(log)
         current = snapshots.record.load()
         if current is None or current.value.row_no < state.row_no:
             # A refused snapshot needs no repeat: another process saved one.
             snapshots.save(current, state.snapshot(now_ms))
-        state.saved_row, state.saved_ms = state.row_no, now_ms
 
     def sweep(self, log: PullLog) -> KeyStates:
         """Saves a snapshot if the last one is out of date and a minute old: rows below it, and open rows that were

@@ -82,7 +82,8 @@ class InFlight:
 class KeyStates:
     """``row_no`` is the next pull row, ``position`` and ``seq`` where it begins. ``parked`` holds the first parked
     messages of each key digest in order, ``open`` the rows with messages in flight. ``rows`` and ``messages`` are those
-    that the last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen."""
+    that the last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen,
+    or tried to save."""
 
     row_no: int
     position: Position
@@ -212,11 +213,14 @@ class KeyStates:
         if not self.retries:
             busy = self.busy
             return [(digest, entries) for digest, entries in self.parked.items() if digest not in busy]
+        # Nearly all of many held keys wait for their time: nothing but this time is looked at for those.
+        due = [digest for digest, due_ms in self.retries.items() if due_ms <= now_ms]
+        unseen = self.parked.keys() - self.retries.keys() if len(self.retries) < len(self.parked) else ()
         turns: list[tuple[bytes, tuple[Parked, ...]]] = []
-        for digest in self.parked.keys() - self.busy:
-            entries = self.parked[digest]
-            if entries[0].due_ms > now_ms:
+        for digest in (*due, *unseen):
+            if digest in self.busy:
                 continue
+            entries = self.parked[digest]
             if len(entries) == 1:
                 turns.append((digest, entries))
                 continue
