@@ -1,5 +1,5 @@
 """Runs ministack until standard input ends. Functions may run at the same time. Records the events that each function
-gets, and its requests.
+gets, and its requests; and each look of Scheduler at its schedules, with the invocations that it orders.
 
     DEPLOYED_CLOCK   see ``world.py``
     DEPLOYED_LOG     where to write: JSON lines
@@ -18,7 +18,7 @@ from typing import Any
 
 import ministack.app
 from ministack.core import lambda_runtime
-from ministack.services import scheduler, sqs
+from ministack.services import eventbridge, scheduler, sqs
 from world import shifted_time_ns  # it lies beside this script
 
 _APP = re.compile(r"\bapp/(\S+)")
@@ -26,6 +26,8 @@ _log = Path(os.environ["DEPLOYED_LOG"]).open("a", buffering=1)  # noqa: SIM115 -
 _writing = threading.Lock()
 _Worker = lambda_runtime.Worker
 _answer = ministack.app.app
+_look = scheduler._tick_schedules
+_dispatch = eventbridge._dispatch_to_lambda
 
 
 def _write(**entry: Any) -> None:
@@ -96,6 +98,17 @@ async def _recording(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await _answer(scope, heard, said)
 
 
+def _recorded_look() -> None:
+    _look()
+    _write(looked="scheduler")
+
+
+def _recorded_dispatch(arn: str, payload: str) -> None:
+    # A thread invokes the function some time later.
+    _write(scheduled=arn.rpartition(":")[2], event=json.loads(payload))
+    _dispatch(arn, payload)
+
+
 def _end_with_parent() -> None:
     sys.stdin.buffer.read()
     os._exit(0)
@@ -104,6 +117,8 @@ def _end_with_parent() -> None:
 now_ns = shifted_time_ns(os.environ["DEPLOYED_CLOCK"])
 scheduler._SCHEDULE_TICK_INTERVAL = 0.25  # ten seconds of its own accord
 scheduler.time = SimpleNamespace(time=lambda: now_ns() / 1e9, sleep=time.sleep)
+scheduler._tick_schedules = _recorded_look
+eventbridge._dispatch_to_lambda = _recorded_dispatch
 sqs.time = SimpleNamespace(time=lambda: now_ns() / 1e9)
 lambda_runtime.Worker = Environments
 _Worker._drain_stderr_bounded = _Worker._drain_stderr  # otherwise it waits 50 ms after each invocation

@@ -89,12 +89,16 @@ def _times(system: System, function: str) -> Iterator[None]:
 
 def _next_quiet_hour(system: System) -> None:
     """Lets time pass to a minute after the start of the next hour in which nothing is due: its wheel has no start."""
-    while True:
+    next_hour(system)
+    while _wheels_of_this_hour(system):
         next_hour(system)
-        hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
-        wheels = system.ok("GET", "/v1/wheels")["wheels"]
-        if not any(wheel["bucket"].startswith(f"{hour_ms}-") for wheel in wheels):
-            return
+
+
+def _wheels_of_this_hour(system: System) -> list[str]:
+    """Returns the buckets of this hour whose wheels have a start, or turn."""
+    hour_ms = round(system.clock.now() // HOUR) * HOUR * 1_000
+    wheels = system.ok("GET", "/v1/wheels")["wheels"]
+    return [wheel["bucket"] for wheel in wheels if wheel["bucket"].startswith(f"{hour_ms}-")]
 
 
 def next_hour(system: System) -> None:
@@ -122,17 +126,22 @@ def relay(system: System) -> None:
     called = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{CELL}-wheel"
     with system.unswept():  # otherwise the sweeper would, for a wheel that slept through its lease
         # No promise to read the queue of timers lasts for an hour: without one the wheel turns until the message.
-        next_hour(system)
+        system.clock.pass_time(HOUR)
+        _next_quiet_hour(system)
         since = len(system.entries())
         send(system, "night", [{"body": "first", "delay": 120}, {"body": "last", "delay": 960}])
-        system.until(lambda: _asked(system, since, "wheel", f"{CELL}-dispatch"), "a wheel that has begun")
+        # By name: wheels of other hours hand over and are called meanwhile.
+        (bucket,) = _wheels_of_this_hour(system)
+        system.until(lambda: _asked(system, since, "wheel", f"{CELL}-dispatch", bucket), "a wheel that has begun")
         system.clock.pass_time(840)  # the time of an invocation less that which a successor has to begin
-        system.until(lambda: _asked(system, since, "wheel", called), "the call of a successor")
+        system.until(lambda: _asked(system, since, "wheel", called, bucket), "the call of a successor")
         assert bodies(received(system, "night", "watch", 1)) == ["first"]
         system.clock.pass_time(120)
         assert bodies(received(system, "night", "watch", 1)) == ["last"]
 
 
-def _asked(system: System, since: int, function: str, what: str) -> bool:
+def _asked(system: System, since: int, function: str, *parts: str) -> bool:
+    """Returns whether the function has made a request that contains all these parts."""
     entries = [entry for entry in system.entries()[since:] if entry.get("function") == f"{CELL}-{function}"]
-    return any(what in unquote(entry["path"]) + entry["body"] for entry in entries)
+    texts = (unquote(entry["path"]) + entry["body"] for entry in entries)
+    return any(all(part in text for part in parts) for text in texts)

@@ -179,13 +179,29 @@ class System:
 
     @contextmanager
     def unswept(self) -> Iterator[None]:
-        """Keeps Scheduler from starting the sweeper within the block."""
+        """Keeps Scheduler from starting the sweeper within the block, which begins once no sweep is under way."""
         scheduler = self.client("scheduler")
         schedules = self.template.of_type("Scheduler::Schedule")
         name, schedule = next((name, schedule) for name, schedule in schedules if "Sweep" in name)
         scheduler.update_schedule(Name=name, State="DISABLED", **schedule)
-        yield
-        scheduler.update_schedule(Name=name, State="ENABLED", **schedule)
+        try:
+            self._await_sweeps()
+            ordered = self._sweeps("scheduled")
+            yield
+            assert self._sweeps("scheduled") == ordered
+        finally:
+            scheduler.update_schedule(Name=name, State="ENABLED", **schedule)
+
+    def _await_sweeps(self) -> None:
+        """Waits for the end of every sweep that Scheduler has ordered."""
+        since = len(self.entries())
+        # The first look may have begun while the schedule was enabled.
+        self.until(lambda: sum("looked" in entry for entry in self.entries()[since:]) > 1, "two looks of Scheduler")
+        self.until(lambda: self._sweeps("scheduled") <= self._sweeps("ended"), "the end of all sweeps")
+
+    def _sweeps(self, step: str) -> set[str]:
+        """Returns the ids of the events of all sweeps that have reached this step: ``scheduled``, or ``ended``."""
+        return {entry["event"]["id"] for entry in self.entries() if entry.get(step) == f"{CELL}-sweep"}
 
     def swept(self, times: int = 1) -> None:
         """Has Scheduler start the sweeper this many times, and waits for the end of each pass."""
