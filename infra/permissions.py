@@ -121,7 +121,8 @@ CELL_TABLE_ACTIONS: Verbs = {
         "consume": ("GetItem", "PutItem"),
     },
     "pull": {
-        "meta": ("GetItem", "PutItem"),  # PutItem: the state of an ordered group
+        # PutItem: the state of an ordered group. DeleteItem and Query, here and below: the pages of a former state.
+        "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("BatchGetItem", "GetItem", "PutItem", "Query"),  # PutItem: fillers of holes
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
@@ -133,13 +134,13 @@ CELL_TABLE_ACTIONS: Verbs = {
         "pull": ("GetItem", "PutItem"),
     },
     "meta": {
-        "meta": ("DeleteItem", "GetItem", "PutItem"),  # PutItem: the claim of a cell that is added
+        "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),  # PutItem: the claim of a cell that is added
         "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
     },
     "sweep": {
-        "meta": ("DeleteItem", "GetItem", "PutItem"),
+        "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
@@ -150,7 +151,7 @@ CELL_TABLE_ACTIONS: Verbs = {
         "consume": ("GetItem", "PutItem"),
     },
     "push": {
-        "meta": ("GetItem", "PutItem"),
+        "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("BatchGetItem", "GetItem", "PutItem", "Query"),
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),

@@ -13,7 +13,8 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.operations.group_state import dead_reasons
 from hourwheel.operations.overview import OverviewRequest
-from hourwheel.ports import CellStorage
+from hourwheel.ports import CellStorage, Table
+from hourwheel.queueing import key_state_cache, snapshots
 from hourwheel.queueing.idempotency import IdempotencyKey
 from infra.permissions import CELL_TABLE_ACTIONS, HOME_ACTIONS_WITH_CELLS, TABLE_ACTIONS, Verbs
 from infra.tables import NAMES
@@ -141,6 +142,34 @@ def test_the_functions_may_serve_each_kind_of_group(kind: str, where: str) -> No
         cell.cells.add("fast")
         cell.routes.move("orders", 0, "fast")
     functions.work(3, ordered=kind == "ordered")
+    assert functions.refused == set()
+
+
+@pytest.mark.parametrize("where", ["home", "fast"])
+def test_the_functions_may_divide_a_snapshot_into_pages_and_remove_them(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_state_cache, "_SNAPSHOT_ROWS", 1)
+    monkeypatch.setattr(snapshots, "PAGE_BYTES", 20)
+    monkeypatch.setattr(snapshots, "_PIECE_BLOCKS", 1)
+    functions = Functions()
+    cell = functions.bench.cell
+    cell.put_group("orders", "billing", ordered=True)
+    if where == "fast":
+        cell.cells.add("fast")
+        cell.routes.move("orders", 0, "fast")
+    functions.work(2, ordered=True)
+    with functions.called("produce"):
+        messages = [NewMessage(body="-", key=key) for key in "ab" * 60]
+        functions.bench.cell.produce("orders", messages)
+    for consumer in ("c1", "c2", "c3"):
+        functions.pull(consumer, 1)
+    functions.look(ordered=True)
+    prefix = "parked/billing~1@" + ("fast:orders~1/0.1" if where == "fast" else "orders~1/0")
+    assert functions.stores[where].scan(Table.META, prefix, limit=1) != []
+    with functions.called("meta"):
+        functions.bench.cell.delete_group("orders", "billing")
+    assert functions.stores[where].scan(Table.META, prefix, limit=1) == []
     assert functions.refused == set()
 
 

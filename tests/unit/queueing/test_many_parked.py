@@ -13,7 +13,8 @@ from hourwheel.errors import Throttled
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
-from hourwheel.queueing import key_state_cache, key_states
+from hourwheel.ports import Table
+from hourwheel.queueing import key_state_cache, key_states, snapshots
 from hourwheel.queueing.ordered_rows import Snapshot
 from hourwheel.queueing.snapshots import Snapshots
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -162,3 +163,21 @@ def test_a_snapshot_that_cannot_be_saved_is_not_tried_by_each_claim(monkeypatch:
         send(bench, [(f"key-{number}", str(number))])
         assert served(bench) == [str(number)]
     assert tries == [1, 4, 7]
+
+
+def test_a_deleted_group_leaves_no_page_of_its_snapshot(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "PAGE_BYTES", 100)
+    monkeypatch.setattr(key_state_cache, "_SNAPSHOT_ROWS", 1)
+    with_group(bench, retry=RetryPolicy(first_seconds=3_600))
+    for number in range(5):
+        send(bench, [(f"key-{each}", "-") for each in range(20 * number, 20 * number + 20)])
+        for pull in bench.pull(100):
+            bench.settle(pull, retry=list(range(len(pull.messages))))
+    pages = "parked/billing~1@orders~1/0"
+    stored = [name for name, _ in bench.store.scan(Table.META, pages, limit=100)]
+    # Those of the last snapshot alone.
+    assert len({name.rsplit("-", 1)[0] for name in stored}) == 1
+    assert len(stored) > 5
+    bench.cell.delete_group("orders", "billing")
+    assert bench.store.scan(Table.META, pages, limit=1) == []
+    assert bench.store.scan(Table.META, "parked", limit=1) == []

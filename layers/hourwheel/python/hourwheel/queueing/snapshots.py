@@ -85,9 +85,10 @@ class Snapshots:
         record = self.record
         current = record.load()
         while current is not None:
+            # Before the record: a caller that is cut off, or the next one, finds by the record that pages may be left.
+            self._remove_pages(below=None)
             refused = record.store.delete(record.key, expect=current.token)
             current = None if refused is None else record.opened(refused.current)
-        self._remove_pages(below=None)
 
     @property
     def _store(self) -> Store:
