@@ -6,7 +6,8 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater
-from hourwheel.ports import Store
+from hourwheel.ports import Store, Table
+from hourwheel.queueing import snapshots
 from tests.support import Bench, CallByCall
 
 
@@ -51,3 +52,34 @@ def test_each_key_is_served_in_order_by_processes_that_know_nothing_of_each_othe
         ("a3", 1),
     ]
     bench.cell.delete_subject(subject)
+
+
+def test_a_process_that_knows_nothing_begins_from_a_snapshot_of_several_pages(
+    store: Store, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "PAGE_BYTES", 100)
+    monkeypatch.setattr(snapshots, "_PIECE_BLOCKS", 1)
+    bench = Bench(store=store if isinstance(store, SqliteStore | MemoryStore) else CallByCall(store))
+    bench.cell.put_group(subject, "ledger", ordered=True)
+    names = [f"{key}{number}" for number in range(60) for key in "ab"]
+    bench.cell.produce(subject, [NewMessage(body=name, key=name[0]) for name in names])
+    where = {"subject": subject, "group": "ledger"}
+    for _ in range(3):
+        # Parks what lies behind one message of each key, and saves a snapshot in place of the one before.
+        for _ in range(3):
+            bench.pull(1, **where)
+        bench.clock.pass_time(70)
+        bench.cell.sweep()
+    pages = f"parked/ledger~1@{subject}~1/0"
+    assert len(store.scan(Table.META, pages, limit=100)) > 1
+    bench.cell = bench.another_process()
+    served: list[str | None] = []
+    while pulls := bench.pull(50, **where):
+        served += bodies(pulls)
+        for pull in pulls:
+            bench.settle(pull, **where)
+    for key in "ab":
+        ours = [body for body in served if body is not None and body[0] == key]
+        assert ours == [name for name in names if name[0] == key]
+    bench.cell.delete_subject(subject)
+    assert store.scan(Table.META, pages, limit=1) == []
