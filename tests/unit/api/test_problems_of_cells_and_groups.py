@@ -67,7 +67,7 @@ def test_a_move_to_a_cell_that_does_not_answer_says_where_the_queue_is(
         ("POST", f"{SUBJECT}/spread", {"cells": ["nowhere"]}, 404, "cell-unknown"),
         ("GET", "/v1/routes/parcels", None, 404, "subject-unknown"),
         ("GET", f"{SUBJECT}/queues/2/messages", None, 404, "queue-unknown"),
-        ("GET", f"{SUBJECT}/messages/0:0", None, 404, "message-unknown"),
+        ("GET", f"{SUBJECT}/messages/0:0", None, 404, "offset-unknown"),
         ("POST", f"{GROUP}/consumers/host-1/leave", {}, 404, "group-unknown"),
         ("POST", f"{GROUP}/held", {"then": "retry", "all": True}, 404, "group-unknown"),
     ],
