@@ -23,7 +23,7 @@ FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.p
 MOST_MODULES = {
     "hourwheel.client": 190,
     "hourwheel.cell": 230,
-    "hourwheel.api.produce": 238,
+    "hourwheel.api.produce": 240,
     "hourwheel.cli.app": 285,
     "produce": 530,
     "pull": 530,
