@@ -98,6 +98,10 @@ RARE = {
         *((function, "BatchGetItem", "pull") for function in ("meta", "pull", "push")),
         ("push", "PutItem", "meta"),
     },
+    "a state of many held keys, which is stored in pages: see tests/infra/test_called.py": {
+        *((function, verb, "meta") for function in ("pull", "push") for verb in ("DeleteItem", "Query")),
+        ("sweep", "Query", "meta"),
+    },
 }
 """The calls that no step makes in another cell, or not in each run, by function, action and table, under the reason."""
 
