@@ -171,7 +171,7 @@ def test_a_trace_tells_what_a_group_did(server: Server, visits: Visits) -> None:
     field = page.get_by_label("Id, scheduled_id, or queue:offset")
     field.fill("0:99")
     page.get_by_role("button", name="Trace", exact=True).click()
-    expect(page.get_by_text("The message is unknown, or no longer kept.")).to_be_visible()
+    expect(page.get_by_text("No message has this offset yet.")).to_be_visible()
 
 
 def test_a_delayed_message_is_looked_up_moved_and_cancelled(server: Server, visits: Visits) -> None:

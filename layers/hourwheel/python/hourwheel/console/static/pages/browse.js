@@ -173,7 +173,7 @@ function byId(subject, wanted, view, signal) {
     try {
       return await get(where, { ...span, after }, { signal });
     } catch (error) {
-      if (error.type === "message-unknown") return { messages: [], next: null };
+      if (["message-unknown", "offset-unknown"].includes(error.type)) return { messages: [], next: null };
       if (error.field !== "from" || span.from) throw error;
       span = { from };
       return load(after);

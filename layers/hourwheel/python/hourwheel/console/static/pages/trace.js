@@ -97,12 +97,12 @@ async function follow({ subject, query, signal, shown, after }) {
 }
 
 function failed(error) {
-  if (error.type !== "message-unknown") return failure(error, "The trace");
-  return h(
-    "div",
-    { class: "note warn" },
-    h("p", null, h("strong", null, "The message is unknown, or no longer kept."), ` ${error.detail ?? ""}`),
-  );
+  const title = {
+    "message-unknown": "The message is unknown, or no longer kept.",
+    "offset-unknown": "No message has this offset yet.",
+  }[error.type];
+  if (title === undefined) return failure(error, "The trace");
+  return h("div", { class: "note warn" }, h("p", null, h("strong", null, title), ` ${error.detail ?? ""}`));
 }
 
 function traceOf(found, subject) {
