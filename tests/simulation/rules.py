@@ -12,7 +12,7 @@ from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RET
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.model.fields import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS
-from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Record
 from hourwheel.queueing.records import PullRow
@@ -88,8 +88,7 @@ class Rules:
     def check_rate(self, history: "PullHistory", row: int, verb: Verb) -> None:
         """Checks that a claim leaves the group within its rate: a second's worth at once. Claims of other logs may have
         been missed, unless there are transactions."""
-        name = LogName.parse(history.source)
-        group = self.audit.groups.get((name.subject, name.generation, history.member))
+        name, group = LogName.parse(history.source), self._limited(history)
         if group is None or not group.messages_per_second or self.plan.skew_ms:
             return
         head = f"{history.member}@{name.subject}~{name.generation}/"
@@ -111,8 +110,7 @@ class Rules:
     def check_in_flight(self, history: "PullHistory", row: int, verb: Verb) -> None:
         """Checks that a claim leaves the group within its limit. Claims of other logs since the pull began may have
         been missed, unless there are transactions."""
-        name = LogName.parse(history.source)
-        group = self.audit.groups.get((name.subject, name.generation, history.member))
+        name, group = LogName.parse(history.source), self._limited(history)
         if group is None or not group.max_in_flight:
             return
         head = f"{history.member}@{name.subject}~{name.generation}/"
@@ -125,6 +123,14 @@ class Rules:
         )
         if leased > group.max_in_flight:
             raise Violation("4", f"{history.partition}: with pull row {row}, {leased} messages are leased at once")
+
+    def _limited(self, history: "PullHistory") -> Group | None:
+        """Returns the group whose limits hold for a claim; None once the group was deleted. A pull that still knows it
+        claims in logs that are erased, whose settlements are not judged: nothing tells how much is leased there."""
+        if self.audit.gone(history.source, history.member):
+            return None
+        name = LogName.parse(history.source)
+        return self.audit.groups.get((name.subject, name.generation, history.member))
 
     def _counted(self, history: "PullHistory", row: int, other: "PullHistory", number: int, verb: Verb) -> bool:
         if other is history or (self.plan.transactional and not self.plan.cells):
