@@ -8,15 +8,16 @@ from unittest.mock import patch
 
 import msgspec
 
+from hourwheel.context import Context
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.pulls import Settlement
-from hourwheel.queueing import growth, leases, pull_log, settlements
+from hourwheel.queueing import answers, growth, leases, pull_log, settlements
 from hourwheel.queueing.parsed_settlements import ParsedSettlement, parse_settlement
-from hourwheel.queueing.pull_log import PullLog
+from hourwheel.queueing.pull_log import Claim, PullLog
 from hourwheel.queueing.records import Position, PullRow
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan
+from tests.simulation.faults import NONE, Faults
+from tests.simulation.plan import Plan, damaged
 
 GROWN: list[Bug] = []
 planted = registrar(GROWN)
@@ -139,4 +140,19 @@ def a_row_grows_although_its_claim_ends_within_a_batch() -> Iterator[None]:
 
     real = growth.may_grow
     with patch.object(settlements, "may_grow", may_grow):
+        yield
+
+
+def _unreadable(plan: Plan) -> Plan:
+    return damaged(replace(_alone(plan), faults=NONE))
+
+
+@planted(sharpen=_unreadable)
+def a_row_that_grew_hands_nothing_out_if_one_of_its_batches_cannot_be_read() -> Iterator[None]:
+    def exclude(context: Context, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
+        changed = real(context, log, claim, counts)
+        return None if claim.pull_row.value.base else changed
+
+    real = answers.exclude_unreadable
+    with patch.object(answers, "exclude_unreadable", exclude):
         yield

@@ -14,7 +14,7 @@ from hourwheel.logs.rows import sort_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
 from hourwheel.model.pulls import Pull, PullResult, Settled, Settlement
 from hourwheel.queueing.receipts import Receipt
-from hourwheel.queueing.records import EXPIRED, UNREADABLE
+from hourwheel.queueing.records import EXPIRED
 from tests.simulation.audit import StoreAudit
 from tests.simulation.dates import RequestedDue, parsed
 from tests.simulation.facts import LogName, Pick
@@ -227,10 +227,12 @@ class History:
         held = [self._handed_out(verb, subject, group, pulled) for pulled in result.pulls]
         handed_out = {(pull.partition, pull.row) for pull in held}
         for partition, row in verb.claims:
-            # A consumer whose answer comes after the lease was ended, or the group deleted, has no lease.
+            # A consumer whose answer comes after the lease was ended, or the group deleted, has no lease. Nor has one
+            # whose claim has no message that can be read, also where its row has grown and keeps earlier messages.
             history = self.audit.pulls[partition]
             value = history.pulls[row].value
-            lost = value.outcome in {EXPIRED, UNREADABLE} or self.audit.gone(history.source, history.member)
+            lost = value.outcome == EXPIRED or not value.claimed
+            lost = lost or self.audit.gone(history.source, history.member)
             # Nor has one that was answered late, and in whose name somebody left meanwhile, which releases all of it.
             late = (partition, sort_of(row)) in verb.answered_late
             lost = lost or (late and {each.kind for each in (*value.moved, *value.transfers)} == {RELEASED})
