@@ -99,6 +99,26 @@ def test_a_backlog_of_a_key_is_served_in_order_beside_the_other_keys(bench: Benc
     assert served(bench) == [str(number) for number in range(100, 700)]
 
 
+def test_a_message_that_expires_amid_a_backlog_brings_none_behind_it_twice(bench: Bench) -> None:
+    bench.cell.put_subject("orders")
+    with_group(bench, max_attempts=1, when_dead="stop")
+    send(bench, [("hot", "0")])
+    (first,) = bench.pull(1)
+    bench.settle(first, retry=[0])
+    for bodies, retention in (range(1, 6), 86_400), (range(6, 7), 60), (range(7, 60), 86_400), (range(60, 61), 60):
+        bench.cell.put_subject("orders", retention_seconds=retention)
+        bench.clock.pass_time(5)
+        send(bench, [("hot", str(number)) for number in bodies])
+    bench.cell.put_subject("orders", retention_seconds=86_400)
+    bench.clock.pass_time(5)
+    send(bench, [("hot", str(number)) for number in range(61, 100)] + [("cold", "cold")])
+    assert served(bench) == ["cold"]
+    bench.clock.pass_time(60)
+    bench.cell.decide_held("orders", "billing", frozenset({"hot"}), "retry")
+    assert served(bench) == [str(number) for number in range(100) if number not in (6, 60)]
+    assert (held(bench).keys, held(bench).parked) == (0, 0)
+
+
 def test_from_a_number_of_held_keys_on_the_queue_waits_and_says_so(bench: Bench) -> None:
     with_group(bench, max_held=3, retry=RetryPolicy(first_seconds=60))
     for key in "abc":

@@ -282,13 +282,14 @@ class KeyStates:
             self._seek(row.end)
         divided = divided or row.divided()
         if row.order is not None:
-            self._take_parked(divided.parked)
+            if row.order.dropped:
+                self._take_and_drop(divided.parked, row.order.dropped)
+            else:
+                self._take_parked(divided.parked)
             # A seek hands messages out again that are still in flight: from now on the later row has them.
             if any(flight.again_below is not None for flight in self.open.values()):
                 for _, taken in row.messages()[len(divided.parked) :]:
                     self._leave_earlier(taken.row_no, taken.in_row, sought=True)
-            for digest, row_number, index in row.order.dropped:
-                self._take(digest, row_number, index)
         self._park_fresh(divided.parks)
         if divided.taken:
             self._set_open(row_no, InFlight(row, divided.taken, token=token))
@@ -405,6 +406,14 @@ class KeyStates:
                 self.total -= 1
             else:
                 self._take(digest, message.row_no, message.in_row)
+
+    def _take_and_drop(self, taken: Sequence[tuple[bytes, Parked]], dropped: Sequence[tuple[bytes, int, int]]) -> None:
+        """Removes the parked messages that a row takes, and those that it drops, in their order: the later ones of a
+        key come into reach only once all before them have left."""
+        gone = [(message.row_no, message.in_row, digest) for digest, message in taken]
+        gone += [(row_no, index, digest) for digest, row_no, index in dropped]
+        for row_no, index, digest in sorted(gone):
+            self._take(digest, row_no, index)
 
     def _take(self, digest: bytes, row_no: int, index: int) -> None:
         """Removes a message that a row takes or drops: from the parked ones, or from an open row in which it has failed
