@@ -138,3 +138,32 @@ def test_the_lease_of_another_process_ends_at_once_where_this_one_has_claimed_si
         bench.clock.pass_time(1)
         ended.append(bench.cell.sweeper.end_busy_leases())
     assert ended == [0, 1, 0]
+
+
+def test_the_lease_of_another_process_ends_soon_though_the_clock_was_set_back() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.send("a", "b")
+    bench.pull(1, lease=6_000)
+    bench.cell.sweeper.end_busy_leases()
+    bench.clock.ms -= 600_000
+    other = Bench(bench.store, bench.blobs, bench.clock, settings=bench.settings)
+    assert len(other.pull(1, lease=2)) == 1
+    ended = 0
+    for _ in range(8):
+        bench.clock.pass_time(1)
+        ended += bench.cell.sweeper.end_busy_leases()
+    assert ended == 1
+
+
+def test_a_lease_of_a_process_that_stood_still_since_its_claim_ends_in_its_next_second() -> None:
+    """As a laptop that was closed: nobody has pulled for more than a minute."""
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.send("a", "b")
+    bench.pull(1, lease=1)
+    bench.clock.pass_time(2)
+    assert bench.cell.sweeper.end_busy_leases() == 1
+    bench.pull(1, lease=30)
+    bench.clock.pass_time(1)
+    bench.cell.sweeper.end_busy_leases()
+    bench.clock.pass_time(600)
+    assert bench.cell.sweeper.end_busy_leases() == 1

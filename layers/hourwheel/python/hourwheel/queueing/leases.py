@@ -20,6 +20,7 @@ from hourwheel.queueing.records import CLOSED, OPEN, Checkpoint, PullRow, Tail
 from hourwheel.queueing.settle import Settler
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
+from hourwheel.times import within
 
 _PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _THROTTLE_MS = 1_000  # many consumers of a group pull in one process: one of them looks for ended leases
@@ -82,6 +83,11 @@ class _Watch:
         self.open[row_no] = entry
         self.due_ms = min(self.due_ms, entry.due_ms)
 
+    def is_active(self, now_ms: int) -> bool:
+        """Returns whether there may be leases to end: an open row was seen, the last pull is less than a minute ago, or
+        nobody has looked since, as in a process that stood still."""
+        return bool(self.open) or now_ms - self.pulled_ms < _ACTIVE_MS or self.looked_ms <= self.pulled_ms
+
     @property
     def seen_below(self) -> int:
         """The row below which this process knows all rows; -1 before the first look."""
@@ -94,7 +100,8 @@ class _Watch:
     def needs_look(self, now_ms: int) -> bool:
         """Returns whether a look may find work, or has many rows to read: a later one would take long."""
         unread = self.claimed - (0 if self.tail is None else self.tail.row_no)
-        return self.missed or unread >= _PAGE or self.is_due(now_ms) or now_ms - self.looked_ms >= _OTHERS_MS
+        rests = within(self.looked_ms, now_ms, _OTHERS_MS)
+        return self.missed or unread >= _PAGE or self.is_due(now_ms) or not rests
 
 
 class LeaseCounts(NamedTuple):
@@ -167,17 +174,14 @@ class Leases:
         there less than a second ago."""
         watch = self._watch(log)
         watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
-        return 0 <= watch.pulled_ms - watch.looked_ms < _THROTTLE_MS
+        return within(watch.looked_ms, watch.pulled_ms, _THROTTLE_MS)
 
     def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
-        """Returns the logs pulled in this process that may have leases to end, and need a look: an open row was seen,
-        or the last pull is less than a minute ago."""
+        """Returns the logs pulled in this process that may have leases to end, and need a look."""
         return [
             watch.pulled
             for watch in list(self._watches.values())
-            if watch.pulled is not None
-            and (watch.open or now_ms - watch.pulled_ms < _ACTIVE_MS)
-            and watch.needs_look(now_ms)
+            if watch.pulled is not None and watch.is_active(now_ms) and watch.needs_look(now_ms)
         ]
 
     def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None, most: int | None = None) -> int:
