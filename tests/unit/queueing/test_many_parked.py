@@ -16,6 +16,7 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.ports import Table
 from hourwheel.queueing import key_state_cache, key_states, snapshots
 from hourwheel.queueing.ordered_rows import Snapshot
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.snapshots import Snapshots
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -47,6 +48,11 @@ def held(bench: Bench) -> HeldKeys:
     held = bench.cell.lag("orders", "billing").held
     assert isinstance(held, HeldKeys)
     return held
+
+
+def queue_log(bench: Bench) -> PullLog:
+    subject = bench.cell.subject("orders")
+    return pull_logs(bench.cell.context, subject, bench.cell.registry.group(subject, "billing"))[1]
 
 
 def served(bench: Bench) -> list[str]:
@@ -117,6 +123,26 @@ def test_a_message_that_expires_amid_a_backlog_brings_none_behind_it_twice(bench
     bench.cell.decide_held("orders", "billing", frozenset({"hot"}), "retry")
     assert served(bench) == [str(number) for number in range(100) if number not in (6, 60)]
     assert (held(bench).keys, held(bench).parked) == (0, 0)
+
+
+def test_the_oldest_message_is_known_after_the_first_ones_of_its_key_have_expired(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=3_600)
+    with_group(bench, max_attempts=1, when_dead="stop")
+    send(bench, [("hot", "0")])
+    (first,) = bench.pull(1)
+    bench.settle(first, retry=[0])
+    send(bench, [*[("hot", "expires")] * 60, ("cold", "cold")])
+    assert served(bench) == ["cold"]
+    bench.clock.pass_time(1_800)
+    sent_ms = bench.clock.now_ms()
+    send(bench, [*[("hot", "stays")] * 60, ("cold", "cold")])
+    assert served(bench) == ["cold"]
+    bench.clock.pass_time(2_000)
+    bench.cell.sweep()
+    log = queue_log(bench)
+    counts = bench.cell.key_states.current(log).counts(bench.clock.now_ms(), log.source.trimmed())
+    oldest = log.source.get(counts.oldest_row or 0)
+    assert (counts.waiting, oldest and oldest.at_ms) == (60, sent_ms)
 
 
 def test_from_a_number_of_held_keys_on_the_queue_waits_and_says_so(bench: Bench) -> None:

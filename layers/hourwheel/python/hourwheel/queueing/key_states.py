@@ -38,8 +38,8 @@ pusher that it starts waits for them."""
 class ParkedCounts:
     """The numbers of keys that are ``held`` by a failed message, of those among them that are ``stopped`` until an
     operator decides, of parked messages that wait for their turn, of failed ones that can be pulled, and of failed ones
-    that wait for their time. ``pullable``: the number of those whose
-    turn it is now or soon; ``oldest_row``: the row of the oldest one."""
+    that wait for their time. ``pullable``: the number of those whose turn it is now or soon; ``oldest_row``: the row of
+    the oldest one."""
 
     held: int = 0
     stopped: int = 0
@@ -48,6 +48,11 @@ class ParkedCounts:
     backing_off: int = 0
     pullable: int = 0
     oldest_row: int | None = None
+
+    def note_row(self, row_no: int | None) -> None:
+        """Notes the row of a parked message, if there is one."""
+        if row_no is not None and (self.oldest_row is None or row_no < self.oldest_row):
+            self.oldest_row = row_no
 
 
 @dataclass(frozen=True)
@@ -233,8 +238,11 @@ class KeyStates:
         heads = self.held()
         counts, busy = ParkedCounts(held=len(heads)), self.busy
         counts.stopped = sum(head.due_ms == STOPPED_MS for head, _, _ in heads)
-        later = {digest: messages.count_from(trimmed) for digest, messages in self.later.items()}
-        counts.waiting = sum(later.values())
+        later = dict[bytes, int]()
+        for digest, messages in self.later.items():
+            later[digest], first_row = messages.from_row(trimmed)
+            counts.waiting += later[digest]
+            counts.note_row(first_row)
         for digest, entries in self._ready(now_ms + SOON_MS):
             counts.pullable += sum(entry.row_no >= trimmed for entry in entries)
             if later and len(entries) == len(self.parked[digest]):
@@ -246,7 +254,7 @@ class KeyStates:
                 free = free and entry.due_ms <= now_ms
                 if entry.row_no < trimmed:
                     continue
-                counts.oldest_row = entry.row_no if counts.oldest_row is None else min(entry.row_no, counts.oldest_row)
+                counts.note_row(entry.row_no)
                 if entry.due_ms > now_ms:
                     counts.backing_off += entry.due_ms < STOPPED_MS
                 elif entry.due_ms and free:

@@ -88,14 +88,16 @@ class LaterMessages(NamedTuple):
         """Returns the first messages, at most this many."""
         return tuple(islice(self._messages(), most))
 
-    def count_from(self, row_no: int) -> int:
-        """Returns the number of the messages that lie in this row or behind it."""
-        below = 0
+    def from_row(self, row_no: int) -> tuple[int, int | None]:
+        """Returns the number of the messages that lie in this row or behind it, and the row of the first of them."""
+        below, first = 0, None
         for messages in self._parts():
-            if messages[0].row_no >= row_no:
+            left = [message.row_no for message in messages if message.row_no >= row_no]
+            below += len(messages) - len(left)
+            if left:
+                first = left[0]
                 break
-            below += sum(message.row_no < row_no for message in messages)
-        return self.total - below
+        return self.total - below, first
 
     def _messages(self) -> Iterator[Parked]:
         for messages in self._parts():
