@@ -67,8 +67,8 @@ _CUT_OFF_MS = 2_000
 
 _SWEEP_SECONDS = 60.0  # as on AWS, where the schedule of the sweeper has no shorter period
 _ARCHIVE_MS = 3_000
-_CELL_TURN_MS = 20  # some dozens of batches of a busy server; consumers of each queue notice nothing of it
 """The longest run of the archiver, for which a stop of the server waits."""
+_CELL_TURN_MS = 20  # some dozens of batches of a busy server; consumers of each queue notice nothing of it
 
 # Larger batches of noise are compressed less (docs/decisions/0038): on one machine CPU is scarcer than room on the
 # disk.
