@@ -418,9 +418,9 @@ class KeyStates:
     def _take_and_drop(self, taken: Sequence[tuple[bytes, Parked]], dropped: Sequence[tuple[bytes, int, int]]) -> None:
         """Removes the parked messages that a row takes, and those that it drops, in their order: the later ones of a
         key come into reach only once all before them have left."""
-        gone = [(message.row_no, message.in_row, digest) for digest, message in taken]
-        gone += [(row_no, index, digest) for digest, row_no, index in dropped]
-        for row_no, index, digest in sorted(gone):
+        removed = [(message.row_no, message.in_row, digest) for digest, message in taken]
+        removed += [(row_no, index, digest) for digest, row_no, index in dropped]
+        for row_no, index, digest in sorted(removed):
             self._take(digest, row_no, index)
 
     def _take(self, digest: bytes, row_no: int, index: int) -> None:
