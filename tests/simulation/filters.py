@@ -1,6 +1,6 @@
 """Judges the messages that groups with a tag filter get: those that the filter takes, and no others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -72,10 +72,10 @@ def _problem(
             continue
         low = history.end.index if number == history.end.row_no else 0
         high = value.end.index if number == value.end.row_no else fact.row.count
-        found = {(number, index) for index in _matches(fact, wanted) if low <= index < high}
+        found = [{(number, index) for index in each if low <= index < high} for each in _choices(fact, wanted)]
         there = {position for position in taken if position[0] == number}
-        if there != found and (there or not history.audit.expired(fact)):
-            return f"takes {sorted(there)} of row {number}, its filter takes {sorted(found)}"
+        if there not in found and (there or not history.audit.expired(fact)):
+            return f"takes {sorted(there)} of row {number}, its filter takes {sorted(found[0])}"
         taken -= there
     return f"takes {sorted(taken)}, beyond its end" if taken else None
 
@@ -84,6 +84,15 @@ def _passed(history: "PullHistory", value: PullRow) -> Iterator[tuple[int, RowFa
     last = value.end.row_no if value.end.index else value.end.row_no - 1
     facts = history.audit.rows(history.source)
     return ((number, facts.get(number)) for number in range(history.end.row_no, last + 1))
+
+
+def _choices(fact: RowFact, wanted: TagFilter | None) -> list[Sequence[int]]:
+    """Returns the messages that the filter takes of a row. A damaged batch has no tags (see ``damage.py``): those of a
+    claim that had to read it may differ from those of one that had the summary of its row."""
+    matches = _matches(fact, wanted)
+    if not fact.damaged or wanted is None:
+        return [matches]
+    return [matches, range(len(fact.messages)) if wanted.takes(None) else ()]
 
 
 def _matches(fact: RowFact, wanted: TagFilter | None) -> list[int]:

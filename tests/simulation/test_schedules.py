@@ -48,6 +48,7 @@ REGRESSIONS = {
     5147: "the checker blamed a sleeping wheel for a message whose move was cut off",
     5734: "the checker counted leases of a deleted group that were settled after the deletion",
     6097: "the checker demanded messages of a claim of a row that grew, none of which could be read",
+    10358: "the checker judged a damaged batch by the tags that it had before",
 }
 """Seeds that have found a bug of the library or of the checker. Each change of the simulator changes the meaning of a
 seed; ``found`` plants the bugs of the library."""
