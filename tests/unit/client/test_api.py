@@ -17,6 +17,7 @@ from hourwheel.client import (
     PushStatus,
     PushTarget,
     QueueOffset,
+    RetryPolicy,
     SendResult,
     ServerFault,
     ServerUnavailable,
@@ -373,3 +374,13 @@ def test_a_time_without_a_zone_is_refused_before_anything_is_sent(api: Api, serv
     with pytest.raises(ValueError, match="needs a zone"):
         DeadSelection.between(None, datetime(2026, 11, 20))  # noqa: DTZ001 - what is refused
     assert not server.requests
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_cannot_express_is_refused_and_not_left_out(api: Api, number: float) -> None:
+    with pytest.raises(BadRequest, match="messages_per_second must be a finite number"):
+        api.put_group("orders", "billing", messages_per_second=number)
+    with pytest.raises(BadRequest, match="first_seconds must be a finite number"):
+        api.put_group("orders", "billing", retry=RetryPolicy(first_seconds=number))
+    with pytest.raises(BadRequest, match="delays_seconds must be a finite number"):
+        api.put_group("orders", "billing", retry=RetryPolicy(delays_seconds=(1, number)))

@@ -87,6 +87,14 @@ def test_results_that_linger_are_told_before_the_pull_is_through() -> None:
     assert book.tracker.unconfirmed == 0
 
 
+def test_a_full_group_learns_at_once_what_was_handled_as_it_hands_out_further_messages_for_it() -> None:
+    book = Book()
+    book.tracker.is_group_full = True
+    book.messages[1].ack()
+    assert book.tracker.next_due() == book.now
+    assert book.tracker.due(book.now) == [Settlement(receipt="r-1", ack=[1])]
+
+
 def test_an_ordered_group_learns_at_once_that_nothing_is_left_to_handle() -> None:
     book = Book(messages=0)
     first, second = book.open("r-2", 2, ordered=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from http import HTTPStatus
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -84,6 +85,17 @@ def path(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
+def _check_finite(value: Any, name: str) -> None:
+    """Raises ``BadRequest`` for NaN and infinity, which JSON writes as null: the server would take the field as left
+    out."""
+    if isinstance(value, float) and not isfinite(value):
+        raise BadRequest(problem_of("field-invalid", f"{name} must be a finite number, got {value}"))
+    for field, part in value.items() if isinstance(value, dict) else ():
+        _check_finite(part, field)
+    for part in value if isinstance(value, list | tuple) else ():
+        _check_finite(part, name)
+
+
 def _check_event(data: bytes, *, msgpack: bool) -> None:
     """Raises ``TooLarge`` for a request that is too large for an event of Lambda.
 
@@ -121,12 +133,15 @@ class CallCodec:
         self._speaks_msgpack = True  # until an answer shows that the server does not
 
     def request(self, call: Call[Any]) -> HttpRequest:
-        """Returns the request of a call, without its signature. Raises ``TooLarge``."""
+        """Returns the request of a call, without its signature. Raises ``TooLarge``, and ``BadRequest`` for a number
+        that JSON cannot express."""
         target = self._prefix + call.target
         if call.body is None:
             return HttpRequest(call.method, target, None, self._headers)
         msgpack = call.msgpack is not None and self._speaks_msgpack
         data = (_msgpack_encoder if msgpack else _encoder).encode(call.body)
+        if not msgpack and b"null" in data:
+            _check_finite(msgspec.to_builtins(call.body), "")
         if self.signer is not None:  # signed requests go to Lambda
             _check_event(data, msgpack=msgpack)
         kinds = {"accept": _MSGPACK, "content-type": _MSGPACK} if msgpack else {"content-type": "application/json"}

@@ -277,6 +277,8 @@ class LeaseTracker:
         self._linger_seconds = linger_seconds
         self._leases: dict[str, Lease] = {}
         self.lost_messages = 0
+        self.is_group_full = False
+        """Whether the group has as many messages in flight as it may: it hands out the next ones for settled ones."""
 
     def open(self, pull: Pull | CompactPull, now: float, decide: Decide) -> list[Delivery]:
         # Extended at half of its time: the other half is for further tries.
@@ -387,7 +389,7 @@ class LeaseTracker:
     def _send_at(self, lease: Lease) -> float:
         if lease.asked is not None or lease.unsent_since is None:
             return 0.0  # a settlement without an answer is sent again at once
-        if self._holds_back(lease):
+        if self.is_group_full or self._holds_back(lease):
             return lease.unsent_since
         linger_seconds = min(self._linger_seconds, _RETRY_LINGER_SECONDS) if lease.urgent else self._linger_seconds
         return lease.unsent_since + linger_seconds

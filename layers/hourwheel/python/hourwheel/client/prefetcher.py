@@ -355,6 +355,7 @@ class Prefetcher:
                 self._leases.unanswered(settlements)
             else:
                 self._leases.answered(settlements, pulled.settled, now)
+                self._leases.is_group_full = pulled.limited_by == "max_in_flight"
                 for pull in pulled.pulls:
                     self._unordered = not pull.ordered
                     self._queue.extend(self._leases.open(pull, now, self._decide))

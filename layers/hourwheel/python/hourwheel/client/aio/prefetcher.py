@@ -286,6 +286,7 @@ class AsyncPrefetcher:
         else:
             now = time.monotonic()
             self._leases.answered(settlements, pulled.settled, now)
+            self._leases.is_group_full = pulled.limited_by == "max_in_flight"
             for pull in pulled.pulls:
                 self._queue.extend(self._leases.open(pull, now, self.decide))
         self._wake(len(self._waiters) if self._stop.is_set() else len(self._queue))
