@@ -74,16 +74,13 @@ class Plan:
     answer_bytes: int = 0
     """The most bytes of messages in an answer, small enough to divide small batches. 0: the limit of Lambda."""
     max_in_flight: int = 0
-    """The limit of each group of the plan (0: none)."""
     messages_per_second: int = 0
-    """The rate of each group of the plan (0: none)."""
+    """The limits of each group of the plan (0: none)."""
     ordered: bool = False
     """The groups are ordered, and messages have keys."""
     max_held: int = 10_000
     max_parked: int = 1_000_000
-    """The most parked messages of a queue."""
-    parked_block: int = 2
-    """The messages of a key that a state keeps unpacked, and those of a block."""
+    parked_block: int = 2  # the messages of a key that a state keeps unpacked, and those of a block
     when_dead: WhenDead = "continue"
     misuse: bool = False
     """Producers use an idempotency key again for another batch."""
@@ -270,8 +267,8 @@ def in_order(plan: Plan, rng: Random) -> Plan:
     if rng.random() < 0.3:
         # No small bound: a queue that is full of stopped keys waits for ever.
         return replace(plan, when_dead="stop", moves=(*plan.moves, "decide"), operators=max(plan.operators, 1))
-    plan = replace(plan, max_held=rng.choice((1, 2, 5, 10_000, 10_000)))
-    return replace(plan, max_parked=rng.choice((1, 2, 5, 1_000_000, 1_000_000)))
+    keys, messages = (rng.choice((1, 2, 5, most, most)) for most in (10_000, 1_000_000))
+    return replace(plan, max_held=keys, max_parked=messages)
 
 
 def on_engine(plan: Plan, engine: str) -> Plan:

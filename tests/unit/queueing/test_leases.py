@@ -111,18 +111,27 @@ def test_many_new_rows_are_read_though_no_lease_is_over() -> None:
     assert store.calls == [], "the rows are known now"
 
 
+def claim_in_another_process(bench: Bench) -> None:
+    other = Bench(bench.store, bench.blobs, bench.clock, settings=bench.settings)
+    assert len(other.pull(1, lease=2)) == 1
+
+
+def ended_by_second(bench: Bench, seconds: int) -> list[int]:
+    """Returns the number of leases that each of the next seconds ends."""
+    ended = []
+    for _ in range(seconds):
+        bench.clock.pass_time(1)
+        ended.append(bench.cell.sweeper.end_busy_leases())
+    return ended
+
+
 def test_the_lease_of_another_process_that_has_died_ends_a_few_seconds_later() -> None:
     bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.send("a", "b")
     bench.pull(1, lease=600)
     bench.cell.sweeper.end_busy_leases()
-    other = Bench(bench.store, bench.blobs, bench.clock, settings=bench.settings)
-    assert len(other.pull(1, lease=2)) == 1
-    ended = 0
-    for _ in range(8):
-        bench.clock.pass_time(1)
-        ended += bench.cell.sweeper.end_busy_leases()
-    assert ended == 1
+    claim_in_another_process(bench)
+    assert sum(ended_by_second(bench, 8)) == 1
 
 
 def test_the_lease_of_another_process_ends_at_once_where_this_one_has_claimed_since() -> None:
@@ -130,14 +139,9 @@ def test_the_lease_of_another_process_ends_at_once_where_this_one_has_claimed_si
     bench.send("a", "b", "c")
     bench.pull(1, lease=600)
     bench.cell.sweeper.end_busy_leases()
-    other = Bench(bench.store, bench.blobs, bench.clock, settings=bench.settings)
-    assert len(other.pull(1, lease=2)) == 1
+    claim_in_another_process(bench)
     bench.pull(1, lease=600)
-    ended = []
-    for _ in range(3):
-        bench.clock.pass_time(1)
-        ended.append(bench.cell.sweeper.end_busy_leases())
-    assert ended == [0, 1, 0]
+    assert ended_by_second(bench, 3) == [0, 1, 0]
 
 
 def test_the_lease_of_another_process_ends_soon_though_the_clock_was_set_back() -> None:
@@ -146,13 +150,8 @@ def test_the_lease_of_another_process_ends_soon_though_the_clock_was_set_back() 
     bench.pull(1, lease=6_000)
     bench.cell.sweeper.end_busy_leases()
     bench.clock.ms -= 600_000
-    other = Bench(bench.store, bench.blobs, bench.clock, settings=bench.settings)
-    assert len(other.pull(1, lease=2)) == 1
-    ended = 0
-    for _ in range(8):
-        bench.clock.pass_time(1)
-        ended += bench.cell.sweeper.end_busy_leases()
-    assert ended == 1
+    claim_in_another_process(bench)
+    assert sum(ended_by_second(bench, 8)) == 1
 
 
 def test_a_lease_of_a_process_that_stood_still_since_its_claim_ends_in_its_next_second() -> None:

@@ -6,7 +6,7 @@ reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import msgspec
@@ -26,7 +26,7 @@ from hourwheel.model.fields import IDEMPOTENCY_MS, MAX_DELAY_MS
 from hourwheel.model.messages import AddressedMessage, NewMessage, are_plain
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
-from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs, queue_of
+from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
 from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.cells import was_removed
 from hourwheel.registry.moves import refresh_route
@@ -39,7 +39,6 @@ _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
 # A bucket is kept for a day once it is closed: its rows are certainly there for half of that.
 _BUCKET_KEPT_MS = 12 * 3_600_000
 
-_DRAWS = 8  # with two equal cells one batch in 256 misses its turn
 _TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once
 
 
@@ -373,28 +372,14 @@ class _Batch:
     def _inputs(self) -> RoutingInputs:
         at_ms = self.context.clock.now_ms()
         settings = self.context.settings
+        draw = partial(self.context.ids.unique, at_ms)
+        turn = at_ms // settings.cell_turn_ms if settings.cell_turn_ms else None
         return RoutingInputs(
-            batch=self._batch_name(at_ms),
+            batch=draw() if turn is None else self.batch.name_in_turn(draw, turn),
             queues={name: subject.queues for name, subject in self.batch.subjects.items()},
             at_ms=at_ms,
             cut=(settings.bucket_minutes, settings.shards),
         )
-
-    def _batch_name(self, at_ms: int) -> str:
-        """Returns a unique name. Where cells take turns, draws again until the name leads messages without a key to the
-        cell whose turn it is: one group commit of that cell then takes all batches of the moment
-        (docs/decisions/0056)."""
-        name = self.context.ids.unique(at_ms)
-        turn_ms = self.context.settings.cell_turn_ms
-        subject = next(iter(self.batch.subjects.values()))
-        if turn_ms and subject.routes:
-            # A cell gets as many turns as it has queues, so that the batches spread evenly over the queues.
-            cell = subject.route(at_ms // turn_ms % subject.queues).last.cell
-            for _ in range(_DRAWS):
-                if subject.route(queue_of(None, name, subject.queues)).last.cell == cell:
-                    break
-                name = self.context.ids.unique(at_ms)
-        return name
 
     def _split(self, inputs: RoutingInputs) -> list[BatchPart]:
         """Divides the batch into parts. Gives an id to each message that has none, unless the row implies the id."""
