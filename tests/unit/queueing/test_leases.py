@@ -95,6 +95,31 @@ def test_leases_that_run_are_not_read() -> None:
     assert bench.cell.sweeper.end_busy_leases() == 2, "the first lease is over, and one that began a second later"
 
 
+def test_a_pull_that_knows_all_leases_does_not_read_them_each_second() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(retry=AT_ONCE))
+    bench.send(*"abcdefgh")
+    bench.pull(1, lease=30)
+    for seconds in (0, 1, 1, 1):
+        bench.clock.pass_time(seconds)
+        store.calls.clear()
+        bench.pull(1, lease=30)
+        scans = [call for call in store.calls if call == ("scan", Table.PULL)]
+        assert len(scans) == 1, f"{seconds} seconds later: the claim reads the last row"
+
+
+def test_a_pull_that_finds_a_row_of_another_process_looks_at_its_lease() -> None:
+    bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.send("a", "b")
+    bench.pull(1, lease=600)
+    claim_in_another_process(bench)
+    bodies = []
+    for _ in range(4):
+        bench.clock.pass_time(1)
+        bodies += bench.bodies()
+    assert bodies == ["b"]
+
+
 def test_many_new_rows_are_read_though_no_lease_is_over() -> None:
     store = CallByCall(MemoryStore())
     bench = Bench(store, settings=Settings(retry=AT_ONCE))

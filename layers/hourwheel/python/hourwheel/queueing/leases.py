@@ -53,7 +53,8 @@ class _Watch:
     work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
 
     The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
-    of their leases ends at ``claimed_due_ms``. ``missed``: a claim could not be recorded, so that a look is needed."""
+    of their leases ends at ``claimed_due_ms``. ``missed``: there is a row that this process does not know, so that a
+    look is needed."""
 
     scanned: Tail | None = None
     tail: Tail | None = None
@@ -139,8 +140,13 @@ class Leases:
         return self._watch(log).is_due(log.context.clock.now_ms())
 
     def seen(self, log: PullLog, row_no: int) -> bool:
-        """Returns whether this process knows all pull rows below ``row_no``. Reads nothing."""
-        return self._watch(log).seen_below >= row_no
+        """Returns whether this process knows all pull rows below ``row_no``, and otherwise makes the next pull look.
+        Reads nothing."""
+        watch = self._watch(log)
+        if watch.seen_below >= row_no:
+            return True
+        watch.missed = True
+        return False
 
     def record_claim(self, log: PullLog, row_no: int, lease_until_ms: int) -> None:
         """Records a claim of this process, which is stored, so that ``seen`` need not wait for the next look."""
@@ -170,11 +176,12 @@ class Leases:
         return 0 if self.rests(log, subject) else self.expire(log, subject, pages=1, most=_THROTTLED_ROWS)
 
     def rests(self, log: PullLog, subject: Subject) -> bool:
-        """Records that a consumer pulls from the log now. Returns whether this process has looked for ended leases
-        there less than a second ago."""
+        """Records that a consumer pulls from the log now. Returns whether a look for ended leases would find none, or
+        this process has looked there less than a second ago."""
         watch = self._watch(log)
-        watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
-        return within(watch.looked_ms, watch.pulled_ms, _THROTTLE_MS)
+        now_ms = log.context.clock.now_ms()
+        watch.pulled, watch.pulled_ms = (log, subject), now_ms
+        return within(watch.looked_ms, now_ms, _THROTTLE_MS) or not watch.needs_look(now_ms)
 
     def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
         """Returns the logs pulled in this process that may have leases to end, and need a look."""
