@@ -8,7 +8,6 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
-from hourwheel.handover.copies import RELEASED
 from hourwheel.log_names import cell_of
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
@@ -235,7 +234,7 @@ class History:
             lost = lost or self.audit.gone(history.source, history.member)
             # Nor has one that was answered late, and in whose name somebody left meanwhile, which releases all of it.
             late = (partition, sort_of(row)) in verb.answered_late
-            lost = lost or (late and {each.kind for each in (*value.moved, *value.transfers)} == {RELEASED})
+            lost = lost or (late and history.pulls[row].released)
             # A pull does not know of a claim whose answer was lost, alone or with its transaction: the messages come
             # again later.
             lost = lost or (partition, sort_of(row)) in verb.unanswered or self._unread(verb, history, row)

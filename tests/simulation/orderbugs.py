@@ -7,7 +7,9 @@ from unittest.mock import patch
 
 import msgspec
 
+from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.groups import RetryPolicy
+from hourwheel.ports import Record
 from hourwheel.queueing import ordered_parts, settle
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.key_states import InFlight, KeyStates
@@ -145,6 +147,28 @@ def a_message_behind_a_failed_one_is_acknowledged() -> Iterator[None]:
         return decided
 
     with patch.object(settle, "settle_in_order", decide):
+        yield
+
+
+def _leaves(plan: Plan) -> Plan:
+    return replace(_many_processes(plan), moves=("leave",), operators=2)
+
+
+@planted(sharpen=_leaves)
+def a_claim_that_was_answered_late_is_not_handed_out() -> Iterator[None]:
+    """Beside consumers that leave: a claim that one of them gave back is not handed out either, and rightly so."""
+
+    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **how: Any) -> CasResult[Any]:
+        if not isinstance(value, OrderedRow) or expect is not None:
+            return real(self, expect, value, **how)
+        record = Record(msgspec.msgpack.encode(value), how["token"], how["expires_ms"])
+        refused = self.store.put(self.key, record, expect=None)
+        if refused is None:
+            return CasResult(True, Versioned(value, record.token))
+        return CasResult(False, self.opened(refused.current))
+
+    real = CasRecord.swap
+    with patch.object(CasRecord, "swap", swap):
         yield
 
 

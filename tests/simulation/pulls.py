@@ -35,6 +35,13 @@ class PullFact:
         return self.value.settled | frozenset(range(self.base))
 
     @property
+    def released(self) -> bool:
+        """Returns whether each message of the last claim was given back. In an ordered group, those behind the first
+        one of their key go back with it."""
+        outcomes = {self.outcomes.get(index) for index in range(self.base, self.value.size)}
+        return RELEASED in outcomes <= {RELEASED, "behind"}
+
+    @property
     def leased(self) -> int:
         return len(self.value.unsettled()) if self.value.state == OPEN else 0
 

@@ -18,6 +18,10 @@ from tests.simulation.plan import Plan
 
 START_MS = 1_800_000_000_000
 
+_LONGEST_TURN_MS = 500
+"""In a run without faults, an actor that could go on goes on within this time, as a thread of a real process does: a
+wheel that is late because another actor made one call after the other says nothing about the library."""
+
 
 class Crashed(BaseException):
     """Raised where the actor's process ends. Only stored changes survive."""
@@ -162,10 +166,11 @@ class World:
                 self.now_ms = min([*coming, *(process.wake_ms for process in self._processes)])
                 self._apply_due()
                 continue
-            process = ready[int(self.rng.random() * len(ready))] if len(ready) > 1 else ready[0]
+            self.current = None
+            self.current = process = self._next_of(ready)
             assert process.thread is not None
-            self.current = process
             process.thread.switch()
+            process.wake_ms = max(process.wake_ms, self.now_ms)
             if process.thread.dead:
                 self._processes.remove(process)
         self._hub = None
@@ -202,10 +207,23 @@ class World:
             if self.over:
                 raise Violation("7", "the calls do not end after the faults have ended")
             return
-        if self.rng.random() < self.plan.switch:
+        if self.rng.random() < self.plan.switch or self._delayed(self._processes):
             self._yield()
         if self.over:
             raise Crashed
+
+    def _next_of(self, ready: list[Process]) -> Process:
+        """Draws the actor that goes on. An actor that has been delayed goes first, if actors may not be."""
+        drawn = ready[int(self.rng.random() * len(ready))] if len(ready) > 1 else ready[0]
+        return min(self._delayed(ready), key=lambda process: process.wake_ms, default=drawn)
+
+    def _delayed(self, processes: list[Process]) -> list[Process]:
+        """Returns those that have been able to go on for too long; none unless the plan is about promptness."""
+        delays = self.plan.delays
+        if delays is None or not delays.prompt:
+            return []
+        latest_ms = self.now_ms - _LONGEST_TURN_MS
+        return [process for process in processes if process.wake_ms < latest_ms and process is not self.current]
 
     def _disturb(self, process: Process) -> None:
         """Applies the faults that may come with any call."""
