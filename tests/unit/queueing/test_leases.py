@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
+from hourwheel.errors import Throttled
 from hourwheel.ports import Key, Record, Table
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -191,3 +194,46 @@ def test_a_lease_of_a_process_that_stood_still_since_its_claim_ends_in_its_next_
     bench.cell.sweeper.end_busy_leases()
     bench.clock.pass_time(600)
     assert bench.cell.sweeper.end_busy_leases() == 1
+
+
+class Failing(CallByCall):
+    """Fails scans of pull logs while ``fails`` is true."""
+
+    fails = False
+
+    def scan(self, table: Table, *where: Any, **how: Any) -> Any:
+        if self.fails and table == Table.PULL:
+            raise Throttled("the store is busy")
+        return super().scan(table, *where, **how)
+
+
+def test_a_look_that_fails_or_does_not_come_to_the_end_leaves_a_claim_that_was_missed_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Failing(MemoryStore())
+    bench = Bench(store)
+    bench.send(*"abcdef")
+    for _ in "abc":
+        bench.pull(1, lease=60)
+    leases, log = bench.cell.leases, queue_of(bench)
+    leases.expire(log, bench.cell.subject("orders"))
+    watch = leases._watches[log.partition]
+    with watch.lock:
+        bench.pull(1, lease=60)
+
+    def needs_look() -> bool:
+        return bool(leases.active_logs(bench.clock.now_ms()))
+
+    assert needs_look()
+    store.fails = True
+    with pytest.raises(Throttled):
+        leases.expire(log, bench.cell.subject("orders"))
+    assert needs_look()
+    store.fails = False
+    monkeypatch.setattr("hourwheel.queueing.leases._PAGE", 1)
+    leases.expire(log, bench.cell.subject("orders"), pages=1)
+    assert needs_look()
+    monkeypatch.undo()
+    leases.expire(log, bench.cell.subject("orders"))
+    assert not needs_look()
+    assert leases.in_flight(log) == 4

@@ -15,6 +15,7 @@ from hourwheel.push.decisions import PusherEnd as Ended
 from hourwheel.push.pusher import Pusher
 from hourwheel.queueing import key_states
 from hourwheel.targets import Outcome
+from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench
 
 
@@ -292,6 +293,22 @@ def test_only_ordered_groups_have_stopped_keys(ordered: Bench) -> None:
     ordered.cell.put_group("orders", "audit")
     with pytest.raises(Rejected, match="is not ordered"):
         ordered.cell.decide_held("orders", "audit", None, "retry")
+
+
+def test_the_lag_tells_the_age_of_the_oldest_parked_message_where_nothing_else_waits(bench: Bench) -> None:
+    ordered = with_group(bench, max_attempts=1, when_dead="stop")
+    sent_ms = ordered.clock.now_ms()
+    send(ordered, "a1")
+    ordered.clock.pass_time(60)
+    ordered.settle(one(ordered), retry=[0])
+    send(ordered, "a2", "b1")
+    ordered.settle(one(ordered))
+    assert ordered.cell.lag("orders", "billing").oldest_at == rfc3339(sent_ms)
+    (group,) = ordered.cell.overview.groups("orders", "", 1).groups
+    assert group.oldest_at == rfc3339(sent_ms)
+    ordered.cell.decide_held("orders", "billing", None, "dead")
+    ordered.settle(one(ordered))
+    assert ordered.cell.lag("orders", "billing").oldest_at is None
 
 
 def test_the_lag_counts_what_is_parked_and_says_which_queue_waits(bench: Bench) -> None:

@@ -67,6 +67,7 @@ class GroupNumbers:
 
         On DynamoDB: a query for each 100 groups, and a batch for each 100 logs. For each log of a group to which
         anything was ever written: a query, another one where messages wait, and a read for each of up to 50 open pulls.
+        For each such log of an ordered group also what its state takes, and a read where messages are parked.
         """
         records = with_all_settings(self.registry.all_groups(subject, consistent=False))
         groups = list(islice((group for group in records if not group.deleted), MOST_GROUPS + 1))

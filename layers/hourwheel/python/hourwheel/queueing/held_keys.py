@@ -4,6 +4,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.model.lag import HeldKey, HeldKeys, Lag
 from hourwheel.model.messages import Message
 from hourwheel.queueing.key_state_cache import KeyStateCache
+from hourwheel.queueing.key_states import ParkedCounts
 from hourwheel.queueing.keyed_rows import KeyedMessages
 from hourwheel.queueing.ordered_rows import STOPPED_MS, Parked
 from hourwheel.queueing.pull_log import PullLog
@@ -13,10 +14,18 @@ from hourwheel.times import rfc3339
 _NAMED = 100  # an answer names at most this many keys: each costs a read
 
 
+def oldest_parked_ms(log: PullLog, counts: ParkedCounts) -> int | None:
+    """Returns when the oldest parked message of a log was accepted (Unix milliseconds); None if none is parked. Reads
+    its row."""
+    row = None if counts.oldest_row is None else log.source.get(counts.oldest_row)
+    return None if row is None or row.filler else row.at_ms
+
+
 def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache, *, named: int = _NAMED) -> Lag:
     """Adds the parked messages to the lag of an ordered group: those that failed are retried or back off, and the
-    others wait for their turn. Names the first ``named`` held keys, each of which costs a read."""
-    held = HeldKeys()
+    others wait for their turn. Names the first ``named`` held keys, each of which costs a read, as does the oldest
+    parked message of each log."""
+    held, oldest = HeldKeys(), [] if lag.oldest_at is None else [lag.oldest_at]
     now_ms = logs[0].context.clock.now_ms()
     waiting: dict[int, int] = {}
     for log in logs:
@@ -33,6 +42,8 @@ def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache, *, nam
                 held.full.append(log.queue)
             if not state.room:
                 held.full_of_messages.append(log.queue)
+        if (oldest_ms := oldest_parked_ms(log, counts)) is not None:
+            oldest.append(rfc3339(oldest_ms))
         lag.retrying += counts.due
         lag.backing_off += counts.backing_off
         for head, behind, digest in state.held()[: named - len(held.first)]:
@@ -43,6 +54,7 @@ def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache, *, nam
     for queue in lag.queues:
         queue.waiting += waiting.get(queue.queue, 0)
     lag.waiting += sum(waiting.values())
+    lag.oldest_at = min(oldest, default=None)
     lag.held = held
     return lag
 

@@ -288,7 +288,18 @@ class Leases:
         """Scans the pull rows that were stored since the last look, and one that grew then. Returns whether it has come
         to the last one."""
         watch.looked_ms = log.context.clock.now_ms()
-        watch.missed = False  # a claim that comes while this look reads sets it again
+        missed, watch.missed = watch.missed, False  # a claim that comes while this look reads sets it again
+        complete = False
+        try:
+            complete = self._scan(log, watch, pages)
+        finally:
+            # The row that this process does not know may lie behind those that were read.
+            watch.missed = watch.missed or (missed and not complete)
+        return complete
+
+    @staticmethod
+    def _scan(log: PullLog, watch: _Watch, pages: int | None) -> bool:
+        """Makes the scan of ``_look``."""
         if watch.scanned is None:
             watch.scanned = watch.tail = log.beginning()
         page = 0

@@ -26,6 +26,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter, Table
 from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.held_keys import oldest_parked_ms
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.open_ends import LogEnd, OpenEnds
@@ -354,8 +355,7 @@ class Sweeper:
     def _parked(self, log: PullLog, since_ms: int) -> ParkedLag:
         """Counts the parked messages of a log. Reads the row of the oldest one."""
         counts = self.key_states.counts(log, since_ms)
-        row = None if counts.oldest_row is None else log.source.get(counts.oldest_row)
-        return ParkedLag(counts, None if row is None else row.at_ms)
+        return ParkedLag(counts, oldest_parked_ms(log, counts))
 
     def _report(self, behind: list[GroupLag], began_ms: int) -> None:
         """Records the gauges that are not zero, and logs a line for each group with waiting messages. Groups of resting
