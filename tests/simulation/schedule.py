@@ -131,7 +131,7 @@ def scaled(plan: Plan) -> Iterator[None]:
         patch.object(key_states, "MAX_PARKED", plan.max_parked),
         patch.object(key_states, "BLOCK", plan.parked_block),
         patch.object(later_messages, "BLOCK", plan.parked_block),
-        patch.object(snapshots, "PAGE_BYTES", 60),
+        patch.object(snapshots, "PAGE_BYTES", 100),
         patch.object(snapshots, "_PIECE_BLOCKS", 1),
         patch.object(growth, "ALONE_PULLS", plan.alone_pulls),
         patch.object(growth, "GROWS_MS", plan.grows_ms),

@@ -5,19 +5,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.errors import Throttled
+from hourwheel.logs.index_sets import pack_indexes
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import Table
+from hourwheel.ports import MAX_VALUE_BYTES, Table
 from hourwheel.queueing import key_state_cache, key_states, snapshots
-from hourwheel.queueing.ordered_rows import Snapshot
+from hourwheel.queueing.ordered_rows import LastFailure, Parked, ParkedKey, Snapshot, SnapshotRow
 from hourwheel.queueing.pull_log import PullLog, pull_logs
-from hourwheel.queueing.snapshots import Snapshots
+from hourwheel.queueing.records import Position
+from hourwheel.queueing.snapshots import PAGE_BYTES, Snapshots
 from tests.support import AT_ONCE, Bench, CallByCall
 
 _HOT = 12_500
@@ -211,6 +214,39 @@ def test_a_snapshot_that_cannot_be_saved_is_not_tried_by_each_claim(monkeypatch:
     assert tries == [1, 4, 7]
 
 
+PAGES = "parked/billing~1@orders~1/0"
+
+
+def large(row_no: int, at_ms: int) -> Snapshot:
+    """Returns a snapshot whose parked messages just fit into a record, and the half-settled pulls do so beside the
+    reasons of the stopped keys."""
+    keys = tuple(ParkedKey(number.to_bytes(6), (Parked(70_000 + number, 7),)) for number in range(14_000))
+    rows = tuple(SnapshotRow(number, pack_indexes(range(0, 1_000, 2))) for number in range(600))
+    stops = tuple((number.to_bytes(6), LastFailure(number, 0, False, "x" * 1_000)) for number in range(31))
+    return Snapshot(row_no, Position(90_000), 90_000, keys, rows, at_ms, stops)
+
+
+def test_a_snapshot_whose_open_rows_leave_no_room_for_the_parked_messages_has_pages(bench: Bench) -> None:
+    with_group(bench)
+    send(bench, [("a", "a")])
+    saved, snapshot = Snapshots.of(queue_log(bench)), large(700, bench.clock.now_ms())
+    sizes = [len(msgspec.msgpack.encode(part)) for part in (snapshot.parked, snapshot.open, snapshot)]
+    assert max(sizes[:2]) < PAGE_BYTES < MAX_VALUE_BYTES < sizes[2]
+    assert saved.save(None, snapshot)
+    assert saved.load() == snapshot
+
+
+def test_a_snapshot_that_is_refused_leaves_no_page(bench: Bench) -> None:
+    with_group(bench)
+    send(bench, [("a", "a")])
+    saved, now_ms = Snapshots.of(queue_log(bench)), bench.clock.now_ms()
+    assert saved.save(None, large(700, now_ms))
+    stored = [name for name, _ in bench.store.scan(Table.META, PAGES, limit=100)]
+    assert not saved.save(None, large(800, now_ms))
+    assert [name for name, _ in bench.store.scan(Table.META, PAGES, limit=100)] == stored
+    assert saved.load() == large(700, now_ms)
+
+
 def test_a_deleted_group_leaves_no_page_of_its_snapshot(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "PAGE_BYTES", 100)
     monkeypatch.setattr(key_state_cache, "_SNAPSHOT_ROWS", 1)
@@ -219,11 +255,10 @@ def test_a_deleted_group_leaves_no_page_of_its_snapshot(bench: Bench, monkeypatc
         send(bench, [(f"key-{each}", "-") for each in range(20 * number, 20 * number + 20)])
         for pull in bench.pull(100):
             bench.settle(pull, retry=list(range(len(pull.messages))))
-    pages = "parked/billing~1@orders~1/0"
-    stored = [name for name, _ in bench.store.scan(Table.META, pages, limit=100)]
+    stored = [name for name, _ in bench.store.scan(Table.META, PAGES, limit=100)]
     # Those of the last snapshot alone.
     assert len({name.rsplit("-", 1)[0] for name in stored}) == 1
     assert len(stored) > 5
     bench.cell.delete_group("orders", "billing")
-    assert bench.store.scan(Table.META, pages, limit=1) == []
+    assert bench.store.scan(Table.META, PAGES, limit=1) == []
     assert bench.store.scan(Table.META, "parked", limit=1) == []

@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from hourwheel.logs.index_sets import pack_indexes, unpack_indexes
 from hourwheel.model.fields import DETAILS_BYTES, MAX_PARKED
 from hourwheel.queueing.later_messages import BLOCK, LaterMessages, packed
 from hourwheel.queueing.ordered_rows import (
@@ -150,7 +151,7 @@ class KeyStates:
 
     def snapshot(self, now_ms: int) -> Snapshot:
         rows = tuple(
-            SnapshotRow(row_no, tuple(sorted(flight.decided)), flight.again_below)
+            SnapshotRow(row_no, pack_indexes(sorted(flight.decided)), flight.again_below)
             for row_no, flight in sorted(self.open.items())
         )
         parked, checksum = self._parked_keys()
@@ -309,7 +310,7 @@ class KeyStates:
     def reopen(self, seen: SnapshotRow, row: OrderedRow, token: bytes) -> None:
         """Adds a row that was open at the snapshot, as it is now."""
         whole = InFlight(row, frozenset(), again_below=seen.again_below)
-        self._set_open(seen.row_no, whole.without(frozenset(seen.done), token))
+        self._set_open(seen.row_no, whole.without(frozenset(unpack_indexes(seen.done)), token))
         self.see(seen.row_no, row, token)
 
     def see(self, row_no: int, row: OrderedRow, token: bytes) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from hourwheel.logs.index_sets import IndexSet
 from hourwheel.model.messages import Message
 from hourwheel.queueing.records import OPEN, Position, PullRow
 
@@ -182,11 +183,11 @@ class OrderedRow(PullRow, array_like=True, frozen=True, kw_only=True):
 
 
 class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
-    """An open row at a snapshot: ``done`` are the indexes of messages that were settled or parked again. Messages from
-    ``again_below`` on are not parked again when they fail, because a seek hands them out again."""
+    """An open row at a snapshot: ``done`` is the set of the indexes of messages that were settled or parked again.
+    Messages from ``again_below`` on are not parked again when they fail, because a seek hands them out again."""
 
     row_no: int
-    done: tuple[int, ...] = ()
+    done: IndexSet = ()
     again_below: Position | None = None
 
 

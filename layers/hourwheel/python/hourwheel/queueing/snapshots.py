@@ -1,4 +1,4 @@
-"""Saves the snapshots of ordered groups. One that is too large for a record is divided into pages.
+"""Saves the snapshots of ordered groups. The parked keys of one that is too large for a record are divided into pages.
 
     table      meta                     meta
     partition  parked                   parked/{group}~{gen}@{source log}
@@ -6,7 +6,8 @@
     value      Snapshot                 msgpack array of ParkedKey
 
 Pages never change. They are stored before the record that names them, and removed after a later record has taken its
-place. A writer that dies between leaves pages that nobody names: the next one removes those of lower rows.
+place. A writer whose record is refused removes its own. One that dies between leaves pages that nobody names: the next
+one with pages removes those of lower rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ from hourwheel.queueing.ordered_rows import ParkedKey, Snapshot
 from hourwheel.queueing.pull_log import PullLog
 
 PAGE_BYTES = 280 * 1024
-"""A record (``MAX_VALUE_BYTES``) has room for this much beside the open rows and the details of stopped keys."""
+"""A snapshot of more bytes has pages of about this size. A record (``MAX_VALUE_BYTES``) has room for one piece more, or
+beside the names of the pages for more than a thousand half-settled pulls and the details of stopped keys."""
 
 _PIECE_BLOCKS = 64  # some 20 KB: the blocks of one key may fill several pages
 _SCANNED_PAGES = 2  # pages that a scan reads at once: DynamoDB answers 1 MB
@@ -69,13 +71,13 @@ class Snapshots:
         """Saves the snapshot in the place of the one ``before``. Returns False, and changes nothing that is read, if
         another one has taken that place. A repetition with the same ``token`` counts as saved."""
         token = token or self.context.ids.token()
-        pages = divided(snapshot.parked)
-        if len(pages) > 1:
-            snapshot = msgspec.structs.replace(snapshot, parked=(), pages=self._put(snapshot.row_no, token, pages))
+        if snapshot.parked and len(_encoder.encode(snapshot)) > PAGE_BYTES:
+            pages = self._put(snapshot.row_no, token, divided(snapshot.parked))
+            snapshot = msgspec.structs.replace(snapshot, parked=(), pages=pages)
         if not self.record.swap(None if before is None else before.token, snapshot, token=token).stored:
+            self._delete(snapshot.pages)
             return False
-        for name in before.value.pages if before is not None else ():
-            self._store.delete(self._key(name), expect=_token_of(name))
+        self._delete(before.value.pages if before is not None else ())
         if snapshot.pages:
             self._remove_pages(below=sort_of(snapshot.row_no))
         return True
@@ -114,6 +116,11 @@ class Snapshots:
                 raise Corrupt(f"{self._key(name)}: {error}") from error
         return keys, ""
 
+    def _delete(self, names: Sequence[str]) -> None:
+        """Removes the pages of a snapshot that nobody reads."""
+        for name in names:
+            self._store.delete(self._key(name), expect=_token_of(name))
+
     def _remove_pages(self, *, below: str | None) -> None:
         """Removes the pages of lower rows; with None all. A page of this row or a higher one may belong to a snapshot
         that another process is saving."""
@@ -138,8 +145,6 @@ def _token_of(page: str) -> bytes:
 
 def divided(keys: Sequence[ParkedKey]) -> list[Sequence[ParkedKey]]:
     """Divides parked keys into pages. A key with many blocks may lie in several, in order."""
-    if len(_encoder.encode(keys)) <= PAGE_BYTES:
-        return [keys]
     pages: list[list[ParkedKey]] = [[]]
     room = PAGE_BYTES
     for piece in _pieces(keys):
