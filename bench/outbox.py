@@ -83,7 +83,7 @@ def fill(database: str, subject: str, count: int, keys: int) -> None:
 
 
 def stored(api: Api, subject: str) -> int:
-    return sum(queue.end for queue in api.lag(subject, "all").queues)
+    return sum(queue.end or 0 for queue in api.lag(subject, "all").queues)
 
 
 def rows_a_second(database: str, postmaster: int, served: Served, count: int, keys: int, round_no: int) -> Any:

@@ -83,8 +83,14 @@ def test_a_directory_that_belongs_to_something_else_is_refused(tmp_path: Path) -
 
     status, said = Server(tmp_path / "third", cells={"fast": tmp_path / "another"}).end()
     assert (status, "is the data directory of a home, which is a cell itself: name another" in said) == (1, True)
+    assert not (tmp_path / "third").exists()
 
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a").touch()
     status, said = Server(tmp_path / "third", cells={"fast": tmp_path / "files"}).end()
     assert (status, "is no directory of a cell" in said) == (1, True)
+    assert not (tmp_path / "third").exists()
+
+    cells = {"new": tmp_path / "new", "old": tmp_path / "files"}
+    assert Server(tmp_path / "another", cells=cells).end()[0] == 1
+    assert not (tmp_path / "new").exists()

@@ -69,7 +69,6 @@ def test_consume_once_gets_all_parts_of_a_queue_in_an_ordered_group(shell: Shell
         (("queue", "move", "parcels", "0", "--to", "fast"), "no subject 'parcels'"),
         (("queue", "spread", "orders", "--over", "nowhere"), "there is no cell 'nowhere'"),
         (("queue", "add", "orders", "1"), "cannot have fewer"),
-        (("queue", "add", "orders", "65"), "queues must be at most 64"),
         (("cell", "show", "nowhere"), "there is no cell 'nowhere'"),
         (("cell", "add", "nowhere"), "--cell nowhere=DIRECTORY"),
         (("cell", "set-state", "home", "draining"), "always normal"),
@@ -80,6 +79,47 @@ def test_consume_once_gets_all_parts_of_a_queue_in_an_ordered_group(shell: Shell
 def test_what_cannot_be_done_is_told_in_a_sentence(shell: Shell, command: tuple[str, ...], sentence: str) -> None:
     shell.ok("subject", "create", "orders", "--queues", "2")
     assert sentence in shell.failed(*command)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (("add", "orders", "65"), "must be a whole number from 1 to 64"),
+        (("move", "orders", "99999999999999999999999", "--to", "fast"), "must be a whole number from 0 to 63"),
+        (("move", "orders", "-1", "--to", "fast"), "No such option: -1. Queues, their numbers and offsets are whole"),
+    ],
+)
+def test_a_number_that_no_queue_has_is_refused(shell: Shell, command: tuple[str, ...], sentence: str) -> None:
+    assert sentence in shell.refused("queue", *command)
+
+
+def test_lag_and_consume_name_the_cell_in_which_messages_cannot_be_reached(shell: Shell, api: Api) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "2")
+    shell.ok("group", "create", "orders", "billing")
+    shell.ok("queue", "move", "orders", "1", "--to", "fast")
+    api.produce("orders", [Message("away", queue=1)])
+    shell.ok("queue", "move", "orders", "1", "--to", "home")
+    api.produce("orders", [Message("here", queue=0)])
+    assert "cells out of reach" not in shell.ok("lag", "orders", "billing")
+    shell.ok("cell", "set-state", "fast", "offline")
+
+    (first, second) = shell.json("lag", "orders", "billing")["queues"]
+    assert first == {"queue": 0, "waiting": 1, "in_flight": 0, "offset": 0, "end": 1}
+    assert second == {"queue": 1, "waiting": 0, "in_flight": 0, "offset": None, "end": 1, "cells_out": ["fast"]}
+    shown = shell.ok("lag", "orders", "billing")
+    assert "1 0+ 0+ - 1 fast" in shown
+    assert "not counted: messages in cell fast, offline or out of reach" in shown
+
+    once = shell("consume", "orders", "billing", "--once")
+    assert (once.exit_code, once.stdout) == (0, "here\n")
+    assert "cell fast cannot be reached, so messages there were not pulled (queue 1 of orders)" in once.stderr
+    refused = shell.failed("message", "show", "orders", "1:0")
+    assert "cell fast is offline: hourwheel cell set-state fast normal brings it back; send the request ag" in refused
+    assert "idempotency" not in refused
+
+    shell.ok("cell", "set-state", "fast", "normal")
+    once = shell("consume", "orders", "billing", "--once")
+    assert (once.stdout, once.stderr) == ("away\n", "")
 
 
 def test_a_subject_is_spread_evenly_and_gets_more_queues(shell: Shell) -> None:

@@ -158,9 +158,11 @@ def test_a_stopped_key_waits_for_a_decision(shell: Shell, api: Api) -> None:
     assert "1 waiting, 0 in flight, 0 retrying, 0 backing off, 1 stopped, 0 dead" in lag
     assert "1 held key, 2 parked messages" in lag
     assert "key a: queue 0 offset 0, stopped (rejected: no such customer), 1 behind" in lag
-    assert "say which: --key, or --all" in shell.refused("group", "decide", "orders", "ledger", "retry")
+    assert "say which keys: --key KEY, once or more, or --all" in shell.refused(
+        "group", "decide", "orders", "ledger", "retry"
+    )
     both = ("retry", "--key", "a", "--all")
-    assert "say which: --key, or --all" in shell.refused("group", "decide", "orders", "ledger", *both)
+    assert "give only one of the two" in shell.refused("group", "decide", "orders", "ledger", *both)
     refused = shell.failed("group", "decide", "orders", "ledger", "retry", "--key", "b")
     assert "key 'b' of group 'ledger' of subject 'orders' is not stopped" in refused
     assert shell.ok("group", "decide", "orders", "ledger", "dead", "--key", "a") == "decided 1 key"
@@ -239,3 +241,19 @@ def test_a_deletion_is_confirmed_where_somebody_can_be_asked(shell: Shell) -> No
     assert "give --yes where nobody can be asked" in shell.refused("group", "delete", "orders", "billing")
     assert shell.ok("group", "delete", "orders", "billing", "--yes") == "deleted billing of orders"
     assert "no group 'billing'" in shell.failed("group", "show", "orders", "billing")
+
+
+def test_leaving_says_that_the_consumer_is_not_known(shell: Shell, api: Api) -> None:
+    api.produce("orders", [Message("a")])
+    api.pull("orders", "billing", "host-1")
+    known, unknown = (shell("group", "leave", "orders", "billing", name) for name in ("host-1", "host-2"))
+    assert (known.exit_code, known.stdout, known.stderr) == (0, "released 1 message of host-1\n", "")
+    assert (unknown.exit_code, unknown.stdout) == (0, "released 0 messages of host-2\n")
+    assert "billing of orders knows no consumer 'host-2'" in unknown.stderr
+
+
+def test_a_seek_to_a_queue_that_the_subject_does_not_have_says_which_queues_it_has(shell: Shell) -> None:
+    shell.ok("group", "create", "orders", "billing")
+    command = ("group", "seek", "orders", "billing", "--offset", "0", "--queue")
+    assert "subject 'orders' has no queue 9: it has 1 queue, numbered from 0" in shell.failed(*command, "9")
+    assert "must be a whole number from 0 to 63" in shell.refused(*command, "99")

@@ -27,8 +27,13 @@ def test_a_message_goes_to_the_queue_that_the_option_names(shell: Shell) -> None
     ("options", "sentence"),
     [
         (("a", "--file", "pyproject.toml"), "give bodies or --file, not both"),
-        (("--jsonl", "--key", "k"), "with --jsonl, key, tags, headers, delays and queues stand in the objects"),
-        (("--jsonl", "--queue", "0"), "with --jsonl, key, tags, headers, delays and queues stand in the objects"),
+        (("--jsonl", "--key", "k"), "with --jsonl, key, tags, headers, delays, queues and ids stand in the objects"),
+        (("--jsonl", "--queue", "0"), "with --jsonl, key, tags, headers, delays, queues and ids stand in the objects"),
+        (("--jsonl", "--id", "7"), "with --jsonl, key, tags, headers, delays, queues and ids stand in the objects"),
+        (("a", "b", "--id", "7"), "an id names one message: give one BODY"),
+        (("--id", "7"), "an id names one message: give one BODY"),
+        (("a", "--queue", "99999999999999999999999"), "must be a whole number from 0 to 63"),
+        (("a", "--delay", "-5s"), "delay must be 0 or more, got -5s"),
         (("a", "--header", "trace"), "a header is NAME=VALUE, got 'trace'"),
         (("a", "--header", "=abc"), "a header is NAME=VALUE, got '=abc'"),
         (("a", "--delay", "1h30m"), "a delay has one unit: 90m instead of 1h30m"),
@@ -192,3 +197,46 @@ def test_a_named_consumer_of_a_broadcast_group_goes_on_where_it_was(shell: Shell
     api.produce("orders", [Message("b")])
     assert shell.ok("consume", "orders", "screens", "--once", "--consumer", "hall") == "b"
     assert shell.ok("consume", "orders", "screens", "--once", "--consumer", "door") == "a b"
+
+
+def test_a_broadcast_group_needs_the_name_of_the_consumer(shell: Shell, api: Api) -> None:
+    shell.ok("group", "create", "orders", "screens", "--broadcast")
+    for how in ("--once", "--follow"):
+        refused = shell.refused("consume", "orders", "screens", how)
+        assert "keeps a position for each consumer" in refused
+        assert "such as --consumer host-1" in refused
+    assert api.list_consumers("orders", "screens") == []
+
+
+def test_a_message_is_found_by_the_id_that_the_option_gave(shell: Shell) -> None:
+    assert shell.ok("produce", "orders", "a", "--id", "order-7").startswith("order-7 queue 0")
+    assert "order-7 at 0:0" in shell.ok("message", "find", "orders", "order-7", "--from", "2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("span", "sentence"),
+    [
+        (("2026-01-02T00:00:00Z", "--to", "2026-01-02T00:00:00Z"), "to must be later than from"),
+        (("2026-01-02T00:00:00Z", "--to", "2026-01-01T00:00:00Z"), "to must be later than from"),
+        (("2999-01-01T00:00:00Z",), "from is in the future"),
+    ],
+)
+def test_a_span_without_any_time_is_refused(shell: Shell, span: tuple[str, ...], sentence: str) -> None:
+    shell.ok("subject", "create", "orders")
+    assert sentence in shell.failed("message", "find", "orders", "order-7", "--from", *span)
+
+
+def test_a_delayed_message_of_another_subject_is_refused_with_the_name_of_its_subject(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders")
+    sent = shell.json("produce", "parcels", "a", "--delay", "1h")
+    refused = shell.failed("message", "show", "orders", sent["scheduled_id"])
+    assert refused.endswith("this delayed message is of subject 'parcels': name that subject instead of 'orders'")
+
+
+def test_a_read_only_subject_says_which_command_lets_it_take_messages_again(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders", "--read-only")
+    refused = shell.failed("produce", "orders", "a")
+    command = "hourwheel subject create orders --no-read-only"
+    assert command in refused
+    shell.ok(*command.split()[1:])
+    assert "queue 0" in shell.ok("produce", "orders", "a")

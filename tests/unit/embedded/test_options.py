@@ -20,7 +20,7 @@ DATA = Path("queue")
         ({"cells": {"fast": "queue"}}, "--cell fast names the directory of --data: each cell needs one of its own"),
         ({"cells": {"fast": "one", "slow": "one"}}, "--cell slow names the directory of --cell fast"),
         ({"cells": {"fast": Path("queue").absolute()}}, "--cell fast names the directory of --data"),
-        ({"cells": {"Fast": "one"}}, "should match pattern"),
+        ({"cells": {"Fast": "one"}}, "'Fast' cannot be the name of a cell: .* lower-case letters"),
         ({"tokens": ("a-token",), "read_only_tokens": ("a-token",)}, "with and without read-only"),
         ({"tokens": (" ",)}, "a token is blank"),
         ({"tokens": ("a token",)}, "printable ASCII characters and no blank"),

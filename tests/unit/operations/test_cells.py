@@ -114,7 +114,8 @@ def test_groups_go_on_while_a_cell_is_out_of_reach(bench: Bench, monkeypatch: py
     break_down(bench, monkeypatch)
     assert bench.bodies() == ["here"]
     lag = bench.cell.lag("orders", "billing")
-    assert (lag.cells_out, [queue.queue for queue in lag.queues]) == (["fast"], [0])
+    assert (lag.cells_out, [queue.cells_out for queue in lag.queues]) == (["fast"], [[], ["fast"]])
+    assert (lag.queues[1].offset, lag.queues[1].end) == (None, None)
     send(bench, "more", 0)
     with pytest.raises(Unavailable, match="cell fast does not answer"):
         send(bench, "x", 1)

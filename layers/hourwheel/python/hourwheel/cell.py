@@ -267,7 +267,9 @@ class Cell:
         scheduled = ScheduledMessages(self.context).look(position)
         if scheduled.subject != subject:
             raise NotFound(
-                "message-unknown", f"this delayed message is of subject {scheduled.subject!r}: name that subject"
+                "message-unknown",
+                f"this delayed message is of subject {scheduled.subject!r}: name that subject instead of {subject!r}",
+                field="subject",
             )
         return TracePage([trace.by_scheduled(scheduled, message)], None)
 

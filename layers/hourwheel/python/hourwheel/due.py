@@ -11,7 +11,7 @@ from hourwheel.model.messages import NewMessage, are_plain
 from hourwheel.times import parse_rfc3339, rfc3339
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TEXT = re.compile(r"(\d{1,15}(?:\.\d{1,20})?)(ms|s|m|h|d)", re.ASCII)
+_TEXT = re.compile(r"(-?)(\d{1,15}(?:\.\d{1,20})?)(ms|s|m|h|d)", re.ASCII)
 _LARGEST_MS = 1e15  # beyond every limit, and exact as a float
 _LIMIT = "a message may wait 732 days (two years) at most"
 
@@ -46,7 +46,8 @@ def delay_ms(delay: Delay, field: str) -> int:
                 f"{field} must be a number of seconds, or one with ms, s, m, h or d such as '90d', got {delay[:40]!r}",
                 field=field,
             )
-        amount = float(match[1]) * _UNITS[match[2]]
+        amount = float(match[2]) * _UNITS[match[3]]
+        amount = -amount if match[1] else amount
     if math.isnan(amount) or amount < 0:
         raise Rejected("field-invalid", f"{field} must be 0 or more, got {str(delay)[:40]}", field=field)
     # The limit is checked later, where the subject's settings are known.

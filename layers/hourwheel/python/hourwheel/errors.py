@@ -80,7 +80,11 @@ class Throttled(Unavailable):
 
 class CellUnavailable(Unavailable):
     """Says that the storage of a cell other than the home cell cannot be reached, or is off line. Work on other cells
-    goes on."""
+    goes on. ``is_logged``: the log of the server has the reason."""
+
+    def __init__(self, message: str, *, is_logged: bool = False) -> None:
+        super().__init__(message)
+        self.is_logged = is_logged
 
 
 class OutcomeUnknown(Unavailable):

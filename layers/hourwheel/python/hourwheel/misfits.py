@@ -48,10 +48,10 @@ _OTHERWISE = "is not what is allowed here"
 _PYDANTIC: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is missing",
     "extra_forbidden": lambda _: "is unknown here",
-    "greater_than_equal": lambda bounds: f"must be at least {bounds['ge']:g}",
-    "greater_than": lambda bounds: f"must be more than {bounds['gt']:g}",
-    "less_than_equal": lambda bounds: f"must be at most {bounds['le']:g}",
-    "less_than": lambda bounds: f"must be less than {bounds['lt']:g}",
+    "greater_than_equal": lambda bounds: f"must be at least {_number(bounds['ge'])}",
+    "greater_than": lambda bounds: f"must be more than {_number(bounds['gt'])}",
+    "less_than_equal": lambda bounds: f"must be at most {_number(bounds['le'])}",
+    "less_than": lambda bounds: f"must be less than {_number(bounds['lt'])}",
     "finite_number": lambda _: "must be a finite number",
     "literal_error": lambda bounds: f"must be {bounds['expected']}",
     "too_short": lambda bounds: f"must have at least {_of(bounds['min_length'], 'list')}",
@@ -249,6 +249,10 @@ def known_fields(names: Iterable[str]) -> str:
     """Returns the end of a sentence about an unknown field: the names of the fields that exist; "" without any."""
     listed = ", ".join(dict.fromkeys(names))
     return f": the fields are {listed}" if listed else ""
+
+
+def _number(bound: float) -> str:
+    return f"{bound:.15g}"  # all digits of a whole number: ``:g`` alone turns a million into 1e+06
 
 
 def _of(number: int, kind: str) -> str:

@@ -182,7 +182,7 @@ class SeekBody(_Body):
 
     to: Literal["start", "end"] | None = None
     time: str | None = None
-    queue: Annotated[int, Field(ge=0, lt=MAX_QUEUES)] | None = None
+    queue: Annotated[int, Field(ge=0, le=MAX_QUEUES - 1)] | None = None
     offset: Annotated[int, Field(ge=0, le=LARGEST_OFFSET)] | None = None
     dry_run: bool = False
 

@@ -37,6 +37,12 @@ def _correlate(record: logging.LogRecord) -> bool:
 logging.getLogger("hourwheel").addFilter(_correlate)
 
 
+def _produces(event: Event) -> bool:
+    """Returns whether the request sends messages. One through the URL of a function has no route yet."""
+    path: str = event["rawPath"]
+    return event["requestContext"]["http"]["method"] == "POST" and path.endswith("/messages")
+
+
 def log_line(record: object) -> str:
     """Returns a log record as JSON in ASCII.
 
@@ -76,7 +82,7 @@ class Boundary:
         except Exception as error:
             if is_fault(error):
                 self.report(error, f"{event['routeKey']} failed", correlation_id=instance)
-            return problem_of(error, instance)
+            return problem_of(error, instance, produces=_produces(event))
         finally:
             _current.reset(token)
 

@@ -5,7 +5,7 @@ from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, path_text, time_of
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
-from hourwheel.model.fields import check_name
+from hourwheel.model.fields import MAX_QUEUES, check_name
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.trace.messages import MessagePosition, SearchSpan
 from hourwheel.trace.scheduled import BucketRow
@@ -44,5 +44,9 @@ def _search_start(text: str) -> MessagePosition | BucketRow:
 def queue_number(text: str) -> int:
     """Returns the number of the queue that a path names. Raises ``Rejected`` for a text that is no such number."""
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
-        raise Rejected("field-invalid", f"queue must be a whole number from 0, got {text[:40]!r}", field="queue")
+        raise Rejected(
+            "field-invalid",
+            f"queue must be a whole number from 0 to {MAX_QUEUES - 1}, got {text[:40]!r}",
+            field="queue",
+        )
     return int(text)

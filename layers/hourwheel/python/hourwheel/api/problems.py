@@ -123,18 +123,18 @@ def problem(
     }
 
 
-def problem_of(error: Exception, instance: str) -> Response:
+def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Response:
     """Returns the problem document of an error. The document of a fault of the server only refers to the server's
-    log."""
+    log. ``produces``: the request sends messages, so that it may have an idempotency key."""
     # A slug without a title belongs to an error that a layer below should have handled: a fault of the server.
     if isinstance(error, Rejected) and error.slug in TITLES:
         results = error.results if isinstance(error, StaleReceipts) else None
         return problem(error.status, error.slug, str(error), instance=instance, field=error.field, results=results)
     if isinstance(error, Unavailable):
         retry = {"retry-after": str(RETRY_AFTER_SECONDS)}
-        detail = "send the request again, with the same idempotency key if it had one"
+        detail = "send the request again" + (", with the same idempotency key if it had one" if produces else "")
         if isinstance(error, CellUnavailable):
-            detail = f"{error}; {detail}. The log of the server has the reason"
+            detail = f"{error}; {detail}" + (". The log of the server has the reason" if error.is_logged else "")
         return problem(503, "unavailable", detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = (

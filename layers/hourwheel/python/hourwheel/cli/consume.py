@@ -76,9 +76,13 @@ def consume(
     settle = _Settle(then, _checked(delay, then))
     with connect(ctx) as api:
         _report_new_subject(api, subject, follow)
+        if consumer is None:
+            _check_shared(api, subject, group)
+            consumer = f"cli-{SystemIds().token().hex()[:12]}"
         try:
-            name = consumer or f"cli-{SystemIds().token().hex()[:12]}"
-            _run(_Session(api, subject, group, name, settle), write, most, follow)
+            ended = _run(_Session(api, subject, group, consumer, settle), write, most, follow)
+            if ended:
+                _report_cells_out(api, subject, group)
         except BrokenPipeError:
             # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, which must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -100,6 +104,36 @@ def _report_new_subject(api: Api, subject: str, follow: bool) -> None:
             raise
     except AnswerError:
         return  # a consumer on AWS may be allowed to pull alone
+
+
+def _check_shared(api: Api, subject: str, group: str) -> None:
+    """Raises ``typer.BadParameter`` for a broadcast group: it would keep each random name as one more consumer, which
+    gets every message and has a position of its own."""
+    try:
+        is_broadcast = api.get_group(subject, group).broadcast
+    except AnswerError:
+        return  # a new group shares its messages, and a consumer on AWS may be allowed to pull alone
+    if is_broadcast:
+        raise typer.BadParameter(
+            f"group {group!r} is a broadcast group, which keeps a position for each consumer: give a name that stays"
+            " the same, such as --consumer host-1",
+            param_hint="--consumer",
+        )
+
+
+def _report_cells_out(api: Api, subject: str, group: str) -> None:
+    """Says on stderr which cells are out of reach: the group may have messages there that were not printed."""
+    try:
+        queues = api.lag(subject, group).queues
+    except AnswerError:
+        return  # a consumer on AWS may be allowed to pull alone
+    cells = sorted({cell for queue in queues for cell in queue.cells_out})
+    if cells:
+        noun, numbers = "cell" if len(cells) == 1 else "cells", [q.queue for q in queues if q.cells_out]
+        write_error(
+            f"{noun} {', '.join(cells)} cannot be reached, so messages there were not pulled (queue"
+            f" {', '.join(map(str, numbers))} of {subject}); hourwheel cell list shows the state of each cell"
+        )
 
 
 def _checked(delay: str | None, then: ConsumeOutcome) -> Delay | None:
@@ -237,16 +271,19 @@ class _Session:
             self._api.settle(self._subject, self._group, self._settlements)
 
 
-def _run(session: _Session, write: Callable[[Received], None], most: int | None, follow: bool) -> None:
+def _run(session: _Session, write: Callable[[Received], None], most: int | None, follow: bool) -> bool:
+    """Prints messages until ``most`` are printed, or, without ``follow``, none is left. Returns whether none is
+    left."""
     left = most
     try:
         while left is None or left > 0:
             pulls = session.pull(_MOST if left is None else min(left, _MOST), _WAIT_SECONDS if follow else 0)
             if not pulls and not follow:
-                return
+                return True
             session.print(pulls, write)
             if left is not None:
                 left -= sum(len(pull.messages) for pull in pulls)
+        return False
     finally:
         session.finish()
 

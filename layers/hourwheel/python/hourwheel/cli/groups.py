@@ -23,7 +23,7 @@ from hourwheel.cli.group_options import (
     WhenDeadOption,
     retry_of,
 )
-from hourwheel.cli.output import text_of, write_json, write_line, write_table
+from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
 from hourwheel.cli.push import (
     PushBatchOption,
     PushConcurrencyOption,
@@ -46,6 +46,7 @@ from hourwheel.cli.settings import (
 )
 from hourwheel.client import Api, QueueOffset
 from hourwheel.client.records.groups import Group
+from hourwheel.model.fields import MAX_QUEUES
 from hourwheel.words import counted
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause, move and delete groups.")
@@ -137,8 +138,10 @@ def decide(
 
     Example: hourwheel group decide orders ledger retry --all
     """
-    if bool(keys) is every:
-        raise typer.BadParameter("say which: --key, or --all")
+    if keys and every:
+        raise typer.BadParameter("--all decides about every stopped key, and --key about one: give only one of the two")
+    if not keys and not every:
+        raise typer.BadParameter("say which keys: --key KEY, once or more, or --all")
     with connect(ctx) as api:
         decided = api.decide_held(subject, group, then, keys=keys or None)
     write_answer(ctx, {"decided": decided}, f"decided {counted(decided, 'key')}")
@@ -262,12 +265,20 @@ def leave(
     group: GroupArgument,
     consumer: Annotated[str, typer.Argument(help="The name of the consumer.")],
 ) -> None:
-    """End the leases of a consumer that died: others get its messages at once.
+    """End the leases of a consumer that died: others get its messages at once. A consumer that is not known is no
+    error.
 
     Example: hourwheel group leave orders billing host-1
     """
     with connect(ctx) as api:
+        # Before the call, which has the server forget the consumer.
+        exists = any(each.consumer == consumer for each in api.list_consumers(subject, group))
         released = api.leave(subject, group, consumer)
+    if not exists and not released:
+        write_error(
+            f"{group} of {subject} knows no consumer {consumer!r} that pulled lately or holds leases:"
+            f" hourwheel group consumers {subject} {group} lists them"
+        )
     write_answer(ctx, {"released": released}, f"released {counted(released, 'message')} of {consumer}")
 
 
@@ -282,8 +293,10 @@ def seek(
     time: Annotated[
         str | None, typer.Option(help="To the first message sent at this time or later, such as 2026-11-20T09:00:00Z.")
     ] = None,
-    queue: Annotated[int | None, typer.Option(help="With --offset: in this queue only.")] = None,
-    offset: Annotated[int | None, typer.Option(help="With --queue: to this offset.")] = None,
+    queue: Annotated[
+        int | None, typer.Option(min=0, max=MAX_QUEUES - 1, help="With --offset: in this queue only.")
+    ] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="With --queue: to this offset.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Move nothing, and count the messages.")] = False,
 ) -> None:
     """Move the group to another message. Leased messages, retries and dead letters stay as they are.

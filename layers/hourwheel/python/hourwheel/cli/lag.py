@@ -36,11 +36,9 @@ def _show(ctx: typer.Context, lag: Lag) -> None:
         write_json(lag)
         return
     if lag.queues:
-        write_table(_COLUMNS, _rows(lag))
+        write_table(_columns(lag), _rows(lag))
     if lag.consumers:
         write_table(_CONSUMER_COLUMNS, _consumer_rows(lag))
-    if lag.cells_out:
-        write_line(f"not counted, because they cannot be reached: cells {', '.join(lag.cells_out)}")
     write_line(_summary(lag))
 
 
@@ -55,7 +53,7 @@ def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: flo
     with Live(auto_refresh=False) as live:
         while True:
             current = api.lag(subject, group)
-            live.update(Group(table_of(_COLUMNS, _rows(current)), _summary(current)), refresh=True)
+            live.update(Group(table_of(_columns(current), _rows(current)), _summary(current)), refresh=True)
             pause.wait(interval)
 
 
@@ -73,7 +71,32 @@ def _consumer_rows(lag: Lag) -> list[tuple[Any, ...]]:
 
 
 def _rows(lag: Lag) -> list[tuple[Any, ...]]:
-    return [(each.queue, each.waiting, each.in_flight, each.offset, each.end) for each in lag.queues]
+    if not _is_partial(lag):
+        return [(each.queue, each.waiting, each.in_flight, each.offset, each.end) for each in lag.queues]
+    return [
+        (
+            each.queue,
+            _at_least(each.waiting, each.cells_out),
+            _at_least(each.in_flight, each.cells_out),
+            each.offset,
+            each.end,
+            each.cells_out or None,
+        )
+        for each in lag.queues
+    ]
+
+
+def _columns(lag: Lag) -> list[str]:
+    return [*_COLUMNS, *(["cells out of reach"] if _is_partial(lag) else [])]
+
+
+def _is_partial(lag: Lag) -> bool:
+    """Returns whether a queue has messages in a cell that is offline or does not answer."""
+    return any(each.cells_out for each in lag.queues)
+
+
+def _at_least(number: int, cells_out: list[str]) -> str:
+    return f"{number}+" if cells_out else str(number)
 
 
 def _summary(lag: Lag) -> str:
@@ -82,7 +105,17 @@ def _summary(lag: Lag) -> str:
     limited = "" if lag.limited_by is None else f"; limited by: {lag.limited_by}"
     stopped = "" if lag.held is None else f", {lag.held.stopped} stopped"
     counts = f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off{stopped}, {lag.dead} dead"
-    return f"{counts}{oldest}{limited}{_held(lag)}"
+    return f"{counts}{oldest}{limited}{_not_counted(lag)}{_held(lag)}"
+
+
+def _not_counted(lag: Lag) -> str:
+    """Returns a line that names the cells whose messages are not counted; "" where all are."""
+    if not lag.cells_out:
+        return ""
+    noun = "cell" if len(lag.cells_out) == 1 else "cells"
+    return (
+        f"\nnot counted: messages in {noun} {', '.join(lag.cells_out)}, offline or out of reach (hourwheel cell list)"
+    )
 
 
 def _held(lag: Lag) -> str:

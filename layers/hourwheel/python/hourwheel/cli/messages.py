@@ -64,8 +64,8 @@ def _lake_hint(subject: str, message: str) -> Iterator[list[MessageTrace]]:
     try:
         yield traces
     except NotFound as error:
-        if error.slug != "message-unknown":
-            raise
+        if error.slug != "message-unknown" or error.problem.field == "subject":
+            raise  # a delayed message of another subject is not in the lake either
         write_error(f"{error}: {command}")  # the server's sentence says that the lake may know the message
         raise typer.Exit(1) from error
     if any(group.state in _FORGOTTEN or not group.complete for trace in traces for group in trace.groups):

@@ -1,9 +1,13 @@
 """Describes in Hourwheel's own words which values an option or argument takes, and what is wrong with a value."""
 
+import re
 from functools import partial
 from typing import Any, get_args
 
 import typer
+
+_NEGATIVE = re.compile(r"-[\d.]")
+"""A negative number among the arguments, which is read as an option."""
 
 _KINDS: dict[Any, str] = {int: "a whole number", float: "a number"}
 _NAMES: dict[Any, str] = {bool: "", int: "NUMBER", float: "NUMBER"}
@@ -45,6 +49,12 @@ def suggest_options(error: Any) -> None:
     """Suggests, for an unknown option such as ``--at``, the options that contain its words, such as ``--deliver-at``.
     Keeps the suggestions of typer if there are none, and for other errors."""
     if not hasattr(error, "possibilities") or error.ctx is None:
+        return
+    if _NEGATIVE.match(error.option_name):
+        error.message = (
+            f"No such option: {error.option_name}. Queues, their numbers and offsets are whole numbers from 0; write --"
+            " before a text that begins with a dash"
+        )
         return
     words = set(_words(error.option_name))
     options = [option for parameter in error.ctx.command.params for option in parameter.opts]

@@ -10,6 +10,7 @@ from hourwheel.cli.output import write_error, write_json, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.peek import PeekPage
+from hourwheel.model.fields import MAX_QUEUES
 from hourwheel.words import counted
 
 _PAGE = 100  # the largest page of the server
@@ -18,7 +19,7 @@ _PAGE = 100  # the largest page of the server
 def peek(
     ctx: typer.Context,
     subject: SubjectArgument,
-    queue: Annotated[int, typer.Option(min=0, help="The queue.")] = 0,
+    queue: Annotated[int, typer.Option(min=0, max=MAX_QUEUES - 1, help="The number of the queue, from 0.")] = 0,
     offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset.")] = None,
     time: Annotated[
         str | None,

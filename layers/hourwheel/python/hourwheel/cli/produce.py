@@ -24,7 +24,7 @@ from hourwheel.cli.settings import (
 from hourwheel.client import Message, Producer, SendResult
 from hourwheel.errors import Rejected
 from hourwheel.misfits import decode
-from hourwheel.model.fields import Precision
+from hourwheel.model.fields import MAX_QUEUES, Precision
 from hourwheel.model.messages import NewMessage
 
 _DELIVERY_SECONDS = 10.0  # a user waits at the terminal
@@ -49,7 +49,12 @@ def produce(
         typer.Option(help="minute: every message may come up to a minute late, and costs less on AWS."),
     ] = None,
     queue: Annotated[
-        int | None, typer.Option(min=0, help="The queue of every message (by default that of the key).")
+        int | None,
+        typer.Option(min=0, max=MAX_QUEUES - 1, help="The queue of every message (by default that of the key)."),
+    ] = None,
+    message_id: Annotated[
+        str | None,
+        typer.Option("--id", help="The id of the message, by which message find finds it; for one BODY only."),
     ] = None,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Each BODY or line is a JSON object, as in the HTTP API.")
@@ -59,14 +64,16 @@ def produce(
 
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """
-    if jsonl and (key or tag or header or delay or deliver_at or precision or queue is not None):
+    if jsonl and (key or tag or header or delay or deliver_at or precision or message_id or queue is not None):
         raise typer.BadParameter(
-            "with --jsonl, key, tags, headers, delays and queues stand in the objects: leave out these options"
+            "with --jsonl, key, tags, headers, delays, queues and ids stand in the objects: leave out these options"
         )
+    if message_id is not None and len(bodies or ()) != 1:
+        raise typer.BadParameter("an id names one message: give one BODY, or with --jsonl an id in each object")
     if bodies and file:
         raise typer.BadParameter("give bodies or --file, not both")
     settings = settings_of(ctx)
-    make = _parse_object if jsonl else _Maker(_like(key, tag, header, delay, deliver_at, queue, precision))
+    make = _parse_object if jsonl else _Maker(_like(key, tag, header, message_id, delay, deliver_at, queue, precision))
     with contextlib.ExitStack() as stack:
         # Python decodes arguments with surrogateescape: this gives back the bytes of the command line.
         lines: Iterator[bytes] = (body.encode(errors="surrogateescape") for body in bodies or ())
@@ -128,6 +135,7 @@ def _like(
     key: str | None,
     tags: list[str] | None,
     headers: list[str] | None,
+    message_id: str | None,
     delay: str | None,
     deliver_at: str | None,
     queue: int | None,
@@ -135,7 +143,7 @@ def _like(
 ) -> Message:
     """Returns a message with the fields that the options give all messages. Raises ``typer.BadParameter``."""
     try:
-        return Message("", key, tags, _headers(headers or []), None, seconds(delay), deliver_at, queue, precision)
+        return Message("", key, tags, _headers(headers or []), message_id, seconds(delay), deliver_at, queue, precision)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -7,6 +7,7 @@ import typer
 from hourwheel.cli.output import write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, settings_of
 from hourwheel.client import RouteStep, SubjectRoute
+from hourwheel.model.fields import MAX_QUEUES
 
 app = typer.Typer(no_args_is_help=True, help="Show, move, spread and add the queues of a subject.")
 
@@ -32,7 +33,7 @@ def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
 def move(
     ctx: typer.Context,
     subject: SubjectArgument,
-    queue: Annotated[int, typer.Argument(help="The number of the queue, from 0.")],
+    queue: Annotated[int, typer.Argument(min=0, max=MAX_QUEUES - 1, help="The number of the queue, from 0.")],
     to: Annotated[str, typer.Option(help="The cell: home or the name of another one.")],
     dry_run: DryRunOption = False,
 ) -> None:
@@ -65,10 +66,13 @@ def spread(
 def add(
     ctx: typer.Context,
     subject: SubjectArgument,
-    queues: Annotated[int, typer.Argument(help="The number of queues that the subject has afterwards: 1 to 64.")],
+    queues: Annotated[
+        int,
+        typer.Argument(min=1, max=MAX_QUEUES, help="The number of queues that the subject has afterwards: 1 to 64."),
+    ],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give a subject more queues.
+    """Give a subject more queues. Each queue that it has goes on in a new part.
 
     Example: hourwheel queue add orders 4
     """

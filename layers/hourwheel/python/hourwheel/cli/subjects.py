@@ -10,6 +10,7 @@ from hourwheel.cli.peek import peek
 from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of, write_list, write_record
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
+from hourwheel.model.fields import MAX_QUEUES
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause and delete subjects.")
 
@@ -22,7 +23,9 @@ _PAGE = 100  # the largest page of the server
 def create(
     ctx: typer.Context,
     subject: SubjectArgument,
-    queues: Annotated[int | None, typer.Option(help="The number of queues: 1 to 64; it can only grow.")] = None,
+    queues: Annotated[
+        int | None, typer.Option(min=1, max=MAX_QUEUES, help="The number of queues: 1 to 64; it can only grow.")
+    ] = None,
     retention: Annotated[
         int | None, typer.Option(help="Seconds that messages are kept: 60 to 2592000 (3 days by default).")
     ] = None,

@@ -139,7 +139,11 @@ class CallCodec:
         if call.body is None:
             return HttpRequest(call.method, target, None, self._headers)
         msgpack = call.msgpack is not None and self._speaks_msgpack
-        data = (_msgpack_encoder if msgpack else _encoder).encode(call.body)
+        try:
+            data = (_msgpack_encoder if msgpack else _encoder).encode(call.body)
+        except OverflowError:
+            detail = "a whole number of the request has more than 64 bits: send a smaller one"
+            raise BadRequest(problem_of("field-invalid", detail)) from None
         if not msgpack and b"null" in data:
             _check_finite(msgspec.to_builtins(call.body), "")
         if self.signer is not None:  # signed requests go to Lambda

@@ -13,7 +13,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.sqlite_writer import Synchronous
 from hourwheel.adapters.synced_mark import SyncedMark
-from hourwheel.embedded.directory import DirectoryCells, Neighbours, database, mark_cell, prepare, synced
+from hourwheel.embedded.directory import DirectoryCells, Neighbours, database, mark_cells, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.loss import check_complete
 from hourwheel.ports import CellStorage
@@ -40,8 +40,8 @@ class EmbeddedCells(DirectoryCells):
         self._marks: list[SyncedMark] = []
         self._neighbours: list[Neighbours] = []
         with ExitStack() as opened:
+            mark_cells(directories, home, added=added)
             for name, directory in directories.items():
-                mark_cell(directory, home, name, new=name not in added)
                 prepare(directory, cell=name)
                 mark = SyncedMark(synced(directory))
                 opened.callback(mark.close)

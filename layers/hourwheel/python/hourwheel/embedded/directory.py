@@ -16,7 +16,7 @@ import fcntl
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,21 +31,18 @@ INLINE_BYTES = 300 * 1024
 """The largest batch within a row. A file of its own would take two more syncs than a row."""
 
 
-def mark_cell(data: Path, home: str, cell: str, *, new: bool) -> None:
-    """Marks an empty directory as that of a ``new`` cell, and creates it if it does not exist. Raises ``Broken``, and
-    changes nothing, for a directory of another cell or another home, for one without a mark, and for a missing or empty
-    one of a cell that was added before."""
-    text = f"{home} {cell}\n"
+def check_cell(data: Path, home: str, cell: str, *, new: bool) -> None:
+    """Raises ``Broken`` for the directory of another cell or another home, for one without a mark, and for a missing or
+    empty one of a cell that was added before. ``home`` is "" for a home that does not exist yet. Changes nothing."""
     marker = data / "cell"
-    if not data.exists() or not any(data.iterdir()):
+    if _is_missing_or_empty(data):
         if not new:
             # An empty one would give out again the offsets of the messages that are in the missing one.
             raise Broken(
                 f"{data} is missing or empty, and cell {cell} was added before: put its directory back (is its disk"
                 f" mounted?), or start without --cell {cell}={data}"
             )
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(marker, text)
+        return
     if not marker.exists() and (data / "format").exists():
         raise Broken(
             f"{data} is the data directory of a home, which is a cell itself: name another directory for cell {cell}"
@@ -57,6 +54,32 @@ def mark_cell(data: Path, home: str, cell: str, *, new: bool) -> None:
         raise Broken(f"{data} belongs to cell {name} of another home: name the directory of cell {cell}")
     if name != cell:
         raise Broken(f"{data} belongs to cell {name}: start with --cell {name}={data}")
+
+
+def check_cells_of_new_home(data: Path, cells: Mapping[str, Path]) -> None:
+    """Raises what ``mark_cells`` raises, if the data directory of the home is yet to be made: a server that is refused
+    because of a cell shall leave no directory behind."""
+    if _is_missing_or_empty(data):
+        _check_cells(cells, "", added=())
+
+
+def mark_cells(cells: Mapping[str, Path], home: str, *, added: Collection[str]) -> None:
+    """Marks the empty directories of new cells, and creates those that do not exist. Raises what ``check_cell`` and
+    ``check_directory`` raise, and creates nothing then. ``added``: the names of the cells that the home has
+    registered."""
+    _check_cells(cells, home, added=added)
+    for name, directory in cells.items():
+        if _is_missing_or_empty(directory):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(directory / "cell", f"{home} {name}\n")
+    _check_cells(cells, home, added=added)  # another server may have marked a directory first
+
+
+def _check_cells(cells: Mapping[str, Path], home: str, *, added: Collection[str]) -> None:
+    for name, directory in cells.items():
+        check_cell(directory, home, name, new=name not in added)
+        if directory.exists():
+            check_directory(directory)
 
 
 def prepare(data: Path, *, cell: str = "") -> None:
@@ -103,6 +126,10 @@ def archive_of(data: Path) -> Path:
 
 def lake_of(data: Path) -> Path:
     return data / "lake"
+
+
+def _is_missing_or_empty(data: Path) -> bool:
+    return not data.exists() or not any(data.iterdir())
 
 
 def _open_private(path: Path) -> int:

@@ -10,7 +10,15 @@ from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.context import Context, Settings
-from hourwheel.embedded.directory import INLINE_BYTES, DirectoryCells, database, mark_cell, prepare, synced
+from hourwheel.embedded.directory import (
+    INLINE_BYTES,
+    DirectoryCells,
+    check_cells_of_new_home,
+    database,
+    mark_cells,
+    prepare,
+    synced,
+)
 from hourwheel.embedded.loss import check_complete
 from hourwheel.ports import CellStorage
 from hourwheel.registry.cell_marks import home_id
@@ -31,6 +39,7 @@ class ServerTimers:
 def opened(data: Path, *, cells: Mapping[str, Path] | None = None, accept_loss: bool = False) -> Iterator[Context]:
     """Opens a data directory, and those of other cells, for a block. Raises the errors of the store, ``OSError``, and
     without ``accept_loss`` also ``Lost``."""
+    check_cells_of_new_home(data, cells or {})
     prepare(data)
     clock, ids = SystemClock(), SystemIds()
     with ExitStack() as opening:
@@ -39,8 +48,8 @@ def opened(data: Path, *, cells: Mapping[str, Path] | None = None, accept_loss: 
         if cells:
             home = home_id(store, ids, clock.now_ms())
             added, storages = [cell.name for cell in registered_cells(store, ids)], {}
+            mark_cells(cells, home, added=added)
             for name, directory in cells.items():
-                mark_cell(directory, home, name, new=name not in added)
                 prepare(directory, cell=name)
                 storages[name] = CellStorage(_store(directory, opening, accept_loss), FileBlobs(directory))
             others = GuardedCells(DirectoryCells(cells, storages, "name it with"), store, clock, ids)

@@ -1,5 +1,6 @@
 """Validates the options of the server."""
 
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
@@ -7,6 +8,8 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hourwheel.embedded.tokens import check_token
+
+_CELL_NAME = "[a-z0-9-]{1,30}"
 
 Token: TypeAlias = Annotated[str, AfterValidator(check_token)]
 
@@ -31,7 +34,7 @@ class ServeOptions(BaseModel):
     tls_key: Path | None = None
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
-    cells: dict[Annotated[str, Field(pattern=r"^[a-z0-9-]{1,30}$")], Path] = {}
+    cells: dict[str, Path] = {}
     """The data directories of other cells, by name."""
 
     bucket_minutes: int = Field(default=60, ge=5, le=60)
@@ -87,6 +90,12 @@ class ServeOptions(BaseModel):
     def _check(self) -> Self:
         if (self.tls_cert is None) is not (self.tls_key is None):
             raise ValueError("give both --tls-cert and --tls-key, or none of them")
+        for cell in self.cells:
+            if not re.fullmatch(_CELL_NAME, cell):
+                raise ValueError(
+                    f"{cell[:40]!r} cannot be the name of a cell: a name has 1 to 30 lower-case letters, digits and"
+                    " dashes, as in --cell fast-1=DIRECTORY"
+                )
         if "home" in self.cells:
             raise ValueError("home is the name of the cell in --data: give the cell another name")
         names = {self.data.resolve(): "--data"}

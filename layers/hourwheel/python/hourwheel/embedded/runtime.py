@@ -28,6 +28,7 @@ from hourwheel.embedded.directory import (
     INLINE_BYTES,
     Neighbours,
     archive_of,
+    check_cells_of_new_home,
     database,
     lake_of,
     on_one_disk,
@@ -90,6 +91,7 @@ class Runtime:
     def __init__(self, options: ServeOptions) -> None:
         self._options = options
         handlers = {name: load_handler(path) for name, path in options.targets.items()}
+        check_cells_of_new_home(options.data, options.cells)
         prepare(options.data)
         with ExitStack() as opened:
             self._mark = SyncedMark(synced(options.data))

@@ -5,9 +5,10 @@ from msgspec import UNSET, Struct, UnsetType, field
 from hourwheel.model.pulls import LimitedBy
 
 
-class QueueLag(Struct):
+class QueueLag(Struct, omit_defaults=True, repr_omit_defaults=True):
     """The lag of a group in one queue. The next message of the group has ``offset``; the next message that a producer
-    sends gets the offset ``end``.
+    sends gets the offset ``end``. ``cells_out`` names cells that cannot be reached and hold messages of the queue: the
+    group may have more messages there than the numbers say, and an offset that only such a cell knows is None.
 
     Example:
         >>> api.lag("orders", "billing").queues
@@ -17,8 +18,9 @@ class QueueLag(Struct):
     queue: int
     waiting: int
     in_flight: int
-    offset: int
-    end: int
+    offset: int | None
+    end: int | None
+    cells_out: list[str] = []
 
 
 class ConsumerLag(Struct):

@@ -156,6 +156,6 @@ def _add(group: GroupOverview, lag: Lag, complete: bool, *, backing_off: int) ->
     if lag.held is not UNSET:
         group.held += lag.held.keys
         group.stopped += lag.held.stopped
-    group.settled += sum(queue.offset for queue in lag.queues)
+    group.settled += sum(queue.offset or 0 for queue in lag.queues)
     group.oldest_at = min(filter(None, (group.oldest_at, lag.oldest_at)), default=None)
     group.complete = group.complete and complete

@@ -1,11 +1,13 @@
 """Counts what groups have left to do, and shows and ends the leases of their consumers."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from hourwheel.context import Context
 from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.log_names import cell_of
 from hourwheel.model.groups import Group
-from hourwheel.model.lag import Lag
+from hourwheel.model.lag import Lag, QueueLag
 from hourwheel.model.subjects import Subject
 from hourwheel.operations.seeks import cells_out
 from hourwheel.queueing import progress
@@ -16,7 +18,7 @@ from hourwheel.queueing.flow import FlowControl
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import pause_of
-from hourwheel.queueing.pull_log import PullLog, pull_logs
+from hourwheel.queueing.pull_log import PullLog, group_parts, pull_logs
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry
 
@@ -51,7 +53,10 @@ class GroupProgress:
         before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
         lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.key_states)
-        lag.cells_out = sorted({*lag.cells_out, *cells_out(owner, logs)})
+        out = {*lag.cells_out, *cells_out(owner, logs)}
+        lag.cells_out = sorted(out)
+        if out:
+            lag.queues = _with_cells_out(lag, owner, member, out)
         lag.backing_off += max(before, self._backing_off(owner, member))
         limit = pause_of(owner, member, self.context.settings)
         if limit is None and member.flow_limited and not (allowance := self.flow.allowance(logs, 1)).messages:
@@ -87,3 +92,22 @@ class GroupProgress:
         return self.pending_counts.retries(
             self.context, subject.name, subject.generation, group.member, within_ms=within_ms
         )
+
+
+def _with_cells_out(lag: Lag, subject: Subject, group: Group, cells: Set[str]) -> list[QueueLag]:
+    """Returns the lag of every queue, also of those that lie in a cell out of reach, which ``cells`` names. Leaves out
+    the offsets that only such a cell knows."""
+    counted = {each.queue: each for each in lag.queues}
+    queues = []
+    for queue in range(subject.queues):
+        parts = [(mapping, cell_of(log)) for mapping, log, _ in group_parts(subject, group, queue)]
+        missing = [mapping.start for mapping, cell in parts if cell in cells]
+        each = counted.get(queue, QueueLag(queue, 0, 0, None, None))
+        if missing:
+            each.cells_out = sorted({cell for _, cell in parts if cell in cells})
+            if each.offset is not None and each.offset >= missing[0]:
+                each.offset = None
+            if parts[-1][1] in cells:
+                each.end = None
+        queues.append(each)
+    return queues

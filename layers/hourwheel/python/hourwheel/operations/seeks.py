@@ -14,7 +14,7 @@ from hourwheel.queueing import progress
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry
-from hourwheel.words import counted
+from hourwheel.words import no_queue
 
 
 class QueueSeek(NamedTuple):
@@ -65,8 +65,7 @@ class Seeks:
         owner = self.registry.subject(subject)
         member = self.registry.group(owner, group)
         if queue is not None and queue >= owner.queues:
-            detail = f"subject {subject!r} has {counted(owner.queues, 'queue')}, numbered from 0"
-            raise Rejected("field-invalid", detail, field="queue")
+            raise Rejected("field-invalid", no_queue(subject, queue, owner.queues), field="queue")
         members = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
         positions: dict[int, QueueSeek] = {}
         for consumer in members:
@@ -85,7 +84,7 @@ class Seeks:
         # Without the retry log: a message that failed is retried, wherever the group goes.
         logs = pull_logs(self.context, owner, member)[1:]
         if missing := cells_out(owner, logs):
-            raise CellUnavailable(f"cell {', '.join(missing)} cannot be reached: seek again once it can")
+            raise CellUnavailable(f"cell {', '.join(missing)} cannot be reached, so the group was not moved")
         numbers = range(owner.queues) if queue is None else [queue]
         parts = {number: [log for log in logs if log.queue == number] for number in numbers}
         if self.dry_run:

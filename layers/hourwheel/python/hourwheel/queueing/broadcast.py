@@ -103,8 +103,9 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
                 each.queue,
                 summed.waiting + each.waiting,
                 summed.in_flight + each.in_flight,
-                min(summed.offset, each.offset),
-                max(summed.end, each.end),
+                None if summed.offset is None or each.offset is None else min(summed.offset, each.offset),
+                None if summed.end is None or each.end is None else max(summed.end, each.end),
+                sorted({*summed.cells_out, *each.cells_out}),
             )
     # The texts of times have one form, in UTC, so they sort as the times do.
     oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]

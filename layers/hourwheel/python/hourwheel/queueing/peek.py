@@ -18,7 +18,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.pages import DamagedRow, PeekPage
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.progress import row_at_offset, row_at_time
-from hourwheel.words import counted
+from hourwheel.words import no_queue
 
 _ROWS = 256  # with the limit of an answer this bounds the time and the cost of a call
 _PAGE = 32
@@ -40,7 +40,7 @@ def queue_logs(context: Context, subject: Subject, queue: int) -> list[Log]:
     if not 0 <= queue < subject.queues:
         raise NotFound(
             "queue-unknown",
-            f"subject {subject.name!r} has {counted(subject.queues, 'queue')}, numbered from 0",
+            no_queue(subject.name, queue, subject.queues),
             field="queue",
         )
     return [context.log(log) for _, log in subject.parts(queue)]

@@ -31,7 +31,7 @@ from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.cells import was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
-from hourwheel.words import counted
+from hourwheel.words import no_queue
 
 _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
 """The parts of a batch, and where each was stored."""
@@ -130,7 +130,7 @@ def _check_read_only(
         raise Conflict(
             "subject-read-only",
             f"subject {name!r} is read-only and nothing of the batch was stored: send it elsewhere, or set read_only"
-            f" to false with PUT /v1/subjects/{name}",
+            f" to false with PUT /v1/subjects/{name} or hourwheel subject create {name} --no-read-only",
             field="subject",
         )
 
@@ -162,8 +162,9 @@ def _check_queues(
     named = {index for index, message in enumerate(messages) if message.queue is not None}
     for name, subject in subjects.items() if named else ():
         for index in named.intersection(indexes[name]):
-            if (messages[index].queue or 0) >= subject.queues:
-                detail = f"subject {name!r} has {counted(subject.queues, 'queue')}, numbered from 0"
+            queue = messages[index].queue or 0
+            if queue >= subject.queues:
+                detail = no_queue(name, queue, subject.queues)
                 raise Rejected("field-invalid", detail, field=f"messages[{index}].queue")
 
 

@@ -53,11 +53,11 @@ class GuardedCells:
     rest_seconds: float = 5.0
     _opened: dict[str, CellStorage] = field(default_factory=dict)
     _states: dict[str, tuple[int, str]] = field(default_factory=dict)
-    _failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _failures: dict[str, tuple[int, CellUnavailable]] = field(default_factory=dict)
 
     def storage(self, cell: str) -> CellStorage:
         if self._state(cell) == "offline":
-            raise CellUnavailable(f"cell {cell} is offline: set its state to normal to use it")
+            raise CellUnavailable(f"cell {cell} is offline: hourwheel cell set-state {cell} normal brings it back")
         opened = self._opened.get(cell)
         if opened is None:
             self._check_answers(cell)
@@ -121,14 +121,15 @@ class GuardedCells:
         failure = self._failures.get(cell)
         if failure is not None:
             if within(failure[0], self.clock.now_ms(), round(self.rest_seconds * 1_000)):
-                raise CellUnavailable(failure[1])
+                raise CellUnavailable(str(failure[1]), is_logged=failure[1].is_logged)
             self._failures.pop(cell, None)
 
     def _failed(self, cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
         named = unavailable(cell, error)
         # A client learns that the cell does not answer. The reason goes to the operator, who can grant missing rights.
-        _logger.log(logging.ERROR if isinstance(error, NoAccess) else logging.WARNING, "%s: %s", named, error)
-        self._failures[cell] = self.clock.now_ms(), str(named)
+        line = str(named) if named is error else f"{named}: {error}"
+        _logger.log(logging.ERROR if isinstance(error, NoAccess) else logging.WARNING, "%s", line)
+        self._failures[cell] = self.clock.now_ms(), named
         return named
 
 
@@ -136,7 +137,7 @@ def unavailable(cell: str, error: Unavailable | NoAccess) -> CellUnavailable:
     """Returns the error as one that names the cell whose storage cannot be used."""
     if isinstance(error, CellUnavailable):
         return error
-    return CellUnavailable(f"the storage of cell {cell} does not answer")
+    return CellUnavailable(f"the storage of cell {cell} does not answer", is_logged=True)
 
 
 class _Guarded:

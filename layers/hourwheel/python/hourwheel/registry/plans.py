@@ -9,7 +9,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import shown
 from hourwheel.registry.moves import stay
 from hourwheel.routes import RouteChange
-from hourwheel.words import counted
+from hourwheel.words import counted, no_queue
 
 Plan: TypeAlias = Callable[[Subject], RouteChange | None]
 """Returns the change of a subject; None if the subject is as it should be."""
@@ -21,8 +21,7 @@ def plan_move(queue: int, cell: str) -> Plan:
 
     def plan(subject: Subject) -> RouteChange:
         if not 0 <= queue < subject.queues:
-            detail = f"subject {subject.name!r} has {counted(subject.queues, 'queue')}, numbered from 0"
-            raise NotFound("queue-unknown", detail, field="queue")
+            raise NotFound("queue-unknown", no_queue(subject.name, queue, subject.queues), field="queue")
         route = subject.route(queue)
         if route.last.cell == cell:
             detail = f"queue {queue} of {subject.name!r} is in cell {shown(cell)!r} already"

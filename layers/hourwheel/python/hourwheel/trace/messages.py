@@ -69,6 +69,19 @@ class SearchSpan(NamedTuple):
     start: MessagePosition | BucketRow | None = None
 
 
+def _check(span: SearchSpan, now_ms: int) -> None:
+    """Raises ``Rejected`` for a span in which no message can have been accepted."""
+    if span.since_ms is not None and span.until_ms is not None and span.until_ms <= span.since_ms:
+        raise Rejected("field-invalid", "to must be later than from: no time lies between them", field="to")
+    if span.since_ms is not None and span.since_ms > now_ms + _SKEW_MS:
+        raise Rejected("field-invalid", "from is in the future: give the time when the message was sent", field="from")
+
+
+def _when(exact_ms: int | None) -> str:
+    """Returns the end of a sentence that says where a search looked: at the time that an id names, or in a span."""
+    return "" if exact_ms is not None else " in this time: give queue:offset, scheduled_id or another from and to"
+
+
 @dataclass(frozen=True)
 class _Found:
     target: MessagePosition
@@ -122,6 +135,7 @@ class Trace:
                 "a sender's id does not tell when the message came: add from (and to), or give queue:offset",
                 field="from",
             )
+        _check(span, self.context.clock.now_ms())
         exact_ms = own_ms if span.since_ms is None else None
         if exact_ms is not None:
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
@@ -140,8 +154,8 @@ class Trace:
         if not traces and following is None and span.start is None:
             raise NotFound(
                 "message-unknown",
-                f"there is no message with the id {message_id[:100]!r} in this time: give queue:offset, scheduled_id or"
-                f" another from and to; {_ELSEWHERE}",
+                f"subject {self.subject.name!r} has no message with the id {message_id[:100]!r}{_when(exact_ms)};"
+                f" {_ELSEWHERE}",
             )
         return TracePage(traces, None if following is None else str(following))
 

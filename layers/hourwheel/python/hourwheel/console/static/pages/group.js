@@ -68,8 +68,10 @@ function lagChart(readings) {
 function queuesPanel(subject) {
   const own = panel("Queues");
   const next = (row) =>
-    h("a", { href: browseLink(subject, { by: "offset", queue: row.queue, at: row.offset }) }, count(row.offset));
+    // Null: a cell that is out of reach has the message.
+    row.offset === null ? count(null) : h("a", { href: browseLink(subject, { by: "offset", queue: row.queue, at: row.offset }) }, count(row.offset));
   const progress = (row) => {
+    if (row.offset === null || row.end === null) return "out of reach";
     return h("progress", {
       max: Math.max(row.end, 1),
       value: row.offset,
