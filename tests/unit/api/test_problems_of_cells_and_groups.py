@@ -7,9 +7,11 @@ import pytest
 from hourwheel import routes
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
-from hourwheel.errors import Throttled
+from hourwheel.embedded.directory import DirectoryCells
+from hourwheel.errors import CellUnavailable, Throttled
 from hourwheel.ports import CellStorage
 from hourwheel.registry import broadcast, moves
+from hourwheel.registry.cell_storage import GuardedCells
 from tests.support import AT_ONCE, Bench
 from tests.unit.api.conftest import GROUP, Answer, Api
 
@@ -43,6 +45,33 @@ def test_a_move_to_a_cell_that_does_not_answer_says_where_the_queue_is(
     answer = move(api, 0, "fast")
     assert (answer.status, answer.json["type"]) == (503, "urn:hourwheel:unavailable")
     assert "cell 'fast' does not answer, or is no longer normal: queue 0 stays where it is" in answer.json["detail"]
+
+
+def test_only_a_producer_is_told_of_idempotency_keys_while_a_cell_does_not_answer(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Throttled("the disk does not answer")
+
+    for name in ("counters", "transact"):
+        monkeypatch.setattr(api.bench.cells["fast"].store, name, fail)
+    api.bench.cell = api.bench.another_process()
+    api = Api(api.bench)
+    read = api.call("GET", f"{SUBJECT}/queues/1/messages")
+    sent = api.call("POST", f"{SUBJECT}/messages", {"messages": [{"body": "a", "queue": 1}]})
+    reason = "the storage of cell fast does not answer; send the request again{}. The log of the server has the reason"
+    assert (read.status, read.json["detail"]) == (503, reason.format(""))
+    keyed = ", with the same idempotency key if it had one"
+    assert (sent.status, sent.json["detail"]) == (503, reason.format(keyed))
+    assert "the storage of cell fast does not answer: the disk does not answer" in caplog.messages
+
+
+def test_a_cell_that_is_not_opened_is_logged_in_one_sentence(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    context = api.bench.cell.context
+    cells = GuardedCells(DirectoryCells({}, {}, "start the server with"), context.store, context.clock, context.ids)
+    with pytest.raises(CellUnavailable):
+        cells.storage("fast")
+    assert caplog.messages == ["cell fast is not opened here: start the server with --cell fast=DIRECTORY"]
 
 
 @pytest.mark.parametrize(

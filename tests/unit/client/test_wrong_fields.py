@@ -23,6 +23,7 @@ def producer() -> Iterator[Producer]:
         ({"headers": ["a"]}, "messages[0].headers must be an object, got a list"),
         ({"tags": [1]}, "messages[0].tags[0] must be text, got a whole number"),
         ({"message_id": 5}, "messages[0].id must be text, got a whole number"),
+        ({"queue": 2**65}, "a whole number of the request has more than 64 bits: send a smaller one"),
     ],
     ids=str,
 )

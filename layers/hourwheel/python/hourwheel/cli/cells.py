@@ -12,11 +12,14 @@ from hourwheel.cli.queues import DryRunOption, write_step
 from hourwheel.cli.settings import YesOption, confirm, connect, settings_of, write_list
 from hourwheel.client import Api, CellDescription, DrainResult
 
-app = typer.Typer(no_args_is_help=True, help="Add, show, drain and remove cells.")
+app = typer.Typer(
+    no_args_is_help=True, help="Add, show, drain and remove cells: storage for queues beside that of the home cell."
+)
 
 
 class CellKind(StrEnum):
-    """The kinds of messages that a cell may take: messages for queues, or delayed messages."""
+    """The kinds of a cell. Queues move to ``real-time`` cells alone; ``delay`` has no effect, because delayed messages
+    wait in the home cell."""
 
     REAL_TIME = "real-time"
     DELAY = "delay"
@@ -52,7 +55,11 @@ def add(
     ctx: typer.Context,
     cell: CellArgument,
     kind: Annotated[
-        list[CellKind] | None, typer.Option(help="The kind of messages that the cell takes; repeatable.")
+        list[CellKind] | None,
+        typer.Option(
+            help="real-time: queues may move to the cell. delay: no effect, as delayed messages wait in the home cell."
+            " Repeatable; both by default."
+        ),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:

@@ -58,7 +58,8 @@ def consume(
         bool, typer.Option("--follow/--once", help="Wait for more messages, or stop when none is left.")
     ] = True,
     consumer: Annotated[
-        str | None, typer.Option(help="The name of the consumer; in a broadcast group each name gets every message.")
+        str | None,
+        typer.Option(help="The name of the consumer; needed in a broadcast group, where each name gets every message."),
     ] = None,
     then: Annotated[
         ConsumeOutcome, typer.Option(help="Acknowledge the printed messages, retry them, or make them dead letters.")

@@ -20,7 +20,7 @@ def lag(
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until interrupted.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two counts.")] = 2.0,
 ) -> None:
-    """Count the messages that a group has not settled.
+    """Count the messages that a group has not settled. Numbers with a + lack those of a cell that is out of reach.
 
     Example: hourwheel lag orders billing
     """

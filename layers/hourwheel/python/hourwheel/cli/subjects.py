@@ -38,7 +38,7 @@ def create(
         typer.Option("--read-only/--no-read-only", help="Refuse new messages, or take them again."),
     ] = None,
 ) -> None:
-    """Create a subject, or change one.
+    """Create a subject, or change one. Settings that no option names stay as they are.
 
     Example: hourwheel subject create orders --queues 4 --retention 604800
     """
