@@ -152,6 +152,7 @@ OPERATIONS: dict[str, Operation] = {
     f"POST {_S}/queues/{{queue}}/move": Operation("move_queue", RouteStep, bodies.MoveBody, **_BODIES),
     f"POST {_S}/spread": Operation("spread_queues", RouteStep, bodies.SpreadBody),
     "GET /v1/routes/{subject}": Operation("get_route", SubjectRoute),
+    "DELETE /v1/routes/{subject}/pending": Operation("withdraw_route_changes", RouteStep, query=bodies.WithdrawQuery),
     "GET /v1/cells": Operation("list_cells", Cells),
     "GET /v1/cells/{cell}": Operation("get_cell", CellDescription),
     "PUT /v1/cells/{cell}": Operation("put_cell", CellDescription, bodies.CellBody),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console import scene
 from tests.console.pages import Visits
@@ -71,3 +71,32 @@ def test_a_queue_moves_after_a_question_that_shows_the_change(server: Server, vi
     dialog.get_by_role("button", name="Spread", exact=True).click()
     expect(dialog).to_have_count(0)
     assert set(cells_of(server)) == {"home", "fast"}
+
+
+def test_a_pending_move_is_shown_and_withdrawn_after_a_question(server: Server, visits: Visits) -> None:
+    server.ok("PUT", "/v1/subjects/parcels", {"queues": 1})
+    route = server.ok("GET", "/v1/routes/parcels")
+    pending = {**route, "queues": [{**route["queues"][0], "moving_to": "fast"}], "pending_queues": 2}
+    step = {"before": pending, "after": route, "dry_run": False}
+    sent: list[str] = []
+
+    def withdraw(call: Route) -> None:
+        sent.append(call.request.url.partition("pending")[2])
+        call.fulfill(json=step)
+
+    page = visits.open(f"http://127.0.0.1:{server.port}/console/#/cells")
+    page.route("**/v1/routes/parcels", lambda call: call.fulfill(json=pending))
+    page.route("**/v1/routes/parcels/pending*", withdraw)
+    page.goto(f"http://127.0.0.1:{server.port}/console/#/cells?subject=parcels")
+    expect(page.get_by_role("region", name="Queues of parcels")).to_contain_text("moving to fast")
+    page.get_by_role("button", name="Withdraw the move…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Queue 0 does not move to fast.")
+    expect(dialog).to_contain_text("The subject does not get 2 queues.")
+    dialog.get_by_role("button", name="Withdraw", exact=True).click()
+    expect(dialog).to_have_count(0)
+    assert sent == ["?queue=0&dry_run=true", "?queue=0"]
+    page.get_by_role("button", name="Withdraw the addition…").click()
+    dialog.get_by_role("button", name="Withdraw", exact=True).click()
+    expect(dialog).to_have_count(0)
+    assert sent[2:] == ["?dry_run=true", ""]

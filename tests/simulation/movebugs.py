@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from hourwheel.context import Context
 from hourwheel.delay.unavailable_cells import UnavailableCells
+from hourwheel.errors import Unavailable
 from hourwheel.logs.log import Log
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
@@ -50,9 +51,13 @@ def the_counter_of_the_new_log_is_not_raised() -> Iterator[None]:
 
 @planted(sharpen=_moving)
 def the_epoch_goes_back() -> Iterator[None]:
-    def carried_out(context: Context, subject: Subject, change: RouteChange) -> Subject | None:
-        after = real(context, subject, change)
-        return after and moves.msgspec.structs.replace(after, epoch=max(0, subject.epoch - 1))
+    def carried_out(
+        context: Context, subject: Subject, change: RouteChange
+    ) -> tuple[Subject | None, Unavailable | None]:
+        after, held_up = real(context, subject, change)
+        if after is not None and subject.epoch:
+            after = moves.msgspec.structs.replace(after, epoch=subject.epoch - 1)
+        return after, held_up
 
     real = moves._carried_out
     with patch.object(moves, "_carried_out", carried_out):

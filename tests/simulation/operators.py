@@ -100,6 +100,12 @@ class Operator(Actor):
     def move(self, subject: str, queue: int, cell: str) -> None:
         self.ask("move", lambda: self.cell.routes.move(subject, queue, cell), queue=queue, cell=cell)
 
+    def _withdraw(self, subject: str, _: str) -> None:
+        self.withdraw(subject, self.rng.choice((0, 1, None)))
+
+    def withdraw(self, subject: str, queue: int | None) -> None:
+        self.ask("withdraw", lambda: self.cell.routes.withdraw(subject, queue), queue=queue)
+
     def _drain(self, _: str, __: str) -> None:
         self.drain()
 

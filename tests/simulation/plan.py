@@ -239,7 +239,7 @@ def moved(plan: Plan, rng: Random) -> Plan:
 
 def with_cells(plan: Plan, cells: int) -> Plan:
     """Returns the plan with that many cells beside the home cell, and an actor that moves queues and drains cells."""
-    moves = ("move", "move", "move", "drain", "undrain")
+    moves = ("move", "move", "move", "drain", "undrain", "withdraw")
     return replace(plan, cells=cells, moves=(*plan.moves, *moves), operators=max(plan.operators, 1))
 
 

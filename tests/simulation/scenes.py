@@ -4,7 +4,11 @@ actions."""
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from hourwheel.model.groups import RetryPolicy
+from hourwheel.registry.plans import plan_move
+from hourwheel.registry.registry import subject_record
 from tests.simulation.dates import RequestedDue
 from tests.simulation.delays import Delays
 from tests.simulation.faults import Faults
@@ -32,6 +36,7 @@ from tests.simulation.sides import (
     SWEEPING,
     TURNING,
     WAITING,
+    WITHDRAWING,
     Action,
     Stage,
     named,
@@ -216,6 +221,21 @@ def _an_emptied_cell(stage: Stage) -> None:
     keeper.send(None, None)
 
 
+def _a_pending_move(stage: Stage) -> None:
+    """Prepares a queue with messages, whose move to cell c0 was requested by an operator who was cut off."""
+    _a_queue(stage)
+    keeper = stage.keeper.actor
+    record = subject_record(keeper.cell.context, "s")
+
+    def request() -> None:
+        current = record.load()
+        assert current is not None
+        change = plan_move(0, "c0")(current.value)
+        record.swap(current.token, msgspec.structs.replace(current.value, change=change))
+
+    keeper.ask("request", request)
+
+
 def _keys_in_parts(stage: Stage) -> None:
     """Prepares keys with messages in two parts of a queue and behind added queues, of which some are in flight and one
     has failed."""
@@ -384,6 +404,20 @@ SCENES = [
         _a_queue,
         MOVING_AT_ONCE,
         MOVING_AT_ONCE,
+        plan=replace(PLAN, cells=2, delays=None),
+    ),
+    Scene(
+        "a move and its withdrawal",
+        _a_queue,
+        MOVING_AT_ONCE[:1],
+        WITHDRAWING,
+        plan=replace(PLAN, cells=2, delays=None),
+    ),
+    Scene(
+        "a pending move",
+        _a_pending_move,
+        [*WITHDRAWING, *SWEEPING],
+        [*WITHDRAWING, *MOVING_AT_ONCE[:1], *MOVING[1:3], *SWEEPING, *PRODUCING[:1], *PULLING[1:2]],
         plan=replace(PLAN, cells=2, delays=None),
     ),
     Scene(

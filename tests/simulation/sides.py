@@ -301,6 +301,8 @@ MOVING_AT_ONCE = [
     Action("move the queue to c1", lambda side, stage: side.operator.move(SUBJECT, 0, "c1")),
 ]
 
+WITHDRAWING = [Action("withdraw the move", lambda side, stage: side.operator.withdraw(SUBJECT, 0))]
+
 
 def _moved(side: Side) -> None:
     side.operator.move(SUBJECT, 0, "c0")

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from hourwheel.queueing import ordered_parts
-from hourwheel.registry import moves
+from hourwheel.registry import moves, withdrawals
 from hourwheel.routes import Route
 from tests.simulation.directed import Case, cases, run_case
 from tests.simulation.scenes import SCENES, Scene
@@ -96,6 +96,54 @@ def _winner(case: Case) -> str:
     assert len(won) == 1, case.label
     assert refused == {"route-changed"}, case.label
     return won.pop()
+
+
+def test_of_a_move_and_its_withdrawal_one_wins_and_the_other_is_told() -> None:
+    outcomes = _withdrawals("a move and its withdrawal")
+    assert min(outcomes["moved"], outcomes["withdrawn"], outcomes["refused"]) > 0, outcomes
+    outcomes = _withdrawals("a pending move")
+    assert min(outcomes["withdrawn"], outcomes["refused"]) > 0, outcomes
+
+
+def test_a_withdrawal_that_is_not_told_that_the_move_was_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(withdrawals, "_check_not_carried_out", lambda *_: None)
+    # Else the refusal of a move that has begun hides the later one.
+    monkeypatch.setattr(withdrawals, "_check_not_begun", lambda *_: None)
+    with pytest.raises(AssertionError, match="withdraw the move at"):
+        _withdrawals("a pending move")
+
+
+def _withdrawals(scene: str) -> Counter[str]:
+    return Counter(_withdrawal(case) for case in cases(1, [_scene(scene)]))
+
+
+def _withdrawal(case: Case) -> str:
+    """Checks what an operator who moves a queue and one who withdraws the move are told, and what the route is. Returns
+    what became of the move and its withdrawal; "" if the move was not pending when it was withdrawn."""
+    outcome = run_case(case)
+    assert outcome.violation is None, f"{case.label}: {outcome.violation}"
+    answers = {line[2]: line[4:] for line in outcome.world.trace if line[2] in ("move", "withdraw")}
+    moved, withdrawn = (answers.get(verb, ("", None)) for verb in ("move", "withdraw"))
+    if withdrawn[0] == "failed:":
+        assert withdrawn[1].slug in ("move-begun", "route-changed"), case.label
+        assert moved[0] != "failed:", case.label
+        return "refused"
+    if not withdrawn[0]:
+        return ""
+    if withdrawn[1].before == withdrawn[1].after:
+        trace = outcome.world.trace
+        held = next(at for at, line in enumerate(trace) if line[1] == "held")
+        seen = any(line[1] == "first" and "subjects" in str(line[3]) for line in trace[:held])
+        carried_out = case.second.name == "move the queue to c0"
+        assert not (case.first.name == "withdraw the move" and seen and carried_out), case.label
+        return "moved" if moved[0] == "answered" else ""
+    assert withdrawn[1].after.queues[0].moving_to is None, case.label
+    # The move is answered only if it was requested once more, after the withdrawal.
+    if case.first.name != case.second.name and moved[0] == "failed:":
+        assert moved[1].slug == "route-changed", case.label
+    else:
+        assert moved[0] != "answered" or case.scene.name == "a pending move", case.label
+    return "withdrawn"
 
 
 def test_a_part_that_is_left_before_its_last_row_is_decided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

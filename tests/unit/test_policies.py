@@ -52,6 +52,7 @@ OPERATORS = {
     "POST /v1/subjects/{subject}/queues/{queue}/move",
     "POST /v1/subjects/{subject}/spread",
     "GET /v1/routes/{subject}",
+    "DELETE /v1/routes/{subject}/pending",
     "GET /v1/cells",
     "GET /v1/cells/{cell}",
     "PUT /v1/cells/{cell}",

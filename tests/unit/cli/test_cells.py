@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client import Api, DrainResult
+from hourwheel.client import Api, CellDescription, DrainResult, UnmovedQueue
 from hourwheel.route_records import CellContent
 from tests.unit.cli.conftest import Shell
 
@@ -59,3 +59,54 @@ def test_a_dry_run_does_not_wait(shell: Shell, looks: list[bool]) -> None:
     result = shell("cell", "drain", "old", "--wait", "--dry-run")
     assert (result.exit_code, looks) == (2, [])
     assert "a dry run changes nothing to wait for" in result.stderr
+
+
+def unmoved(pending: bool) -> UnmovedQueue:
+    return UnmovedQueue(subject="orders", queue=0, pending=pending, reason="the disk does not answer")
+
+
+def test_a_drain_that_could_not_move_every_queue_says_why_and_how_to_go_back(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = DrainResult(cell="old", moved=[], left=[content(1)], dry_run=False, unmoved=[unmoved(True)])
+    monkeypatch.setattr(Api, "drain_cell", lambda *_, **__: result)
+    told = shell("cell", "drain", "old")
+    assert told.exit_code == 1
+    assert "could not be moved: 1 queue" in told.stdout
+    assert "the disk does not answer" in told.stdout
+    assert "old stays draining: no queue moves to it" in told.stdout
+    assert "hourwheel cell set-state old normal" in told.stdout
+
+
+def test_a_drain_that_waits_tries_again_to_move_the_rest(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    rest = iter([([content(1)], [unmoved(False)]), ([content(1)], []), ([], [])])
+    calls: list[bool] = []
+
+    def drain(self: Api, cell: str, *, dry_run: bool = False) -> DrainResult:
+        calls.append(dry_run)
+        left, not_moved = next(rest)
+        return DrainResult(cell=cell, moved=[], left=left, dry_run=dry_run, unmoved=not_moved)
+
+    monkeypatch.setattr(Api, "drain_cell", drain)
+    assert shell.ok("cell", "drain", "old", "--wait", "--interval", "0.1").endswith("old holds nothing\n")
+    assert calls == [False, False, True]
+
+
+def test_a_cell_that_goes_offline_is_shown_with_the_parts_that_nobody_can_read(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = CellDescription(
+        cell="old",
+        kinds=("real-time",),
+        state="offline",
+        location="/mnt/old",
+        queues=0,
+        parts=1,
+        reachable=False,
+        unreadable=[content(3)],
+    )
+    monkeypatch.setattr(Api, "put_cell", lambda *_, **__: cell)
+    told = shell.ok("cell", "set-state", "old", "offline", "--dry-run")
+    assert "no group gets the messages of these closed parts while the cell is offline:" in told
+    assert "old:orders~1/0.1" in told
+    assert "unreadable" not in told

@@ -9,6 +9,7 @@ HourwheelError
 ├── Unavailable         nothing is wrong with the request: send it again      503
 │   ├── Throttled       the store refused the call: certainly no effect
 │   ├── CellUnavailable         the storage of one cell does not answer: the others do
+│   │   └── MovePending         the request is recorded, and carried out once the cell answers
 │   └── OutcomeUnknown  the answer was lost: the call may have had its effect
 ├── Broken              only a person can repair this: stop                   500
 │   ├── Corrupt         stored bytes differ from the written ones
@@ -85,6 +86,10 @@ class CellUnavailable(Unavailable):
     def __init__(self, message: str, *, is_logged: bool = False) -> None:
         super().__init__(message)
         self.is_logged = is_logged
+
+
+class MovePending(CellUnavailable):
+    """Says that a change of a route is recorded, and is carried out once the cell answers, unless it is withdrawn."""
 
 
 class OutcomeUnknown(Unavailable):

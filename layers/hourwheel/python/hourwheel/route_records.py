@@ -28,7 +28,8 @@ class RouteMapping(Struct, frozen=True, kw_only=True):
 
 
 class QueueRoute(Struct, frozen=True, kw_only=True):
-    """The mappings of a queue, the oldest first. ``moving_to`` is the cell to which the queue is about to move.
+    """The mappings of a queue, the oldest first. ``moving_to`` is the cell to which the queue is about to move: the
+    move is pending until the cells answer (None: no move is pending).
 
     Example:
         >>> api.get_route("orders").queues[0].moving_to is None
@@ -41,7 +42,8 @@ class QueueRoute(Struct, frozen=True, kw_only=True):
 
 
 class SubjectRoute(Struct, frozen=True, kw_only=True):
-    """The route of a subject. ``epoch`` counts the changes of the route.
+    """The route of a subject. ``epoch`` counts the changes of the route. ``pending_queues`` is the number of queues
+    that the subject is about to have (None: no addition of queues is pending).
 
     Example:
         >>> api.get_route("orders").epoch
@@ -51,6 +53,7 @@ class SubjectRoute(Struct, frozen=True, kw_only=True):
     subject: str
     epoch: int
     queues: list[QueueRoute]
+    pending_queues: int | None = None
 
 
 class RouteStep(Struct, frozen=True, kw_only=True):
@@ -66,25 +69,6 @@ class RouteStep(Struct, frozen=True, kw_only=True):
     before: SubjectRoute
     after: SubjectRoute
     dry_run: bool
-
-
-class CellDescription(Struct, frozen=True, kw_only=True):
-    """A cell. ``queues`` is the number of queues whose new messages go there, ``parts`` the number of closed parts of
-    queues in it. ``reachable`` says whether the server that answers can read it.
-
-    Example:
-        >>> home = api.get_cell("home")
-        >>> home.state, home.queues, home.reachable
-        ('normal', 1, True)
-    """
-
-    cell: str
-    kinds: tuple[CellKind, ...]
-    state: CellState
-    location: str
-    queues: int
-    parts: int
-    reachable: bool
 
 
 class CellContent(Struct, frozen=True, kw_only=True):
@@ -106,8 +90,47 @@ class CellContent(Struct, frozen=True, kw_only=True):
     kept_until: str | None = None
 
 
+class CellDescription(Struct, frozen=True, kw_only=True):
+    """A cell. ``queues`` is the number of queues whose new messages go there, ``parts`` the number of closed parts of
+    queues in it, which take no new messages. ``reachable`` says whether the server that answers can read it.
+    ``unreadable``, in the answer that sets a cell ``offline``, names the closed parts whose messages no group gets
+    while the cell is offline.
+
+    Example:
+        >>> home = api.get_cell("home")
+        >>> home.state, home.queues, home.reachable
+        ('normal', 1, True)
+    """
+
+    cell: str
+    kinds: tuple[CellKind, ...]
+    state: CellState
+    location: str
+    queues: int
+    parts: int
+    reachable: bool
+    unreadable: list[CellContent] = []
+
+
+class UnmovedQueue(Struct, frozen=True, kw_only=True):
+    """A queue that a drain could not move, and the ``reason``. A ``pending`` move is carried out once the cell answers;
+    for any other queue repeat the drain.
+
+    Example:
+        >>> api.drain_cell("fast", dry_run=True).unmoved
+        []
+    """
+
+    subject: str
+    queue: int
+    pending: bool
+    reason: str
+
+
 class DrainResult(Struct, frozen=True, kw_only=True):
-    """The result of a drain: the routes that changed, and the contents of the cell until they are consumed and expire.
+    """The result of a drain: the routes that changed, the queues that could not be moved, and the contents of the cell
+    until they are consumed and expire. ``state`` is the state of the cell: ``draining``, also if queues could not be
+    moved.
 
     Example:
         >>> api.drain_cell("fast", dry_run=True).moved
@@ -118,3 +141,5 @@ class DrainResult(Struct, frozen=True, kw_only=True):
     moved: list[RouteStep]
     left: list[CellContent]
     dry_run: bool
+    unmoved: list[UnmovedQueue] = []
+    state: CellState = "draining"

@@ -117,6 +117,14 @@ class RouteChange(msgspec.Struct, array_like=True, frozen=True):
     queues: int
 
 
+def joined(change: RouteChange | None, more: RouteChange | None) -> RouteChange | None:
+    """Returns the change with the further targets of ``more``, except for queues that it changes already."""
+    if change is None or more is None:
+        return change or more
+    queues = {target.queue for target in change.targets}
+    return RouteChange((*change.targets, *(each for each in more.targets if each.queue not in queues)), change.queues)
+
+
 def continued(
     routes: tuple[Route, ...], change: RouteChange, ends: Dictionary[int, tuple[int, int]], *, epoch: int
 ) -> tuple[Route, ...]:

@@ -298,6 +298,13 @@ class DryRunQuery(_Query):
     dry_run: bool = False
 
 
+class WithdrawQuery(_Query):
+    """Chooses the queue whose pending move is withdrawn; without it all pending changes of the route are."""
+
+    queue: Annotated[int, Field(ge=0, lt=MAX_QUEUES)] | None = None
+    dry_run: bool = False
+
+
 class TraceQuery(_Query):
     """Says where a trace searches for a message: in a span of time, and from the position ``after`` on, at which an
     earlier search ended. With ``group`` it shows that group alone."""

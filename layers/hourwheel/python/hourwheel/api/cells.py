@@ -1,18 +1,22 @@
 """Shows and moves routes, and administers cells."""
 
-from hourwheel.api.bodies import CellBody, DrainBody, DryRunQuery, MoveBody, QueuesBody, SpreadBody
+from hourwheel.api.bodies import CellBody, DrainBody, DryRunQuery, MoveBody, QueuesBody, SpreadBody, WithdrawQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.messages import queue_number
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
-from hourwheel.operations.routes import shown_route
 
 _NOTHING = b"{}"
 
 
 def get_route(cell: Cell, event: Event) -> Response:
-    return ok(shown_route(cell.subject(path_name(event, "subject"))))
+    return ok(cell.routes.show(path_name(event, "subject")))
+
+
+def withdraw(cell: Cell, event: Event) -> Response:
+    query = decode_query(WithdrawQuery, event)
+    return ok(cell.routes.withdraw(path_name(event, "subject"), query.queue, dry_run=query.dry_run))
 
 
 def move(cell: Cell, event: Event) -> Response:

@@ -71,6 +71,7 @@ _CALLS: dict[str, Callable[[Cell, Event], Response]] = {
     f"POST {_QUEUE}/move": cells.move,
     f"POST {_SUBJECT}/spread": cells.spread,
     "GET /v1/routes/{subject}": cells.get_route,
+    "DELETE /v1/routes/{subject}/pending": cells.withdraw,
     "GET /v1/cells": cells.list_cells,
     f"GET {_CELL}": cells.get_cell,
     f"PUT {_CELL}": cells.put_cell,

@@ -8,6 +8,7 @@ from hourwheel.errors import (
     Conflict,
     Filled,
     HourwheelError,
+    MovePending,
     Rejected,
     Sealed,
     StorageFull,
@@ -60,6 +61,7 @@ TITLES = {
     "cell-in-use": "The cell is in use",
     "cell-foreign": "The storage belongs to another deployment",
     "cell-home": "The home cell cannot be drained or removed",
+    "move-begun": "The move has begun and cannot be withdrawn",
     "queue-there": "The queue is already in this cell",
     "route-changed": "Somebody else changed the route",
     "route-full": "The queue has too many parts",
@@ -133,8 +135,11 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
     if isinstance(error, Unavailable):
         retry = {"retry-after": str(RETRY_AFTER_SECONDS)}
         detail = "send the request again" + (", with the same idempotency key if it had one" if produces else "")
-        if isinstance(error, CellUnavailable):
-            detail = f"{error}; {detail}" + (". The log of the server has the reason" if error.is_logged else "")
+        logged = ". The log of the server has the reason"
+        if isinstance(error, MovePending):
+            detail = f"{error}{logged if error.is_logged else ''}"
+        elif isinstance(error, CellUnavailable):
+            detail = f"{error}; {detail}" + (logged if error.is_logged else "")
         return problem(503, "unavailable", detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = (

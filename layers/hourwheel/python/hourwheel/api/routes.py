@@ -75,6 +75,7 @@ ROUTES = (
     HttpRoute("POST", f"{_QUEUE}/move", "meta", dry_run_in_body=True),
     HttpRoute("POST", f"{_SUBJECT}/spread", "meta", dry_run_in_body=True),
     HttpRoute("GET", "/v1/routes/{subject}", "meta"),
+    HttpRoute("DELETE", "/v1/routes/{subject}/pending", "meta", ("queue", "dry_run")),
     HttpRoute("GET", "/v1/cells", "meta"),
     HttpRoute("GET", _CELL, "meta"),
     HttpRoute("PUT", _CELL, "meta", dry_run_in_body=True),

@@ -1,16 +1,19 @@
 """``hourwheel cell …``"""
 
 import threading
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
+import msgspec
 import typer
 
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.queues import DryRunOption, write_step
 from hourwheel.cli.settings import YesOption, confirm, connect, settings_of, write_list
-from hourwheel.client import Api, CellDescription, DrainResult
+from hourwheel.client import Api, CellContent, CellDescription, DrainResult
+from hourwheel.words import counted
 
 app = typer.Typer(
     no_args_is_help=True, help="Add, show, drain and remove cells: storage for queues beside that of the home cell."
@@ -79,7 +82,8 @@ def set_state(
     state: Annotated[Literal["normal", "read_only", "draining", "offline"], typer.Argument(help="The new state.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Set the state of a cell. Queues move only to a normal cell. An offline cell is not read either.
+    """Set the state of a cell. Queues move only to a normal cell. An offline cell is not read either: no group gets
+    its messages until it is normal again.
 
     Example: hourwheel cell set-state old read_only
     """
@@ -97,7 +101,8 @@ def drain(
     ] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two checks of --wait.")] = 10.0,
 ) -> None:
-    """Move every queue of a cell to other cells, and show the remaining contents.
+    """Move every queue of a cell to other cells, and show the remaining contents. Exit status 1 if queues could not be
+    moved.
 
     Example: hourwheel cell drain old --dry-run
     """
@@ -107,17 +112,21 @@ def drain(
         result = api.drain_cell(cell, dry_run=dry_run)
         _tell(ctx, result)
         if wait:
-            _wait_for_empty(ctx, api, result, interval)
+            result = _wait_for_empty(ctx, api, result, interval)
+    if result.unmoved:
+        raise typer.Exit(1)
 
 
-def _wait_for_empty(ctx: typer.Context, api: Api, result: DrainResult, interval: float) -> None:
-    """Looks at the cell until it is empty, and shows its contents after each look that found a change."""
+def _wait_for_empty(ctx: typer.Context, api: Api, result: DrainResult, interval: float) -> DrainResult:
+    """Looks at the cell until it is empty, and shows its contents after each look that found a change. Tries again to
+    move queues that could not be moved. Returns the last result."""
     pause = threading.Event()  # never set: only Ctrl-C ends this sooner
     while result.left:
         pause.wait(interval)
-        before, result = result, api.drain_cell(result.cell, dry_run=True)  # the queues were moved by the first call
-        if result.left != before.left:
+        before, result = result, api.drain_cell(result.cell, dry_run=not result.unmoved)
+        if (result.left, result.unmoved) != (before.left, before.unmoved):
             _tell(ctx, result)
+    return result
 
 
 def _tell(ctx: typer.Context, result: DrainResult) -> None:
@@ -146,19 +155,40 @@ def _show(ctx: typer.Context, cell: CellDescription, *, dry_run: bool = False) -
         return
     if dry_run:
         write_line("the cell afterwards (nothing was changed):")
-    write_fields(cell)
+    write_fields(msgspec.structs.replace(cell, unreadable=[]))
+    if cell.unreadable:
+        write_line("no group gets the messages of these closed parts while the cell is offline:")
+        _write_contents(cell.unreadable)
 
 
 def _write_drain(result: DrainResult) -> None:
     for step in result.moved:
         write_step(step)
+    if result.unmoved:
+        _write_unmoved(result)
     if not result.left:
         write_line(f"{result.cell} holds nothing")
         return
+    _write_contents(result.left)
+
+
+def _write_unmoved(result: DrainResult) -> None:
+    head = ["subject", "queue", "pending", "reason"]
+    write_line(f"could not be moved: {counted(len(result.unmoved), 'queue')}")
+    write_table(head, [(each.subject, each.queue, each.pending, each.reason) for each in result.unmoved])
+    if not result.dry_run:
+        write_line(
+            f"{result.cell} stays {result.state}: no queue moves to it. Pending moves are carried out once the cell"
+            " answers; repeat the drain for the others. To let queues move to the cell again:"
+            f" hourwheel cell set-state {result.cell} normal"
+        )
+
+
+def _write_contents(contents: Sequence[CellContent]) -> None:
     head = ["subject", "queue", "log", "takes messages", "messages", "leases", "kept until"]
-    kept = [c.kept_until and datetime.fromisoformat(c.kept_until) for c in result.left]
+    kept = [c.kept_until and datetime.fromisoformat(c.kept_until) for c in contents]
     rows = [
         (c.subject, c.queue, c.log, c.writable, c.messages, c.leases, until)
-        for c, until in zip(result.left, kept, strict=True)
+        for c, until in zip(contents, kept, strict=True)
     ]
     write_table(head, rows)

@@ -8,8 +8,11 @@ from hourwheel.cli.output import write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, settings_of
 from hourwheel.client import RouteStep, SubjectRoute
 from hourwheel.model.fields import MAX_QUEUES
+from hourwheel.words import counted
 
-app = typer.Typer(no_args_is_help=True, help="Show, move, spread and add the queues of a subject.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show, move, spread and add the queues of a subject, and withdraw pending moves."
+)
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the result, and change nothing.")]
 _HEAD = ["queue", "start", "end", "cell", "log", "generation", "state"]
@@ -59,7 +62,8 @@ def spread(
     Example: hourwheel queue spread orders --over home --over fast
     """
     with connect(ctx) as api:
-        _show(ctx, api.spread_queues(subject, over, dry_run=dry_run))
+        step = api.spread_queues(subject, over, dry_run=dry_run)
+    _show(ctx, step, nothing=f"the queues of {subject} are spread evenly already")
 
 
 @app.command()
@@ -77,12 +81,35 @@ def add(
     Example: hourwheel queue add orders 4
     """
     with connect(ctx) as api:
-        _show(ctx, api.add_queues(subject, queues, dry_run=dry_run))
+        step = api.add_queues(subject, queues, dry_run=dry_run)
+    _show(ctx, step, nothing=f"{subject} has {counted(queues, 'queue')} already")
 
 
-def _show(ctx: typer.Context, step: RouteStep) -> None:
+@app.command()
+def withdraw(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    queue: Annotated[
+        int | None, typer.Argument(min=0, max=MAX_QUEUES - 1, help="The number of the queue (default: all queues).")
+    ] = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Withdraw a pending move, or all pending changes of the route of a subject: its queues stay where they are.
+
+    Example: hourwheel queue withdraw orders 0
+    """
+    with connect(ctx) as api:
+        step = api.withdraw_route_changes(subject, queue, dry_run=dry_run)
+    where = subject if queue is None else f"queue {queue} of {subject}"
+    _show(ctx, step, nothing=f"no move or addition of queues is pending for {where}")
+
+
+def _show(ctx: typer.Context, step: RouteStep, *, nothing: str = "the route is as it should be") -> None:
+    """Writes the result of a change; ``nothing`` is the reason if there was nothing to change."""
     if settings_of(ctx).json:
         write_json(step)
+    elif step.before == step.after:
+        write_line(f"nothing to do: {nothing}")
     else:
         write_step(step)
 
@@ -95,11 +122,16 @@ def write_step(step: RouteStep) -> None:
 
 def _write_route(when: str, route: SubjectRoute) -> None:
     write_line(f"{route.subject}, epoch {route.epoch}, {when}:")
+    # Most routes have no pending move, and need no column for it.
+    moving = any(each.moving_to is not None for each in route.queues)
     rows = [
         (each.queue, m.start, m.end, m.cell, m.log, m.generation, m.state)
+        + ((each.moving_to if m.end is None else None,) if moving else ())
         for each in route.queues
         for m in each.mappings
         # A queue that was empty when queues were added has left an empty part behind, which tells nobody anything.
         if m.state != "expired" or m.start != m.end
     ]
-    write_table(_HEAD, rows)
+    write_table([*_HEAD, "moving to"] if moving else _HEAD, rows)
+    if route.pending_queues is not None:
+        write_line(f"pending: the subject gets {counted(route.pending_queues, 'queue')} once all its cells answer")

@@ -90,6 +90,7 @@ from hourwheel.route_records import (
     RouteMapping,
     RouteStep,
     SubjectRoute,
+    UnmovedQueue,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ __all__ = [
     "RouteMapping",
     "RouteStep",
     "SubjectRoute",
+    "UnmovedQueue",
     "DEFAULT_URL",
     "NO_FILTER",
     "NO_PUSH",

@@ -1,12 +1,13 @@
 """Adds, shows, drains and removes cells."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
+from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected, Unavailable
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.subjects import Subject
@@ -24,9 +25,18 @@ from hourwheel.registry.cells import (
     load_cell,
     shown,
 )
-from hourwheel.registry.plans import plan_drain
+from hourwheel.registry.moves import Unmoved, finish_change
+from hourwheel.registry.plans import Plan, plan_drain
 from hourwheel.registry.registry import Registry
-from hourwheel.route_records import CellContent, CellDescription, CellKind, CellState, DrainResult
+from hourwheel.route_records import (
+    CellContent,
+    CellDescription,
+    CellKind,
+    CellState,
+    DrainResult,
+    RouteStep,
+    UnmovedQueue,
+)
 from hourwheel.times import rfc3339
 from hourwheel.words import counted
 
@@ -92,16 +102,18 @@ class CellOperations:
         return cells, location
 
     def set_state(self, cell: str, state: CellState, *, dry_run: bool = False) -> CellDescription:
-        """Sets the state of a cell. Raises ``Conflict`` for a state in which producers would meet queues that they
-        cannot send to."""
+        """Sets the state of a cell. The result names the parts with messages that cannot be read while the cell is
+        offline. Raises ``Conflict`` for a state in which producers would meet queues that they cannot send to."""
         self._check_other(cell, "is always normal")
         record = load_cell(self.context, cell)
         if state in ("read_only", "offline"):
             self._check_takes_none(cell, "state")
+        # Before the change: afterwards nobody can count the messages.
+        unreadable = [part for part in self.left(cell) if part.messages != 0] if state == "offline" else []
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state=state))
         shown_cell = self._shown([record])[0]
-        return msgspec.structs.replace(shown_cell, state=state)
+        return msgspec.structs.replace(shown_cell, state=state, unreadable=unreadable)
 
     def _check_takes_none(self, cell: str, field: str) -> None:
         """Raises ``Conflict`` if queues send their messages to the cell."""
@@ -112,22 +124,54 @@ class CellOperations:
             raise Conflict("cell-in-use", f"{detail}: drain the cell, or move these queues", field=field)
 
     def drain(self, cell: str, *, dry_run: bool = False) -> DrainResult:
-        """Moves every queue of the cell to other cells that take queues, and lets no queue move to it. Messages that
-        are there stay until they are consumed and expire."""
+        """Moves every queue of the cell to other cells that take queues, and lets no queue move to it. A queue that
+        cannot move holds up no other one: the result names it, and the cell stays ``draining``. Messages that are there
+        stay until they are consumed and expire."""
         self._check_other(cell, "cannot be drained")
-        load_cell(self.context, cell)
-        if not dry_run:
-            self._change(cell, lambda record: msgspec.structs.replace(record, state="draining"))
+        record = load_cell(self.context, cell)
         others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
+        others = [other for other in others if self._reachable(other)]
         if not others:
             raise Conflict("cell-state", "no other cell takes queues: add one", field="cell")
+        if not dry_run:
+            self._change(cell, lambda record: msgspec.structs.replace(record, state="draining"))
         # The parts are listed after the state was written: a move to this cell sees the state, or is in the list.
-        plan, routes = plan_drain(cell, others), Routes(self.registry)
-        moved = [
-            routes.change(name, plan, dry_run=dry_run)
-            for name in dict.fromkeys(subject.name for subject, _, _, open_ in self._parts(cell) if open_)
-        ]
-        return DrainResult(cell=cell, moved=moved, left=self.left(cell), dry_run=dry_run)
+        subjects: dict[str, list[int]] = {}
+        for subject, queue, _, open_ in self._parts(cell):
+            if open_ and not subject.deleted:
+                subjects.setdefault(subject.name, []).append(queue)
+                if not dry_run and subject.change and any(each.cell == cell for each in subject.change.targets):
+                    # A pending move to the cell, which takes no queues any more, is given up.
+                    with suppress(Unavailable):
+                        finish_change(self.registry, subject.name)
+        moved: list[RouteStep] = []
+        unmoved: list[UnmovedQueue] = []
+        for name, queues in subjects.items():
+            step, left = self._drained(name, queues, plan_drain(cell, others), dry_run=dry_run)
+            moved += [] if step is None or step.before.epoch == step.after.epoch else [step]
+            unmoved += [
+                UnmovedQueue(subject=name, queue=each.queue, pending=each.pending, reason=str(each.error))
+                for each in left
+            ]
+        return DrainResult(
+            cell=cell,
+            moved=moved,
+            left=self.left(cell),
+            dry_run=dry_run,
+            unmoved=unmoved,
+            state=record.state if dry_run else "draining",
+        )
+
+    def _drained(
+        self, subject: str, queues: Sequence[int], plan: Plan, *, dry_run: bool
+    ) -> tuple[RouteStep | None, list[Unmoved]]:
+        """Moves the queues of one subject out of a cell, as far as that is possible."""
+        try:
+            return Routes(self.registry).change_partly(subject, plan, dry_run=dry_run)
+        except NotFound:
+            return None, []  # the subject was deleted meanwhile
+        except (Rejected, Unavailable) as error:
+            return None, [Unmoved(queue, error) for queue in queues]
 
     def remove(self, cell: str, *, dry_run: bool = False) -> CellDescription:
         """Removes a drained cell. Raises ``Conflict``, which names the remaining contents, while the cell is not

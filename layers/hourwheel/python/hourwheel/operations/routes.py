@@ -9,19 +9,27 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.errors import Unavailable
 from hourwheel.log_names import LogName
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import all_cells, check_cell_name, check_takes_queues, shown
-from hourwheel.registry.moves import request_change
+from hourwheel.registry.moves import Unmoved, movable, request_moves
 from hourwheel.registry.plans import Plan, plan_move, plan_queues, plan_spread
 from hourwheel.registry.registry import Registry
+from hourwheel.registry.withdrawals import withdraw_change
 from hourwheel.route_records import QueueRoute, RouteMapping, RouteStep, SubjectRoute
 from hourwheel.routes import Mapping, RouteChange, continued
 
 
 def shown_route(subject: Subject) -> SubjectRoute:
     """Returns the route of the subject as operators see it."""
-    moving = {target.queue: shown(target.cell) for target in subject.change.targets} if subject.change else {}
+    change = subject.change
+    # A queue that goes on in its own cell moves nowhere.
+    moving = {
+        target.queue: shown(target.cell)
+        for target in (change.targets if change else ())
+        if target.cell != subject.route(target.queue).last.cell
+    }
     queues = [
         QueueRoute(
             queue=queue,
@@ -30,7 +38,12 @@ def shown_route(subject: Subject) -> SubjectRoute:
         )
         for queue, route in enumerate(subject.all_routes())
     ]
-    return SubjectRoute(subject=subject.name, epoch=subject.epoch, queues=queues)
+    return SubjectRoute(
+        subject=subject.name,
+        epoch=subject.epoch,
+        queues=queues,
+        pending_queues=change.queues if change is not None and change.queues > subject.queues else None,
+    )
 
 
 def _shown(subject: Subject, queue: int, mapping: Mapping) -> RouteMapping:
@@ -54,6 +67,12 @@ class Routes:
     @property
     def context(self) -> Context:
         return self.registry.context
+
+    def show(self, subject: str) -> SubjectRoute:
+        """Returns the route of a subject as it is stored now: a cached one might lack a pending move. Raises
+        ``NotFound``."""
+        self.registry.forget_subject(subject)
+        return shown_route(self.registry.subject(subject))
 
     def move(self, subject: str, queue: int, cell: str, *, dry_run: bool = False) -> RouteStep:
         """Moves a queue to a cell. Raises ``NotFound`` for an unknown subject, queue or cell, ``Conflict`` for a cell
@@ -80,23 +99,52 @@ class Routes:
     def change(self, subject: str, plan: Plan, *, dry_run: bool) -> RouteStep:
         """Changes the route of the subject as ``plan`` says, or with ``dry_run`` only computes the change. Returns the
         route before and after. Raises what ``request_change`` and the plan raise."""
+        step, unmoved = self._changed(subject, plan, dry_run=dry_run)
+        if unmoved:
+            raise unmoved[0].error
+        return step
+
+    def change_partly(self, subject: str, plan: Plan, *, dry_run: bool) -> tuple[RouteStep, list[Unmoved]]:
+        """Changes the route of the subject as ``change`` does, as far as that is possible. Returns the route before and
+        after, and the queues that did not move."""
+        return self._changed(subject, plan, dry_run=dry_run, partial=True)
+
+    def withdraw(self, subject: str, queue: int | None = None, *, dry_run: bool = False) -> RouteStep:
+        """Withdraws the pending move of a queue, or all pending changes of the route. Changes nothing if nothing is
+        pending. Raises ``NotFound``, and ``Conflict`` for a move that has begun or was carried out meanwhile."""
+        before, after = withdraw_change(self.registry, subject, queue, dry_run=dry_run)
+        return RouteStep(before=shown_route(before), after=shown_route(after), dry_run=dry_run)
+
+    def _changed(
+        self, subject: str, plan: Plan, *, dry_run: bool, partial: bool = False
+    ) -> tuple[RouteStep, list[Unmoved]]:
         if not dry_run:
             # Once: an operator decided by the route that he saw, and not by one that somebody else has changed since.
-            before, after = request_change(self.registry, subject, plan, once=True)
+            before, after, unmoved = request_moves(self.registry, subject, plan, once=True, partial=partial)
         else:
             self.registry.forget(subject)
             before = self.registry.subject(subject)
             change = plan(before)
-            after = before if change is None else self._foreseen(before, change)
-        return RouteStep(before=shown_route(before), after=shown_route(after), dry_run=dry_run)
+            after, unmoved = (before, []) if change is None else self._foreseen(before, change)
+        return RouteStep(before=shown_route(before), after=shown_route(after), dry_run=dry_run), unmoved
 
-    def _foreseen(self, subject: Subject, change: RouteChange) -> Subject:
-        """Returns the subject as it would be if the change were carried out now."""
+    def _foreseen(self, subject: Subject, change: RouteChange) -> tuple[Subject, list[Unmoved]]:
+        """Returns the subject as it would be if the change were carried out now, and the queues that could not
+        move."""
+        allowed, unmoved = movable(subject, change)
         ends = {}
-        for target in change.targets:
-            totals = self.context.log(subject.log(target.queue)).totals()
-            ends[target.queue] = totals.numbers, totals.rows
-        routes = continued(subject.all_routes(), change, ends, epoch=subject.epoch + 1)
-        return msgspec.structs.replace(
-            subject, routes=routes, epoch=subject.epoch + 1, queues=change.queues, change=None
-        )
+        for target in allowed.targets:
+            try:
+                totals = self.context.log(subject.log(target.queue)).totals()
+            except Unavailable as error:
+                # The move would be pending: a request that is no dry run records it.
+                unmoved.append(Unmoved(target.queue, error, pending=True))
+            else:
+                ends[target.queue] = totals.numbers, totals.rows
+        done = RouteChange(tuple(target for target in allowed.targets if target.queue in ends), change.queues)
+        if not done.targets or (unmoved and change.queues > subject.queues):
+            return subject, unmoved
+        epoch = subject.epoch + 1
+        routes = continued(subject.all_routes(), done, ends, epoch=epoch)
+        after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=None)
+        return after, unmoved

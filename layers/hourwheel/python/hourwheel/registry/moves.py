@@ -6,115 +6,252 @@
     4  close the old mapping, add the new one and raise the epoch: one conditional write
 
 Every process that finds a change after step 1 repeats the steps 2 to 4: an operator, a producer that meets the seal, a
-pull, the dispatcher, the sweeper. A target that cannot take over is given up: the change is withdrawn, and a log that
-was sealed already is continued by a new part in its own cell. So no seal stays without a log that follows it.
+pull, the dispatcher, the sweeper. A target that cannot take over is given up: its move is withdrawn, and a log that
+was sealed already is continued by a new part in its own cell. So no seal stays without a log that follows it. A move
+whose old log does not answer stays pending, and the moves of other queues go on (``withdrawals.py`` withdraws one).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Conflict, Rejected, Unavailable
+from hourwheel.errors import CellUnavailable, Conflict, HourwheelError, MovePending, Rejected, Unavailable
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import check_takes_queues, shown
 from hourwheel.registry.registry import Registry, subject_record, unknown_subject
-from hourwheel.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, continued
+from hourwheel.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, continued, joined
 
 _TRIES = 10  # each needs another change of the subject between the read and the write
+
+
+class Unmoved(NamedTuple):
+    """A queue that did not move, and the reason. A ``pending`` move is carried out once the cell answers."""
+
+    queue: int
+    error: HourwheelError
+    pending: bool = False
+
+
+class MoveOutcome(NamedTuple):
+    """The subject before and after a request, and the queues for which the request was not carried out."""
+
+    before: Subject
+    after: Subject
+    unmoved: list[Unmoved]
 
 
 def request_change(
     registry: Registry, name: str, plan: Callable[[Subject], RouteChange | None], *, once: bool = False
 ) -> tuple[Subject, Subject]:
-    """Requests what ``plan`` returns for the subject, carries it out, and returns the subject before and after; nothing
-    happens where ``plan`` returns None. Finishes an open change first, and nothing else if it does what the plan says.
-    Raises ``NotFound``, and ``Conflict`` while an open change moves one of these queues to another cell; with ``once``
-    also if a change of one of them was faster."""
-    context = registry.context
-    record = subject_record(context, name)
+    """Requests what ``plan`` returns for the subject as ``request_moves`` does, and returns the subject before and
+    after. Raises the reason if a queue does not move; the moves of other queues are carried out."""
+    requested = request_moves(registry, name, plan, once=once)
+    if requested.unmoved:
+        raise requested.unmoved[0].error
+    return requested.before, requested.after
+
+
+def request_moves(
+    registry: Registry,
+    name: str,
+    plan: Callable[[Subject], RouteChange | None],
+    *,
+    once: bool = False,
+    partial: bool = False,
+) -> MoveOutcome:
+    """Requests what ``plan`` returns for the subject, and carries out what can be carried out now; nothing happens
+    where ``plan`` returns None. Finishes an open change first, and nothing else if it does what the plan says. Raises
+    ``NotFound``, and ``Conflict`` while an open change moves one of these queues to another cell and for a queue with
+    too many parts, unless such queues are to be left out (``partial``); with ``once`` also if a change of one of the
+    queues was faster."""
+    record = subject_record(registry.context, name)
     first: Subject | None = None
+    held_up: Unavailable | None = None
     for _ in range(_TRIES):
-        current = record.load()
-        if current is None or current.value.deleted:
-            raise unknown_subject(name)
-        change = plan(current.value)
-        if change is None:
-            return current.value, current.value
+        current = load_alive(record, name)
+        planned = plan(current.value)
+        if planned is None:
+            return MoveOutcome(current.value, current.value, [])
         # Other changes of the subject that come in between are compared with this state (``once``).
         first = first or current.value
         if once:
-            _check_unmoved(first, current.value, change)
-        # One change at a time: a second one would compute its targets from a route that is about to change.
-        if current.value.change is not None:
-            _check_apart(current.value, current.value.change, change)
-            if _includes(current.value.change, change):
-                # Requested before, by an operator who was cut off: repeating the request has the same result.
-                return current.value, _finished(registry, current.value, change)
-            finish_change(registry, name)
-            continue
-        _check_room(current.value, change)
-        outcome = record.swap(current.token, msgspec.structs.replace(current.value, change=change))
-        if outcome.stored:
-            return current.value, _finished(registry, current.value, change)
+            _check_unmoved(first, current.value, planned)
+        change, refused = movable(current.value, planned)
+        if refused and not partial:
+            raise refused[0].error
+        if not change.targets:
+            return MoveOutcome(current.value, current.value, refused)
+        open_change = current.value.change
+        # Requested before, by an operator who was cut off: repeating the request has the same result.
+        repeated = open_change is not None and _includes(open_change, change)
+        if open_change is not None and not repeated:
+            # First of all the open change, if its cells answer: the targets follow from the route that it leads to.
+            if held_up is None:
+                held_up = _finish(registry, name)[1]
+                continue
+            _check_moves_only(current.value, open_change, change, held_up)
+        if not repeated:
+            both = msgspec.structs.replace(current.value, change=joined(open_change, change))
+            if not record.swap(current.token, both).stored:
+                continue
+        after, held_up = _finish(registry, name)
+        return MoveOutcome(current.value, *_outcome(registry.context, current.value, after, change, refused, held_up))
     raise Unavailable(f"many requests change subject {name!r} at once: send the request again")
 
 
-def _finished(registry: Registry, before: Subject, change: RouteChange) -> Subject:
-    """Carries out the change that was requested, and returns the subject; raises ``Unavailable`` if the change was
-    withdrawn."""
-    after = finish_change(registry, before.name)
+def load_alive(record: CasRecord[Subject], name: str) -> Versioned[Subject]:
+    """Returns the record of a subject. Raises ``NotFound`` if there is no such subject."""
+    current = record.load()
+    if current is None or current.value.deleted:
+        raise unknown_subject(name)
+    return current
+
+
+def _outcome(
+    context: Context,
+    before: Subject,
+    after: Subject | None,
+    change: RouteChange,
+    refused: Sequence[Unmoved],
+    held_up: Unavailable | None,
+) -> tuple[Subject, list[Unmoved]]:
+    """Returns the subject after the change was requested, and the queues that did not move: ``refused`` ones, those
+    whose moves were given up or withdrawn, and those that wait for a cell (``held_up``)."""
     if after is None or after.deleted or after.generation != before.generation:
         raise unknown_subject(before.name)
+    unmoved = list(refused)
+    open_targets = after.change.targets if after.change else ()
     for target in change.targets:
-        logs = [after.log_of(target.queue, mapping) for mapping in after.route(target.queue).mappings]
-        if after.log_of(target.queue, target) not in logs:
-            raise CellUnavailable(
-                f"cell {shown(target.cell)!r} does not answer, or is no longer normal: queue {target.queue} stays where"
-                " it is"
-            )
-    return after
+        if took_over(before, after, target):
+            continue
+        pending = target in open_targets
+        error = _pending(after, change, target, held_up) if pending else _given_up(context, after, target)
+        unmoved.append(Unmoved(target.queue, error, pending))
+    return after, unmoved
+
+
+def took_over(before: Subject, after: Subject, target: MoveTarget) -> bool:
+    """Returns whether the target has taken over its queue between the two states. An expired part whose name a
+    withdrawn move has used up has the log of the target too, but no later epoch."""
+    log = after.log_of(target.queue, target)
+    return any(
+        mapping.epoch > before.epoch and after.log_of(target.queue, mapping) == log
+        for mapping in after.route(target.queue).mappings
+    )
+
+
+def _pending(subject: Subject, change: RouteChange, target: MoveTarget, held_up: Unavailable | None) -> MovePending:
+    """Returns the error for a move that waits until a cell answers: the request was not refused, and needs no
+    repetition."""
+    if change.queues > subject.queues:
+        what, field = f"the addition of queues to {subject.name!r}", "pending_queues"
+        command = f"hourwheel queue withdraw {subject.name}"
+    else:
+        what = f"the move of queue {target.queue} of {subject.name!r} to cell {shown(target.cell)!r}"
+        field, command = "moving_to", f"hourwheel queue withdraw {subject.name} {target.queue}"
+    return MovePending(
+        f"{held_up}: {what} is pending, and is carried out soon after the cell answers. The route shows it in {field}"
+        f" (hourwheel queue list {subject.name}); {command} withdraws it",
+        is_logged=isinstance(held_up, CellUnavailable) and held_up.is_logged,
+    )
+
+
+def _given_up(context: Context, subject: Subject, target: MoveTarget) -> HourwheelError:
+    stays = f"queue {target.queue} stays where it is"
+    try:
+        _check_target(context, subject, target)
+    except (Rejected, Unavailable):
+        return CellUnavailable(f"cell {shown(target.cell)!r} does not answer, or is no longer normal: {stays}")
+    detail = (
+        f"the move of queue {target.queue} of {subject.name!r} to cell {shown(target.cell)!r} was withdrawn: {stays}"
+    )
+    return Conflict("route-changed", detail, field="queue")
 
 
 def finish_change(registry: Registry, name: str) -> Subject | None:
     """Carries the open change of a subject to its end, if there is one; returns the subject then (None: there is
-    none). Raises ``Unavailable`` when a log that has to be sealed cannot be reached."""
+    none). Raises ``Unavailable`` when a log that has to be sealed cannot be reached; the moves of other queues are
+    carried out."""
+    subject, held_up = _finish(registry, name)
+    if held_up is not None:
+        raise held_up
+    return subject
+
+
+def _finish(registry: Registry, name: str) -> tuple[Subject | None, Unavailable | None]:
+    """Carries out what can be carried out of the open change. Returns the subject then, and the error of a cell for
+    which the rest of the change waits."""
     context = registry.context
     record = subject_record(context, name)
     current = record.load()
+    held_up: Unavailable | None = None
     while current is not None and current.value.change is not None and not current.value.deleted:
-        change = current.value.change
         # Each step may have been done before, by a caller that was cut off: sealing and beginning change nothing then.
-        after = _carried_out(context, current.value, change) or _withdrawn(context, current.value, change)
-        current = record.swap(current.token, after).current
+        after, held_up = _carried_out(context, current.value, current.value.change)
+        if after is None:
+            break
+        current, held_up = record.swap(current.token, after).current, None
     registry.forget(name)
-    return None if current is None else current.value
+    return None if current is None else current.value, held_up
 
 
-def _carried_out(context: Context, subject: Subject, change: RouteChange) -> Subject | None:
-    """Seals the old logs and begins the new ones; returns the subject as it is then, or None if a target cannot take
-    over."""
+def _carried_out(context: Context, subject: Subject, change: RouteChange) -> tuple[Subject | None, Unavailable | None]:
+    """Seals the old logs and begins the new ones. Returns the subject as it is then (None: nothing can be done now),
+    and the error of a cell for which targets wait. An addition of queues is carried out as a whole, a move for
+    itself."""
     ends: dict[int, tuple[int, int]] = {}
+    given_up: list[MoveTarget] = []
+    waiting: list[MoveTarget] = []
+    held_up: Unavailable | None = None
+    adds = change.queues > subject.queues
     try:
-        for target in change.targets:
-            _check_target(context, subject, target)
+        # No queue shall stand still because another one waits for its cell: all logs must answer before one is sealed.
+        for target in change.targets if adds else ():
+            context.log(subject.log(target.queue)).totals()
+    except Unavailable as error:
+        return None, error
+    for target in change.targets:
+        try:
+            end = _taken_over(context, subject, target)
+        except Unavailable as error:
+            held_up = error
+            waiting.append(target)
+            continue
+        if end is None:
+            given_up.append(target)
+        else:
+            ends[target.queue] = end
+    if waiting and (adds or not (ends or given_up)):
+        return None, held_up
+    # One write for all queues that move now: no reader sees a route with only some of the queues that were added.
+    epoch = subject.epoch + bool(ends)
+    done = RouteChange(tuple(target for target in change.targets if target.queue in ends), change.queues)
+    routes = continued(subject.all_routes(), done, ends, epoch=epoch) if ends else subject.all_routes()
+    rest = RouteChange(tuple(waiting), change.queues) if waiting else None
+    after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=rest)
+    return (without(context, after, given_up) if given_up else after), held_up
+
+
+def _taken_over(context: Context, subject: Subject, target: MoveTarget) -> tuple[int, int] | None:
+    """Seals the old log of a queue and begins the new one. Returns the sequence and the rows at which the old one ends,
+    or None if the target cannot take over. Raises ``Unavailable`` if the old log's cell does not answer."""
+    try:
+        _check_target(context, subject, target)
     except (Rejected, Unavailable):
         return None
-    for target in change.targets:
-        # Until here the change can be withdrawn without a trace. From here on the old log takes no message.
-        ended = context.log(subject.log(target.queue)).seal()
-        try:
-            context.log(subject.log_of(target.queue, target)).begin(ended.numbers)
-        except Unavailable:
-            # In its own cell no other target would do better: the change stays open, and is tried again.
-            if target.cell == subject.route(target.queue).last.cell:
-                raise
-            return None
-        ends[target.queue] = ended.numbers, ended.rows
-    # All queues change by the one write of the caller: no reader sees a route in which some have moved.
-    epoch = subject.epoch + 1
-    routes = continued(subject.all_routes(), change, ends, epoch=epoch)
-    return msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=None)
+    # Until here the move can be withdrawn without a trace. From here on the old log takes no message.
+    ended = context.log(subject.log(target.queue)).seal()
+    try:
+        context.log(subject.log_of(target.queue, target)).begin(ended.numbers)
+    except Unavailable:
+        # In its own cell no other target would do better: the change stays open, and is tried again.
+        if target.cell == subject.route(target.queue).last.cell:
+            raise
+        return None
+    return ended.numbers, ended.rows
 
 
 def _check_target(context: Context, subject: Subject, target: MoveTarget) -> None:
@@ -125,41 +262,56 @@ def _check_target(context: Context, subject: Subject, target: MoveTarget) -> Non
         context.log(subject.log_of(target.queue, target)).totals()
 
 
-def _withdrawn(context: Context, subject: Subject, change: RouteChange) -> Subject:
-    """Returns the subject without the change. A log that the change has sealed goes on in its own cell."""
+def without(context: Context, subject: Subject, given_up: Sequence[MoveTarget]) -> Subject:
+    """Returns the subject without these targets, which its open change has no more. A log that is sealed already goes
+    on in its own cell."""
     routes = list(subject.all_routes())
-    for target in change.targets:
+    for target in given_up:
         # A slow process may still begin the counter of the target. Its name is used up, so no later move meets that
         # counter.
         routes[target.queue] = routes[target.queue].spent(target)
-    after = msgspec.structs.replace(subject, routes=tuple(routes), change=None)
-    return msgspec.structs.replace(after, change=_continuation(context, after))
+    after = msgspec.structs.replace(subject, routes=tuple(routes))
+    return msgspec.structs.replace(after, change=joined(after.change, _continuation(context, after)))
 
 
 def refresh_route(registry: Registry, seen: Subject) -> None:
     """Brings the route up to date after a log of ``seen`` was sealed: forgets the cached subject, finishes an open
-    change, and continues logs that were sealed without a change. Changes nothing for a subject that was deleted."""
-    registry.forget(seen.name)
+    change, and continues logs that were sealed without a change. Changes nothing for a subject that was deleted. Raises
+    ``Unavailable`` if the route is as it was, because a cell does not answer."""
+    subject, held_up = _finish(registry, seen.name)
+    if not _as_seen(subject, seen):
+        return
     record = subject_record(registry.context, seen.name)
     current = record.load()
-    if current is None or current.value.deleted or current.value.generation != seen.generation:
+    if current is None or not _as_seen(current.value, seen):
         return
-    if current.value.change is None and current.value.epoch == seen.epoch:
-        change = _continuation(registry.context, current.value)
-        if change is None:
-            return
-        record.swap(current.token, msgspec.structs.replace(current.value, change=change))
-    finish_change(registry, seen.name)
+    more = _continuation(registry.context, current.value)
+    if more is not None:
+        changed = msgspec.structs.replace(current.value, change=joined(current.value.change, more))
+        record.swap(current.token, changed)
+        subject, held_up = _finish(registry, seen.name)
+    if held_up is not None and _as_seen(subject, seen):
+        raise held_up
+
+
+def _as_seen(subject: Subject | None, seen: Subject) -> bool:
+    """Returns whether the route is the one that the caller saw."""
+    return (
+        subject is not None
+        and not subject.deleted
+        and (subject.generation, subject.epoch) == (seen.generation, seen.epoch)
+    )
 
 
 def _continuation(context: Context, subject: Subject) -> RouteChange | None:
-    """Returns the change by which each sealed log that should take messages is followed by a new part in its own
-    cell."""
-    stuck = [queue for queue in range(subject.queues) if _sealed(context, subject.log(queue))]
+    """Returns the change by which each sealed log that should take messages, and that no open change moves, is followed
+    by a new part in its own cell."""
+    moving = {target.queue for target in subject.change.targets} if subject.change else set()
+    stuck = [queue for queue in range(subject.queues) if queue not in moving and sealed(context, subject.log(queue))]
     return stay(subject, stuck, subject.queues) if stuck else None
 
 
-def _sealed(context: Context, log: str) -> bool:
+def sealed(context: Context, log: str) -> bool:
     """Returns whether the log is known to be sealed. A log in a cell that is out of reach is not."""
     try:
         return context.log(log).totals().sealed
@@ -207,26 +359,55 @@ def _includes(open_change: RouteChange, change: RouteChange) -> bool:
     return change.queues == open_change.queues and set(change.targets) <= set(open_change.targets)
 
 
-def _check_apart(subject: Subject, open_change: RouteChange, change: RouteChange) -> None:
-    """Raises ``Conflict`` if the open change moves a queue of this change to another cell."""
-    moving = {target.queue: target for target in open_change.targets}
+def movable(subject: Subject, change: RouteChange) -> tuple[RouteChange, list[Unmoved]]:
+    """Returns the change without the queues that cannot move, and these with the reason."""
+    refused: list[Unmoved] = []
     for target in change.targets:
-        open_target = moving.get(target.queue)
-        if open_target is not None and open_target.cell != target.cell:
-            raise Conflict(
-                "route-changed",
+        error = _moves_elsewhere(subject, change, target) or _full(subject, target)
+        if error is not None:
+            refused.append(Unmoved(target.queue, error))
+    left_out = {unmoved.queue for unmoved in refused}
+    targets = tuple(target for target in change.targets if target.queue not in left_out)
+    return RouteChange(targets, change.queues), refused
+
+
+def _moves_elsewhere(subject: Subject, change: RouteChange, target: MoveTarget) -> Conflict | None:
+    """Returns the error if the open change moves the queue to another cell. Moves and an addition of queues do not
+    contradict each other: one of them comes first."""
+    if subject.change is None or subject.change.queues != change.queues:
+        return None
+    for open_target in subject.change.targets:
+        if open_target.queue == target.queue and open_target.cell != target.cell:
+            detail = (
                 f"queue {target.queue} of {subject.name!r} is being moved to cell {shown(open_target.cell)!r}: look at"
-                " its route, then try again",
-                field="cell",
+                " its route, then try again"
             )
+            return Conflict("route-changed", detail, field="cell")
+    return None
 
 
-def _check_room(subject: Subject, change: RouteChange) -> None:
-    for target in change.targets:
-        if len(subject.route(target.queue).readable) >= MAX_MAPPINGS:
-            raise Conflict(
-                "route-full",
-                f"queue {target.queue} of {subject.name!r} has {MAX_MAPPINGS} parts with messages: wait until the"
-                " retention has emptied some",
-                field="queue",
-            )
+def _full(subject: Subject, target: MoveTarget) -> Conflict | None:
+    if subject.change is not None and target in subject.change.targets:
+        return None  # requested before: there was room
+    if len(subject.route(target.queue).readable) < MAX_MAPPINGS:
+        return None
+    detail = (
+        f"queue {target.queue} of {subject.name!r} has {MAX_MAPPINGS} parts with messages: wait until the retention has"
+        " emptied some"
+    )
+    return Conflict("route-full", detail, field="queue")
+
+
+def _check_moves_only(subject: Subject, open_change: RouteChange, change: RouteChange, held_up: Unavailable) -> None:
+    """Raises ``CellUnavailable`` if one of the two changes adds queues: such a change takes all queues as they are.
+    Moves of different queues do not wait for one another."""
+    if open_change.queues > subject.queues:
+        pending, field = "an addition of queues", "pending_queues"
+    elif change.queues > subject.queues:
+        pending, field = "a move of a queue", "moving_to"
+    else:
+        return
+    raise CellUnavailable(
+        f"{held_up}: {pending} of {subject.name!r} is pending and comes first. The route shows it in {field} (hourwheel"
+        f" queue list {subject.name}); hourwheel queue withdraw {subject.name} withdraws it"
+    )

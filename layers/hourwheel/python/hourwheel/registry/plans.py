@@ -20,8 +20,7 @@ def plan_move(queue: int, cell: str) -> Plan:
     ``Conflict`` for one that is in the cell."""
 
     def plan(subject: Subject) -> RouteChange:
-        if not 0 <= queue < subject.queues:
-            raise NotFound("queue-unknown", no_queue(subject.name, queue, subject.queues), field="queue")
+        check_queue(subject, queue)
         route = subject.route(queue)
         if route.last.cell == cell:
             detail = f"queue {queue} of {subject.name!r} is in cell {shown(cell)!r} already"
@@ -29,6 +28,12 @@ def plan_move(queue: int, cell: str) -> Plan:
         return RouteChange((route.target(queue, cell),), subject.queues)
 
     return plan
+
+
+def check_queue(subject: Subject, queue: int) -> None:
+    """Raises ``NotFound`` for a queue that the subject does not have."""
+    if not 0 <= queue < subject.queues:
+        raise NotFound("queue-unknown", no_queue(subject.name, queue, subject.queues), field="queue")
 
 
 def plan_queues(queues: int) -> Plan:
@@ -62,14 +67,18 @@ def plan_spread(cells: Sequence[str]) -> Plan:
 
 def plan_drain(cell: str, cells: Sequence[str]) -> Plan:
     """Plans that each of the subject's queues in the cell moves to that one of ``cells`` which has the fewest of its
-    queues then."""
+    queues then; a queue that is about to leave the cell anyway, to where it is about to go."""
 
     def plan(subject: Subject) -> RouteChange | None:
         before = [route.last.cell for route in subject.all_routes()]
+        targets = subject.change.targets if subject.change else ()
+        leaving = {target.queue: target.cell for target in targets if target.cell != cell}
         counts = Counter({target: before.count(target) for target in cells})
         after = list(before)
         for queue, holder in enumerate(before):
-            if holder == cell:
+            if holder == cell and queue in leaving:
+                after[queue] = leaving[queue]
+            elif holder == cell:
                 after[queue] = min(cells, key=lambda target: counts[target])
                 counts[after[queue]] += 1
         return _moved(subject, after)

@@ -180,6 +180,7 @@ class AsyncApi:
 
     get_route = _awaited(CellCalls.get_route)
     move_queue = _awaited(CellCalls.move_queue)
+    withdraw_route_changes = _awaited(CellCalls.withdraw_route_changes)
     spread_queues = _awaited(CellCalls.spread_queues)
     add_queues = _awaited(CellCalls.add_queues)
     list_cells = _awaited(CellCalls.list_cells)

@@ -39,6 +39,8 @@ class CellCalls(Calls):
         Raises:
             NotFound: there is no such subject, queue or cell.
             Conflict: the cell takes no queues, the queue is in the cell already, or another caller moves it.
+            ServerUnavailable: a cell does not answer. If the error says that the move is pending, it is carried out
+                later, unless ``withdraw_route_changes`` withdraws it.
 
         Example:
             >>> step = api.move_queue("orders", 0, "fast")
@@ -48,6 +50,23 @@ class CellCalls(Calls):
         body = {"cell": cell, "dry_run": dry_run}
         where = path("subjects", subject, "queues", str(queue), "move")
         step: RouteStep = self._http.call("POST", where, answers(RouteStep), body=body, safe=dry_run)
+        return step
+
+    def withdraw_route_changes(self, subject: str, queue: int | None = None, *, dry_run: bool = False) -> RouteStep:
+        """Withdraws the pending move of a queue; without ``queue`` all pending changes of the subject's route, an
+        addition of queues too. Changes nothing if nothing is pending, so the call may be repeated.
+
+        Raises:
+            NotFound: there is no such subject or queue.
+            Conflict: the move has begun, or was carried out meanwhile.
+
+        Example:
+            >>> step = api.withdraw_route_changes("orders", 0)
+            >>> step.after.queues[0].moving_to is None
+            True
+        """
+        target = path("routes", subject, "pending") + query(queue=queue, dry_run="true" if dry_run else None)
+        step: RouteStep = self._http.call("DELETE", target, answers(RouteStep), safe=dry_run)
         return step
 
     def spread_queues(self, subject: str, cells: Sequence[str] | None = None, *, dry_run: bool = False) -> RouteStep:
@@ -136,8 +155,9 @@ class CellCalls(Calls):
         return changed
 
     def drain_cell(self, cell: str, *, dry_run: bool = False) -> DrainResult:
-        """Moves every queue of a cell to other cells. Stored messages stay in the cell until they expire; repeat the
-        call to see which are left.
+        """Moves every queue of a cell to other cells. A queue that cannot be moved is named in ``unmoved`` and holds up
+        no other one; the cell stays ``draining``. Stored messages stay in the cell until they expire; repeat the call
+        to see which are left.
 
         Raises:
             NotFound: there is no such cell.

@@ -9,7 +9,7 @@ import { h, path, replace } from "../dom.js";
 import { count } from "../format.js";
 import { badge, failure, heading, section } from "../frame.js";
 import { table } from "../table.js";
-import { addQueues, drain, moveQueue, remove, setState, spread } from "./parts/cell_acts.js";
+import { addQueues, drain, moveQueue, remove, setState, spread, withdraw } from "./parts/cell_acts.js";
 import { spans } from "./parts/routes.js";
 
 const EVERY_MS = 10_000;
@@ -51,7 +51,7 @@ function cellTable(changed) {
     { key: "state", label: "State", render: (row) => [badge(row.state.replace("_", "-"), KINDS[row.state]), !row.reachable && badge("out of reach", "bad")] },
     { key: "kinds", label: "Takes", render: (row) => row.kinds.join(", ") },
     { key: "queues", label: "Queues", numeric: true, title: "queues whose new messages go there", render: (row) => count(row.queues) },
-    { key: "parts", label: "Closed parts", numeric: true, title: "older parts of queues that are kept there", render: (row) => count(row.parts) },
+    { key: "parts", label: "Closed parts", numeric: true, title: "parts of queues that take no new messages, and are kept until their messages expire", render: (row) => count(row.parts) },
     { key: "location", label: "Location", render: (row) => row.location || "that of the server" },
     { key: "acts", label: "Acts", render: acts },
   ];
@@ -76,7 +76,10 @@ function routeView(subject, changed) {
     { key: "queue", label: "Queue", render: (row) => String(row.queue) },
     { key: "cell", label: "Cell of new messages", render: (row) => [row.mappings.at(-1).cell, row.moving_to && badge(`moving to ${row.moving_to}`, "warn")] },
     { key: "mappings", label: "Parts", render: (row) => spans(row).map((text) => h("div", null, text)) },
-    { key: "acts", label: "Acts", render: (row) => actButton("Move…", () => moveQueue(subject, row, others, changed)) },
+    { key: "acts", label: "Acts", render: (row) => [
+      actButton("Move…", () => moveQueue(subject, row, others, changed)),
+      row.moving_to && actButton("Withdraw the move…", () => withdraw(subject, row.queue, changed)),
+    ] },
   ];
   const queues = table({ caption: `Queues of ${subject}`, columns, rowKey: (row) => row.queue });
   const notice = h("div", { role: "alert" });
@@ -84,7 +87,11 @@ function routeView(subject, changed) {
     actButton("Spread over all cells…", () => spread(subject, changed)),
     actButton("Add queues…", () => addQueues(subject, seen.route.queues.length, changed)),
   ]);
-  const whole = h("div", { hidden: true }, queues.node, acts);
+  const pending = h("div", { class: "pager", hidden: true }, [
+    badge("more queues are pending", "warn"),
+    actButton("Withdraw the addition…", () => withdraw(subject, undefined, changed)),
+  ]);
+  const whole = h("div", { hidden: true }, queues.node, pending, acts);
   const load = async (signal) => {
     try {
       seen.route = await get(path`routes/${subject}`, {}, { signal });
@@ -96,6 +103,7 @@ function routeView(subject, changed) {
     }
     notice.replaceChildren();
     whole.hidden = false;
+    pending.hidden = seen.route.pending_queues === null;
     queues.update(seen.route.queues);
   };
   return { node: h("div", { class: "page" }, notice, whole), load, follow: (cells) => (others = cells) };

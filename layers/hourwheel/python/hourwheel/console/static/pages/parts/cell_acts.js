@@ -4,7 +4,7 @@ import { del, post, put } from "../../api.js";
 import { confirmAct, toast } from "../../dialog.js";
 import { h, path } from "../../dom.js";
 import { count } from "../../format.js";
-import { differences } from "./routes.js";
+import { differences, withdrawn } from "./routes.js";
 
 const lines = (texts) => h("ul", null, texts.map((text) => h("li", null, text)));
 
@@ -63,6 +63,18 @@ export function spread(subject, changed) {
   });
 }
 
+/** Withdraws the pending move of a queue; without `queue` everything that is pending. */
+export function withdraw(subject, queue, changed) {
+  return askAfterDryRun({
+    title: queue === undefined ? `Withdraw what is pending for ${subject}?` : `Withdraw the move of queue ${queue} of ${subject}?`,
+    text: "The queues stay where they are.",
+    label: "Withdraw",
+    call: (dry_run) => del(path`routes/${subject}/pending`, undefined, { query: { queue, ...(dry_run ? { dry_run } : {}) } }),
+    tell: ({ before, after }) => orNothing(withdrawn(before, after)),
+    changed,
+  });
+}
+
 export function addQueues(subject, now, changed) {
   const field = h("input", { type: "number", name: "queues", min: String(now + 1), max: "64", value: String(now + 1), required: true });
   confirmAct({
@@ -90,9 +102,10 @@ export function drain({ cell }, changed) {
     label: "Drain",
     danger: true,
     call: (dry_run) => post(path`cells/${cell}/drain`, { dry_run }),
-    tell: ({ moved, left }) => [
+    tell: ({ moved, unmoved, left }) => [
       ...moved.flatMap(({ before, after }) => differences(before, after).map((text) => `${after.subject}: ${text}`)),
-      left.length ? `${count(left.length)} parts of queues stay until their messages expire.` : "Nothing stays in it.",
+      ...unmoved.map(({ subject, queue, reason }) => `Queue ${queue} of ${subject} cannot be moved now: ${reason}.`),
+      left.length ? `${count(left.length)} closed ${left.length === 1 ? "part stays" : "parts stay"} until the messages expire.` : "Nothing stays in it.",
     ],
     changed,
   });

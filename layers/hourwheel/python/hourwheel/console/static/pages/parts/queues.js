@@ -20,7 +20,7 @@ export function queueRows(overview, routes) {
     return {
       ...queue,
       cell: newest?.cell ?? null,
-      parts: route?.mappings.length ?? null,
+      parts: route?.mappings.filter((mapping) => mapping.state !== "expired").length ?? null,
       moving_to: route?.moving_to ?? null,
     };
   });
@@ -53,7 +53,9 @@ export function queuesPanel(subject) {
       key: "route",
       label: "Route",
       render: (row) =>
-        row.moving_to ? badges([[`moving to ${row.moving_to}`, "warn"]]) : row.parts > 1 && `${row.parts} parts`,
+        row.moving_to
+          ? badges([[`moving to ${row.moving_to}`, "warn"]])
+          : row.parts > 1 && `${row.parts - 1} closed ${row.parts === 2 ? "part" : "parts"}`,
     },
   ];
   const view = table({

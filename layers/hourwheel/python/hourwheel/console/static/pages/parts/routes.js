@@ -22,3 +22,13 @@ export function differences(before, after) {
   }
   return lines;
 }
+
+/** Returns a sentence for each pending change of a route that the route afterwards lacks. */
+export function withdrawn(before, after) {
+  const lines = before.queues
+    .filter(({ moving_to }, at) => moving_to !== null && after.queues[at].moving_to === null)
+    .map(({ queue, moving_to }) => `Queue ${queue} does not move to ${moving_to}.`);
+  if (before.pending_queues !== null && after.pending_queues === null)
+    lines.push(`The subject does not get ${count(before.pending_queues)} queues.`);
+  return lines;
+}
