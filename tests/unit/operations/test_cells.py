@@ -45,7 +45,7 @@ def test_a_cell_without_storage_is_not_added(bench: Bench) -> None:
         bench.cell.cells.add("nowhere")
     with pytest.raises(Conflict, match="'home' holds subjects and groups"):
         bench.cell.cells.add("home")
-    with pytest.raises(Rejected, match="must match"):
+    with pytest.raises(Rejected, match="1 to 30 lower-case letters"):
         bench.cell.cells.show("No Name")
 
 

@@ -28,7 +28,7 @@ class CellKind(StrEnum):
     DELAY = "delay"
 
 
-CellArgument = Annotated[str, typer.Argument(help="The name of the cell.")]
+CellArgument = Annotated[str, typer.Argument(help="The name of the cell: lower-case letters, digits and dashes.")]
 
 
 @app.command("list")

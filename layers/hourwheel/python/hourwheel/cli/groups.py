@@ -49,7 +49,9 @@ from hourwheel.client.records.groups import Group
 from hourwheel.model.fields import MAX_QUEUES
 from hourwheel.words import counted
 
-app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause, move and delete groups.")
+app = typer.Typer(
+    no_args_is_help=True, help="Create, show, change, pause, seek and delete groups, and show their consumers."
+)
 
 
 @app.command()

@@ -51,7 +51,8 @@ def check_cell_name(name: str) -> str:
     if name == HOME_NAME:
         return HOME
     if not re.fullmatch(_PATTERN, name, re.ASCII):
-        raise Rejected("name-invalid", f"a cell's name must match {_PATTERN}, got {name[:40]!r}", field="cell")
+        detail = f"a cell's name has 1 to 30 lower-case letters, digits and dashes, got {name[:40]!r}"
+        raise Rejected("name-invalid", detail, field="cell")
     return name
 
 
