@@ -114,6 +114,21 @@ def test_an_ordered_group_waits_for_company_while_messages_are_in_hand() -> None
     assert book.tracker.due(book.now) == [Settlement(receipt="r-2"), Settlement(receipt="r-3")]
 
 
+def test_an_ordered_group_learns_within_milliseconds_what_was_handled_while_a_handler_waits_for_a_message() -> None:
+    book = Book()
+    (first,) = book.open("r-2", 1, ordered=True)
+    first.ack()
+    book.messages[0].ack()
+    assert book.tracker.next_due() == 1.0  # the other handlers have enough to do
+    assert book.tracker.idle(1)
+    assert book.tracker.next_due() == pytest.approx(0.01)
+    assert not book.tracker.idle(2)  # nothing changes
+    assert book.tracker.due(0.02) == [Settlement(receipt="r-2")]
+    assert book.tracker.next_due() == 1.0  # the messages of the unordered group wait for company
+    assert not book.tracker.idle(0)
+    assert not book.tracker.idle(1)
+
+
 def test_a_retry_does_not_linger_its_delay_begins_when_the_server_hears_of_it() -> None:
     book = Book()
     book.messages[1].ack()

@@ -23,6 +23,9 @@ MOST_RECEIPTS = 1_000  # the limit of one request
 MOST_DETAIL_CHARACTERS = 1_000  # the server refuses longer ones
 
 _RETRY_LINGER_SECONDS = 0.05  # short, because the delay of a retry begins when the server learns of it
+_IDLE_LINGER_SECONDS = 0.01
+"""Of an ordered group with an idle handler: the next messages of the settled keys would keep it busy. Settlements that
+come while a request is under way share the next one."""
 
 
 class DeliveryOutcome(Enum):
@@ -279,6 +282,7 @@ class LeaseTracker:
         self.lost_messages = 0
         self.is_group_full = False
         """Whether the group has as many messages in flight as it may: it hands out the next ones for settled ones."""
+        self._idle_handlers = 0
 
     def open(self, pull: Pull | CompactPull, now: float, decide: Decide) -> list[Delivery]:
         # Extended at half of its time: the other half is for further tries.
@@ -303,6 +307,11 @@ class LeaseTracker:
         lease.unsent_since = now if lease.unsent_since is None else lease.unsent_since
         lease.urgent = lease.urgent or outcome is DeliveryOutcome.RETRY
         return sooner or self._holds_back(lease)
+
+    def idle(self, handlers: int) -> bool:
+        """Records how many handlers wait for a message. Returns True if the settler has to look again what is due."""
+        before, self._idle_handlers = self._idle_handlers, handlers
+        return handlers > before == 0 and any(lease.ordered and lease.sendable for lease in self._leases.values())
 
     def acknowledged(self, deliveries: Sequence[Delivery], since: float) -> None:
         """Records the acknowledgements of many messages, the first of which came at ``since`` or later."""
@@ -391,5 +400,9 @@ class LeaseTracker:
             return 0.0  # a settlement without an answer is sent again at once
         if self.is_group_full or self._holds_back(lease):
             return lease.unsent_since
-        linger_seconds = min(self._linger_seconds, _RETRY_LINGER_SECONDS) if lease.urgent else self._linger_seconds
+        linger_seconds = self._linger_seconds
+        if lease.urgent:
+            linger_seconds = min(linger_seconds, _RETRY_LINGER_SECONDS)
+        if lease.ordered and self._idle_handlers:
+            linger_seconds = min(linger_seconds, _IDLE_LINGER_SECONDS)
         return lease.unsent_since + linger_seconds

@@ -79,6 +79,7 @@ class Prefetcher:
         self._size = PullSize(options.max_messages)
         self._max_messages = options.max_messages  # of the pull under way
         self._handled = 0  # messages that were decided so far
+        self._idle_handlers = 0  # threads that wait for a message
         self._low_water = options.low_water
         self._unordered = False  # whether the last pull said that the group keeps no order of keys
         self._acked: deque[Delivery] = deque()  # acknowledged, and not recorded in ``_leases`` yet
@@ -127,7 +128,11 @@ class Prefetcher:
                 # A pull that began without a message in hand may wait long: ``finish`` cuts it.
                 if self._stopping and not self._queue and not (self._pulling and self._busy_pull):
                     return None
-                self._ready.wait(left_seconds)
+                self._note_idle(1)
+                try:
+                    self._ready.wait(left_seconds)
+                finally:
+                    self._note_idle(-1)
 
     def next_batch(self) -> list[Delivery]:
         """Waits for a message, and returns it with those that are there, up to ``max_messages``. Returns no message
@@ -153,6 +158,11 @@ class Prefetcher:
         self._acked.extend(deliveries)
         if self._idle_settler:
             self._wake_settler()
+
+    def _note_idle(self, more: int) -> None:
+        self._idle_handlers += more
+        if self._leases.idle(self._idle_handlers):
+            self._due.notify()
 
     def _next_at_once(self) -> Delivery | None:
         """Removes and returns a message, without the lock, which would cost more than the rest. A deque is

@@ -186,6 +186,8 @@ class AsyncPrefetcher:
         """Waits until another task wakes this one because there may be a message, at most for this time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
+        if self._leases.idle(len(self._waiters)):
+            self._due.set()
         try:
             async with asyncio.timeout(seconds):
                 await waiter
@@ -198,6 +200,7 @@ class AsyncPrefetcher:
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
+            self._leases.idle(len(self._waiters))
 
     def _wake(self, count: int) -> None:
         for _ in range(min(count, len(self._waiters))):

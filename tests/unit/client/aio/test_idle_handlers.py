@@ -1,0 +1,52 @@
+"""A consumer of an ordered group settles soon while a handler is idle: the group hands out the next message of a key
+once the one before it is settled."""
+
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from hourwheel.client import Delivery
+from tests.unit.client.aio.conftest import Run, until
+from tests.unit.client.aio.test_consumer import consumer as async_consumer
+from tests.unit.client.aio.test_consumer import handled
+from tests.unit.client.aio.test_full_group import settled
+from tests.unit.client.fake import FakeServer
+from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, group
+from tests.unit.client.test_msgpack import MSGPACK
+
+
+@pytest.fixture
+def ordered(server: FakeServer) -> FakeServer:
+    """Returns a server whose next pull answers a message of each of two keys of an ordered group."""
+    with server.broker.changed:
+        group(server)  # settlements of a group that does not exist are refused
+    messages = [{"body": body, "key": body} for body in ("fast", "slow")]
+    block = {"messages": messages, "queue": 0, "offset": 0, "attempt": 1}
+    pull = {"receipt": "r", "queue": 0, "lease_until": "2026-11-20T09:00:30.000Z", "blocks": [block], "ordered": True}
+    server.fail("pull", raw=msgspec.msgpack.encode({"pulls": [pull]}), kind=MSGPACK)
+    return server
+
+
+def test_a_message_is_settled_while_one_thread_is_idle_and_another_has_a_message_in_hand(ordered: FakeServer) -> None:
+    told = threading.Event()
+
+    def handle(message: Delivery) -> None:
+        assert message.body == "fast" or told.wait(LONG_SECONDS)
+
+    with Running(consumer(ordered, concurrency=2, settle_linger_seconds=1_000), handle):
+        ordered.wait_until(lambda _: settled(ordered))
+        told.set()
+    assert settled(ordered)[0] == {"receipt": "r", "ack": [0]}
+
+
+def test_a_message_is_settled_while_one_task_is_idle_and_another_has_a_message_in_hand(
+    ordered: FakeServer, run: Run[Any]
+) -> None:
+    async def handle(message: Delivery) -> None:
+        if message.body == "slow":
+            await until(lambda: settled(ordered))
+
+    run(handled(async_consumer(ordered, concurrency=2, settle_linger_seconds=1_000), handle, lambda: settled(ordered)))
+    assert settled(ordered)[0] == {"receipt": "r", "ack": [0]}
