@@ -81,7 +81,9 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
             [0, 101, "two", "read_only", 1],
             [101, None, "home", "normal", 2],
         ]
-    with pytest.raises(Conflict, match=r"cell 'two' still holds 4 parts of queues: orders/0 \(\d+ messages, \d lease"):
+    with pytest.raises(
+        Conflict, match=r"cell 'two' still holds 4 closed parts of queues: orders/0 \(\d+ messages, \d lease"
+    ):
         system.operator.cells.remove("two")
 
     # Once it is empty, it is taken off line and removed.

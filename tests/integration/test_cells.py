@@ -4,6 +4,8 @@ from pathlib import Path
 
 from tests.integration.process import Server, bodies, pull, send
 
+SUBJECTS = ("orders", "invoices")
+
 
 def opened(folder: Path, **cells: str) -> Server:
     return Server(folder / "home", cells={name: folder / directory for name, directory in cells.items()})
@@ -44,6 +46,42 @@ def test_a_server_without_the_cell_serves_the_other_cells_and_says_so(tmp_path: 
     assert "--cell fast=DIRECTORY" in refused.json["detail"]
     status, said = server.stop()
     assert (status, "warning: cell fast is not opened" in said) == (0, True)
+
+
+def test_a_move_from_a_cell_that_is_not_opened_is_pending_until_it_is_withdrawn_or_the_cell_is_back(
+    tmp_path: Path,
+) -> None:
+    server = opened(tmp_path, fast="fast")
+    server.ok("PUT", "/v1/cells/fast", {})
+    for subject in SUBJECTS:
+        send(server, "there", subject=subject)
+        server.ok("POST", f"/v1/subjects/{subject}/queues/0/move", {"cell": "fast"})
+    server.stop()
+
+    server = Server(tmp_path / "home")
+    for subject in SUBJECTS:
+        refused = server.call("POST", f"/v1/subjects/{subject}/queues/0/move", {"cell": "home"})
+        assert refused.status == 503
+        assert f"the move of queue 0 of '{subject}' to cell 'home' is pending" in refused.json["detail"]
+        assert moving_to(server, subject) == "home"
+    withdrawn = server.ok("DELETE", "/v1/routes/invoices/pending?queue=0")
+    assert withdrawn["after"]["queues"][0]["moving_to"] is None
+    drained = server.ok("POST", "/v1/cells/fast/drain", {})
+    assert [(each["subject"], each["pending"]) for each in drained["unmoved"]] == [("invoices", True), ("orders", True)]
+    server.ok("DELETE", "/v1/routes/invoices/pending")
+    server.ok("PUT", "/v1/cells/fast", {"state": "normal"})
+    server.stop()
+
+    server = opened(tmp_path, fast="fast")
+    assert bodies(pull(server)) == ["there"], "the pull carries out the move that it meets"
+    cells = [server.ok("GET", f"/v1/routes/{subject}")["queues"][0]["mappings"][-1]["cell"] for subject in SUBJECTS]
+    assert cells == ["home", "fast"]
+    server.stop()
+
+
+def moving_to(server: Server, subject: str) -> str | None:
+    cell: str | None = server.ok("GET", f"/v1/routes/{subject}")["queues"][0]["moving_to"]
+    return cell
 
 
 def test_an_empty_directory_in_place_of_a_cell_is_refused(tmp_path: Path) -> None:

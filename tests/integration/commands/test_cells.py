@@ -179,3 +179,26 @@ def test_an_empty_part_that_has_expired_is_left_out_of_the_table_alone(shell: Sh
     assert "expired" not in shell.ok("queue", "list", "plain")
     route = shell.json("queue", "list", "plain")
     assert [mapping["state"] for mapping in route["queues"][0]["mappings"]] == ["expired", "normal"]
+
+
+def test_a_command_with_nothing_to_do_says_so(shell: Shell) -> None:
+    shell.ok("subject", "create", "orders", "--queues", "2")
+    shell.ok("queue", "spread", "orders", "--over", "home", "--over", "fast")
+    for command in (
+        ("spread", "orders", "--over", "fast", "--over", "home"),
+        ("add", "orders", "2"),
+        ("withdraw", "orders"),
+    ):
+        assert shell.ok("queue", *command).startswith("nothing to do: ")
+    assert "has no queue 7" in shell.failed("queue", "withdraw", "orders", "7")
+
+
+def test_a_cell_that_goes_offline_names_its_closed_parts_with_messages(shell: Shell, api: Api) -> None:
+    shell.ok("subject", "create", "orders")
+    shell.ok("queue", "move", "orders", "0", "--to", "fast")
+    api.produce("orders", [Message("a")])
+    shell.ok("queue", "move", "orders", "0", "--to", "home")
+    told = shell.ok("cell", "set-state", "fast", "offline", "--dry-run")
+    assert "no group gets the messages of these closed parts while the cell is offline:" in told
+    assert shell.json("cell", "set-state", "fast", "offline", "--dry-run")["unreadable"][0]["messages"] == 1
+    assert shell.json("cell", "show", "fast")["unreadable"] == []

@@ -97,8 +97,8 @@ def test_a_drain_moves_every_queue_and_tells_what_is_left(bench: Bench) -> None:
         with pytest.raises(Conflict) as refused:
             bench.cell.cells.remove("fast", dry_run=dry_run)
         assert str(refused.value) == (
-            "cell 'fast' still holds 1 part of queues: orders/1 (1 message, 1 lease); wait until their messages have"
-            f" expired, at {kept_until} at the earliest"
+            "cell 'fast' still holds 1 closed part of queues: orders/1 (1 message, 1 lease); wait until their messages"
+            f" have expired, at {kept_until} at the earliest"
         )
     assert bench.cell.cells.drain("fast").moved == []
 

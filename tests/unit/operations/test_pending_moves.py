@@ -358,6 +358,8 @@ def test_a_drain_moves_what_it_can_and_names_the_rest(
     assert cells_of(bench.cell.routes.show("bills"))[0] == "fast"
     assert cells_of(bench.cell.routes.show("bills"))[1] != "fast"
     assert bench.cell.cells.show("fast").state == "draining"
+    with pytest.raises(Conflict, match=r"fast' still holds \d parts of queues: .*; drain the cell, .* of 1 queue$"):
+        bench.cell.cells.remove("fast")
 
 
 def test_a_drain_of_a_cell_that_does_not_answer_leaves_its_moves_pending(

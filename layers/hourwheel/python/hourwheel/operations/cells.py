@@ -301,8 +301,11 @@ def _told(left: Sequence[CellContent]) -> str:
     more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
     last = max((each.kept_until for each in left if each.kept_until is not None), default=None)
     when = "" if last is None else f", at {last} at the earliest"
-    wait = f"wait until their messages have expired{when}"
-    return f"{counted(len(left), 'part')} of queues: {', '.join(parts)}{more}; {wait}"
+    advice = f"wait until their messages have expired{when}"
+    if open_ := sum(each.writable for each in left):
+        advice = f"drain the cell, which still takes the messages of {counted(open_, 'queue')}"
+    noun = "part" if open_ else "closed part"
+    return f"{counted(len(left), noun)} of queues: {', '.join(parts)}{more}; {advice}"
 
 
 def _counted(number: int | None, noun: str) -> str:
