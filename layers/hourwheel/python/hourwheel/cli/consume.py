@@ -132,7 +132,7 @@ def _report_cells_out(api: Api, subject: str, group: str) -> None:
     if cells:
         noun, numbers = "cell" if len(cells) == 1 else "cells", [q.queue for q in queues if q.cells_out]
         write_error(
-            f"{noun} {', '.join(cells)} cannot be reached, so messages there were not pulled (queue"
+            f"{noun} {', '.join(cells)}, offline or out of reach: messages that wait there were not pulled (queue"
             f" {', '.join(map(str, numbers))} of {subject}); hourwheel cell list shows the state of each cell"
         )
 

@@ -33,7 +33,9 @@ _DELIVERY_SECONDS = 10.0  # a user waits at the terminal
 def produce(
     ctx: typer.Context,
     subject: SubjectArgument,
-    bodies: Annotated[list[str] | None, typer.Argument(metavar="BODY", help="The messages.")] = None,
+    bodies: Annotated[
+        list[str] | None, typer.Argument(metavar="BODY", help="The messages; behind -- they may begin with a dash.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Read messages from this file, one on each line.")
     ] = None,

@@ -10,7 +10,7 @@ from hourwheel.cli.peek import peek
 from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of, write_list, write_record
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
-from hourwheel.model.fields import MAX_QUEUES
+from hourwheel.model.fields import MAX_QUEUES, MAX_RETENTION_SECONDS, MIN_RETENTION_SECONDS
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause and delete subjects.")
 
@@ -27,7 +27,12 @@ def create(
         int | None, typer.Option(min=1, max=MAX_QUEUES, help="The number of queues: 1 to 64; it can only grow.")
     ] = None,
     retention: Annotated[
-        int | None, typer.Option(help="Seconds that messages are kept: 60 to 2592000 (3 days by default).")
+        int | None,
+        typer.Option(
+            min=MIN_RETENTION_SECONDS,
+            max=MAX_RETENTION_SECONDS,
+            help="Seconds that messages are kept: 60 to 2592000 (3 days by default).",
+        ),
     ] = None,
     clamp_delays: Annotated[
         bool | None,
