@@ -53,7 +53,7 @@ _DESCRIPTION = (
 def document() -> dict[str, Any]:
     """Returns the OpenAPI document. Raises ``KeyError`` for a route that ``OPERATIONS`` lacks."""
     calls = OPERATIONS.values()
-    kinds = [kind for call in calls for kind in (call.answer, call.body) if _is_struct(kind)]
+    kinds = [kind for call in calls for kind in (call.answer, call.partly, call.body) if _is_struct(kind)]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     for kind in _all_structs(kinds):
         _mark_times(schemas[kind.__name__], kind)
@@ -104,7 +104,10 @@ def _operation(route: HttpRoute, operation: Operation) -> dict[str, Any]:
 
 def _success(operation: Operation) -> dict[str, Any]:
     if operation.answer is None:
-        return {"204": {"description": "Done"}}
+        done: dict[str, Any] = {"204": {"description": "Done"}}
+        if operation.partly is not None:
+            done["200"] = {"description": "Done in part", "content": _json(_schema_of(operation.partly))}
+        return done
     success: dict[str, Any] = {"description": "Done", "content": _json(_schema_of(operation.answer))}
     if operation.links:
         success["links"] = {name: {"operationId": name, **link} for name, link in operation.links.items()}

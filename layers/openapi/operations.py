@@ -31,6 +31,7 @@ from hourwheel.client import (
     Pulled,
     PushStatus,
     QueueOffset,
+    RemovedCell,
     RetryCounts,
     RouteStep,
     ScheduledMessage,
@@ -68,6 +69,10 @@ class Decided(Struct):
     decided: int
 
 
+class Deletion(Struct):
+    cells_out: list[str]
+
+
 class Redriven(Struct):
     redriven: int
 
@@ -79,7 +84,8 @@ class Dropped(Struct):
 class Operation(NamedTuple):
     """A call of the API. ``name`` is also the name of the method of ``Api`` whose docstring describes the call.
 
-    ``answer``: None stands for an answer without content. ``links`` name operations that take a value of the answer.
+    ``answer``: None stands for an answer without content. ``partly``: such an answer has this content if the call could
+    not do everything. ``links`` name operations that take a value of the answer.
     """
 
     name: str
@@ -87,6 +93,7 @@ class Operation(NamedTuple):
     body: Any = None
     query: Any = None
     body_required: bool = False
+    partly: Any = None
     links: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
@@ -118,7 +125,7 @@ OPERATIONS: dict[str, Operation] = {
         bodies.SubjectBody,
         links={name: {"parameters": {"subject": _SAME["subject"]}} for name in ("get_subject", "produce", "get_route")},
     ),
-    f"DELETE {_S}": Operation("delete_subject"),
+    f"DELETE {_S}": Operation("delete_subject", partly=Deletion),
     f"POST {_S}/pause": Operation("pause_subject", Subject),
     f"POST {_S}/resume": Operation("resume_subject", Subject),
     f"GET {_S}/overview": Operation("subject_overview", GroupOverviewPage, query=bodies.PageQuery),
@@ -156,7 +163,7 @@ OPERATIONS: dict[str, Operation] = {
     "GET /v1/cells": Operation("list_cells", Cells),
     "GET /v1/cells/{cell}": Operation("get_cell", CellDescription),
     "PUT /v1/cells/{cell}": Operation("put_cell", CellDescription, bodies.CellBody),
-    "DELETE /v1/cells/{cell}": Operation("remove_cell", CellDescription, query=bodies.DryRunQuery),
+    "DELETE /v1/cells/{cell}": Operation("remove_cell", RemovedCell, query=bodies.RemovalQuery),
     "POST /v1/cells/{cell}/drain": Operation("drain_cell", DrainResult, bodies.DrainBody),
     f"GET {_S}/scheduled": Operation("pending", PendingCounts, query=bodies.PendingQuery),
     f"GET {_S}/delayed": Operation("list_subject_delayed", DelayedPage, query=bodies.DelayedQuery),

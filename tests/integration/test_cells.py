@@ -1,5 +1,6 @@
 """A server with the data directories of other cells."""
 
+import shutil
 from pathlib import Path
 
 from tests.integration.process import Server, bodies, pull, send
@@ -132,3 +133,54 @@ def test_a_directory_that_belongs_to_something_else_is_refused(tmp_path: Path) -
     cells = {"new": tmp_path / "new", "old": tmp_path / "files"}
     assert Server(tmp_path / "another", cells=cells).end()[0] == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_a_cell_whose_directory_is_deleted_is_given_up(tmp_path: Path) -> None:
+    server = opened(tmp_path, fast="fast")
+    server.ok("PUT", "/v1/cells/fast", {})
+    server.ok("PUT", "/v1/subjects/orders", {"queues": 2})
+    for group, ordered in (("billing", False), ("ledger", True)):
+        server.ok("PUT", f"/v1/subjects/orders/groups/{group}", {"ordered": ordered})
+    server.ok("POST", "/v1/subjects/orders/queues/1/move", {"cell": "fast"})
+    for queue, body in enumerate(("here", "there")):
+        server.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": body, "queue": queue}]})
+    later = {"messages": [{"body": "later", "queue": 1, "delay": "3s"}]}
+    server.ok("POST", "/v1/subjects/orders/messages", later)
+    server.stop()
+    shutil.rmtree(tmp_path / "fast")
+
+    server = Server(tmp_path / "home")
+    refused = server.call("DELETE", "/v1/cells/fast?lost=true")
+    assert (refused.status, refused.json["type"]) == (409, "urn:hourwheel:cell-state")
+    server.ok("PUT", "/v1/cells/fast", {"state": "offline"})
+    foreseen = server.ok("DELETE", "/v1/cells/fast?lost=true&dry_run=true")
+    removed = server.ok("DELETE", "/v1/cells/fast?lost=true")
+    assert removed == foreseen
+    (lost,) = removed["lost"]
+    assert (lost["queue"], lost["start"], lost["end"], lost["next_cell"]) == (1, 0, None, "home")
+    message = {"messages": [{"body": "new", "queue": 1}]}
+    (sent,) = server.ok("POST", "/v1/subjects/orders/messages", message)["results"]
+    assert sent["offset"] >= lost["next_start"] > 2**45
+    for group in ("billing", "ledger"):
+        taken: list[str] = []
+        while len(taken) < 3:
+            pulls = pull(server, group=group, wait_seconds=20)
+            taken += bodies(pulls)
+            receipts = [{"receipt": each["receipt"]} for each in pulls]
+            server.ok("POST", f"/v1/subjects/orders/groups/{group}/ack", {"settle": receipts})
+        assert sorted(taken) == ["here", "later", "new"]
+        lag = server.ok("GET", f"/v1/subjects/orders/groups/{group}/lag")
+        assert (lag["waiting"], lag["in_flight"], lag["cells_out"]) == (0, 0, [])
+    server.ok("POST", "/v1/subjects/orders/groups/billing/seek", {"to": "start"})
+    assert server.ok("GET", "/v1/subjects/orders/groups/billing/lag")["waiting"] == 3
+    status, said = server.stop()
+    assert (status, [line for line in said.splitlines() if "fast" in line and "is not opened" not in line]) == (0, [])
+
+    server = Server(tmp_path / "home")
+    assert len(bodies(pull(server))) == 3
+    status, said = server.stop()
+    assert (status, "fast" in said) == (0, False)
+
+    status, said = opened(tmp_path, fast="fast").end()
+    assert (status, "cell fast was given up, and its name is not used again" in said) == (1, True)
+    assert not (tmp_path / "fast").exists()

@@ -123,4 +123,4 @@ def _undivided(server: ReplayServer, subject: str, queue: int | str) -> bool:
     except AnswerError:
         return False
     readable = [mapping for route in routes if route.queue == queue for mapping in route.mappings]
-    return sum(mapping.state != "expired" for mapping in readable) == 1
+    return sum(mapping.state not in ("expired", "lost") for mapping in readable) == 1

@@ -273,14 +273,15 @@ class Cell:
             )
         return TracePage([trace.by_scheduled(scheduled, message)], None)
 
-    def delete_subject(self, name: str) -> None:
-        """Removes the subject, its groups and messages. Messages that are sent meanwhile go to a new subject of that
-        name."""
+    def delete_subject(self, name: str) -> list[str]:
+        """Removes the subject, its groups and messages; returns the cells in which the sweeper does this once they can
+        be reached. Messages that are sent meanwhile go to a new subject of that name."""
         # Before the deletion: afterwards a new subject may have this name.
         groups = self.registry.groups_with_queues(name)
-        self.registry.delete_subject(name)
+        cells_out = self.registry.delete_subject(name)
         remove_queues(self.context, groups)
         self.seen_pulls.forget_all(name)
+        return cells_out
 
     def put_group(self, subject: str, name: str, **settings: Unpack[GroupSettings]) -> Group:
         """Creates or changes a group and returns it: see ``GroupOperations.put``."""

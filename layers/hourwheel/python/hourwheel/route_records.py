@@ -10,8 +10,8 @@ CellKind: TypeAlias = Literal["real-time", "delay"]
 
 class RouteMapping(Struct, frozen=True, kw_only=True):
     """A span of a queue's offsets and the log that holds it: from ``start`` up to ``end``, which is excluded (None: the
-    log takes new messages). ``state`` is ``normal``, ``read_only``, or ``expired`` once nothing is left;
-    ``generation`` counts the uses of this part of the queue, from 1.
+    log takes new messages). ``state`` is ``normal``, ``read_only``, ``expired`` once nothing is left, or ``lost`` when
+    the cell was given up; ``generation`` counts the uses of this part of the queue, from 1.
 
     Example:
         >>> (queue,) = api.get_route("orders").queues
@@ -110,6 +110,39 @@ class CellDescription(Struct, frozen=True, kw_only=True):
     parts: int
     reachable: bool
     unreadable: list[CellContent] = []
+
+
+class LostPart(Struct, frozen=True, kw_only=True):
+    """A part of a queue that is lost with its cell: the messages from the offset ``start`` up to ``end``, which is
+    excluded, except those that were consumed. ``end`` is None if the part took new messages: nobody can tell how many.
+    The queue then goes on at the offset ``next_start``, in the cell ``next_cell``.
+
+    Example:
+        >>> drained = api.drain_cell("fast")
+        >>> api.remove_cell("fast", dry_run=True).lost
+        []
+    """
+
+    subject: str
+    queue: int
+    log: str
+    start: int
+    end: int | None
+    next_start: int | None = None
+    next_cell: str | None = None
+
+
+class RemovedCell(CellDescription, frozen=True, kw_only=True):
+    """A cell that was removed. ``lost`` lists the parts of queues that are lost with a cell that was given up.
+
+    Example:
+        >>> drained = api.drain_cell("fast")
+        >>> removed = api.remove_cell("fast")
+        >>> removed.state, removed.lost
+        ('removed', [])
+    """
+
+    lost: list[LostPart] = []
 
 
 class UnmovedQueue(Struct, frozen=True, kw_only=True):

@@ -13,9 +13,17 @@ import msgspec
 
 from hourwheel.log_names import HOME
 
-MappingState: TypeAlias = Literal["normal", "read_only", "expired"]
+MappingState: TypeAlias = Literal["normal", "read_only", "expired", "lost"]
 MAX_MAPPINGS = 16
 """A queue has at most this many mappings that are not expired: each costs every group a pull log."""
+
+
+LOST_GAP = 2**46
+"""The queue goes on this many offsets above the start of a part whose cell was given up: above all that the part gave
+out. A queue takes 1,000 batches of 1,000 messages in a second at most, so it takes two years to give out as many."""
+
+MOST_OFFSETS = 2**53
+"""All offsets stay below this number, up to which readers of JSON are exact."""
 
 
 class Mapping(msgspec.Struct, array_like=True, frozen=True):
@@ -39,6 +47,11 @@ class Mapping(msgspec.Struct, array_like=True, frozen=True):
         """Returns whether this is the log that a queue has before its first move."""
         return self.part == 0 and self.part_generation == 1 and self.cell == HOME
 
+    @property
+    def known_end(self) -> int | None:
+        """The end, if a seal made it exact: the part was open, or open when its cell was given up, if this is None."""
+        return None if self.end is None or self.end - self.start >= LOST_GAP else self.end
+
 
 FIRST = Mapping()
 
@@ -56,7 +69,7 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def readable(self) -> tuple[Mapping, ...]:
-        return tuple(mapping for mapping in self.mappings if mapping.state != "expired")
+        return tuple(mapping for mapping in self.mappings if mapping.state not in ("expired", "lost"))
 
     def target(self, queue: int, cell: str) -> "MoveTarget":
         """Returns the log that takes over from the last mapping: an expired part in the cell, or a new one."""
@@ -68,8 +81,8 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
 
     def continued(self, target: "MoveTarget", end: int, *, rows: int, epoch: int, era: int) -> "Route":
         """Returns the route after its last log was sealed at ``end``, with ``rows`` rows: the target takes over. A
-        log without rows has expired at once."""
-        state: MappingState = "read_only" if rows else "expired"
+        log without rows has expired at once. A lost one was not sealed: ``end`` is above all that it gave out."""
+        state: MappingState = "lost" if target.lost else "read_only" if rows else "expired"
         closed = msgspec.structs.replace(self.last, end=end, state=state, rows=rows)
         kept = [mapping for mapping in (*self.mappings[:-1], closed) if not target.replaces(mapping)]
         added = Mapping(
@@ -95,14 +108,29 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
             self.parts,
         )
 
+    def without_cell(self, cell: str, *, closed: bool = False) -> "Route":
+        """Returns the route after the cell was given up: what its parts hold is lost. With ``closed`` the last mapping
+        stays as it is."""
+        lost = [each for each in self.readable if each.cell == cell and not (closed and each is self.last)]
+        return Route(
+            tuple(msgspec.structs.replace(each, state="lost") if each in lost else each for each in self.mappings),
+            self.parts,
+        )
+
+    @property
+    def lost_end(self) -> int:
+        """The offset at which the queue goes on if the last part is lost."""
+        return self.last.start + LOST_GAP
+
 
 class MoveTarget(msgspec.Struct, array_like=True, frozen=True):
-    """The log that takes over a queue."""
+    """The log that takes over a queue. ``lost``: it follows a log that is lost with its cell."""
 
     queue: int
     cell: str
     part: int
     part_generation: int
+    lost: bool = False
 
     def replaces(self, mapping: Mapping) -> bool:
         """Returns whether the target uses the part of this expired mapping again."""

@@ -305,6 +305,12 @@ class WithdrawQuery(_Query):
     dry_run: bool = False
 
 
+class RemovalQuery(DryRunQuery):
+    """``lost``: gives the cell up, with everything that is in it."""
+
+    lost: bool = False
+
+
 class TraceQuery(_Query):
     """Says where a trace searches for a message: in a span of time, and from the position ``after`` on, at which an
     earlier search ended. With ``group`` it shows that group alone."""

@@ -1,6 +1,6 @@
 """Shows and moves routes, and administers cells."""
 
-from hourwheel.api.bodies import CellBody, DrainBody, DryRunQuery, MoveBody, QueuesBody, SpreadBody, WithdrawQuery
+from hourwheel.api.bodies import CellBody, DrainBody, MoveBody, QueuesBody, RemovalQuery, SpreadBody, WithdrawQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.messages import queue_number
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
@@ -59,5 +59,5 @@ def drain(cell: Cell, event: Event) -> Response:
 
 
 def remove(cell: Cell, event: Event) -> Response:
-    query = decode_query(DryRunQuery, event)
-    return ok(cell.cells.remove(path_name(event, "cell"), dry_run=query.dry_run))
+    query = decode_query(RemovalQuery, event)
+    return ok(cell.cells.remove(path_name(event, "cell"), lost=query.lost, dry_run=query.dry_run))

@@ -79,7 +79,7 @@ ROUTES = (
     HttpRoute("GET", "/v1/cells", "meta"),
     HttpRoute("GET", _CELL, "meta"),
     HttpRoute("PUT", _CELL, "meta", dry_run_in_body=True),
-    HttpRoute("DELETE", _CELL, "meta", ("dry_run",)),
+    HttpRoute("DELETE", _CELL, "meta", ("dry_run", "lost")),
     HttpRoute("POST", f"{_CELL}/drain", "meta", dry_run_in_body=True),
     HttpRoute("GET", f"{_SUBJECT}/scheduled", "meta", ("hours",)),
     HttpRoute("GET", f"{_SUBJECT}/delayed", "meta", _DELAYED),

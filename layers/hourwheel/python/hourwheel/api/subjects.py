@@ -48,8 +48,8 @@ def resume_subject(cell: Cell, event: Event) -> Response:
 
 
 def delete_subject(cell: Cell, event: Event) -> Response:
-    cell.delete_subject(path_name(event, "subject"))
-    return no_content()
+    cells_out = cell.delete_subject(path_name(event, "subject"))
+    return ok({"cells_out": cells_out}) if cells_out else no_content()
 
 
 def list_groups(cell: Cell, event: Event) -> Response:

@@ -12,7 +12,7 @@ import typer
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.queues import DryRunOption, write_step
 from hourwheel.cli.settings import YesOption, confirm, connect, settings_of, write_list
-from hourwheel.client import Api, CellContent, CellDescription, DrainResult
+from hourwheel.client import Api, CellContent, CellDescription, DrainResult, LostPart
 from hourwheel.words import counted
 
 app = typer.Typer(
@@ -137,16 +137,38 @@ def _tell(ctx: typer.Context, result: DrainResult) -> None:
 
 
 @app.command()
-def remove(ctx: typer.Context, cell: CellArgument, yes: YesOption = False, dry_run: DryRunOption = False) -> None:
-    """Remove a drained, empty cell.
+def remove(
+    ctx: typer.Context,
+    cell: CellArgument,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="Give up an offline cell whose storage is gone, and what it holds.")
+    ] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Remove a drained, empty cell, or give up a lost one.
 
     Example: hourwheel cell remove old --yes
     """
     with connect(ctx) as api:
         if not (dry_run or yes):
-            api.remove_cell(cell, dry_run=True)  # fails before the question, if the cell cannot be removed
-            confirm(f"Remove cell {cell}?", yes=yes)
-        _show(ctx, api.remove_cell(cell, dry_run=dry_run), dry_run=dry_run)
+            # Fails before the question, if the cell cannot be removed.
+            foreseen = api.remove_cell(cell, lost=lost, dry_run=True)
+            parts = counted(len(foreseen.lost), "part")
+            confirm(f"Give up cell {cell}, with {parts} of queues?" if lost else f"Remove cell {cell}?", yes=yes)
+        removed = api.remove_cell(cell, lost=lost, dry_run=dry_run)
+    if settings_of(ctx).json:
+        write_json(removed)
+        return
+    _show(ctx, msgspec.structs.replace(removed, lost=[]), dry_run=dry_run)
+    if removed.lost:
+        _write_lost(removed.lost)
+
+
+def _write_lost(lost: list[LostPart]) -> None:
+    write_line("lost, except what was consumed:")
+    head = ["subject", "queue", "log", "from offset", "to offset", "goes on at", "in cell"]
+    write_table(head, [(p.subject, p.queue, p.log, p.start, p.end, p.next_start, p.next_cell) for p in lost])
 
 
 def _show(ctx: typer.Context, cell: CellDescription, *, dry_run: bool = False) -> None:

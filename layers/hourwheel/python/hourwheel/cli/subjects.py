@@ -105,9 +105,13 @@ def delete(ctx: typer.Context, subject: SubjectArgument, yes: YesOption = False)
     """
     confirm(f"Delete {subject} with all its messages and groups?", yes=yes)
     with connect(ctx) as api:
-        api.delete_subject(subject)
-    if not settings_of(ctx).json:
-        write_line(f"deleted {subject}")
+        left = api.delete_subject(subject)
+    if settings_of(ctx).json:
+        return
+    write_line(f"deleted {subject}")
+    if left:
+        cells = ", ".join(left)
+        write_line(f"what cell {cells} holds of it is erased by the sweeper, once it can be reached or was given up")
 
 
 def _all(api: Api) -> Iterator[Subject]:

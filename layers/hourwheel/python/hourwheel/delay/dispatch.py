@@ -19,10 +19,11 @@ from hourwheel.delay.timing import unpack_all
 from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.errors import CellUnavailable, Filled, NotFound, Sealed
 from hourwheel.handover.handover import Transfer, release
-from hourwheel.log_names import HOME, shared_name
+from hourwheel.log_names import HOME, cell_of, shared_name
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
+from hourwheel.registry.cells import check_serving, was_given_up
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
@@ -89,6 +90,7 @@ class Dispatcher:
         whose rows were filled."""
         left: list[Transfer] = []
         anew: list[OutgoingBatch] = []
+        given_up: list[Transfer] = []
         for transfer in self.cells.open:
             if self.cells.pauses(transfer.log):
                 left.append(transfer)
@@ -96,6 +98,9 @@ class Dispatcher:
             try:
                 batch = self._put_again(transfer)
             except CellUnavailable as error:
+                if was_given_up(self.context, cell_of(transfer.log)):
+                    given_up += [transfer] if transfer.expires_ms > self.context.clock.now_ms() else []
+                    continue
                 self.cells.failed(transfer.log, error)
                 left.append(transfer)
                 continue
@@ -103,6 +108,9 @@ class Dispatcher:
             if batch is not None:
                 anew.append(replace(batch, named=transfer))
         self.cells.open = left
+        for transfer in given_up:
+            # Its row, if it was stored, is lost with the cell.
+            anew += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
         while anew:
             anew = self._hand_over(anew)
 
@@ -255,7 +263,11 @@ class Dispatcher:
         )
 
     def _put(self, context: Context, transfer: Transfer, row: Row) -> bool:
-        return context.log(transfer.log).put(transfer.reservation, row, transfer.token)
+        """Puts the row of a transfer; returns False if it was there. Raises ``CellUnavailable`` also for a row that is
+        stored in a cell which is off line by then."""
+        put = context.log(transfer.log).put(transfer.reservation, row, transfer.token)
+        check_serving(context, [transfer.log])
+        return put
 
     def _row(self, batch: OutgoingBatch, at_ms: int, expires_ms: int, log: str) -> Row:
         """Returns the row that contains the batch. Every caller builds it with equal messages, so that a repeated put

@@ -82,6 +82,15 @@ def _check_cells(cells: Mapping[str, Path], home: str, *, added: Collection[str]
             check_directory(directory)
 
 
+def check_not_given_up(cells: Mapping[str, Path], given_up: Collection[str]) -> None:
+    """Raises ``Broken`` if one of the cells was given up: its directory may hold messages that count as lost."""
+    for cell, data in cells.items():
+        if cell in given_up:
+            raise Broken(
+                f"cell {cell} was given up, and its name is not used again: start without --cell {cell}={data}"
+            )
+
+
 def prepare(data: Path, *, cell: str = "") -> None:
     """Creates a data directory that only its owner may read, or takes the rights of others from an existing one.
     ``cell`` is the cell to which the directory belongs (empty: it is a home).

@@ -14,6 +14,7 @@ from hourwheel.embedded.directory import (
     INLINE_BYTES,
     DirectoryCells,
     check_cells_of_new_home,
+    check_not_given_up,
     database,
     mark_cells,
     prepare,
@@ -23,7 +24,7 @@ from hourwheel.embedded.loss import check_complete
 from hourwheel.ports import CellStorage
 from hourwheel.registry.cell_marks import home_id
 from hourwheel.registry.cell_storage import GuardedCells
-from hourwheel.registry.cells import registered_cells
+from hourwheel.registry.cells import given_up_names, registered_cells
 from hourwheel.system import SystemClock, SystemIds
 
 
@@ -46,6 +47,7 @@ def opened(data: Path, *, cells: Mapping[str, Path] | None = None, accept_loss: 
         store = _store(data, opening, accept_loss)
         others = None
         if cells:
+            check_not_given_up(cells, given_up_names(store, ids))
             home = home_id(store, ids, clock.now_ms())
             added, storages = [cell.name for cell in registered_cells(store, ids)], {}
             mark_cells(cells, home, added=added)

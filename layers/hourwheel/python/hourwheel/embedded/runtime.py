@@ -29,6 +29,7 @@ from hourwheel.embedded.directory import (
     Neighbours,
     archive_of,
     check_cells_of_new_home,
+    check_not_given_up,
     database,
     lake_of,
     on_one_disk,
@@ -53,7 +54,7 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.push import state
 from hourwheel.registry.cell_marks import home_id
 from hourwheel.registry.cell_storage import GuardedCells
-from hourwheel.registry.cells import all_cells, registered_cells
+from hourwheel.registry.cells import all_cells, given_up_names, registered_cells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
@@ -162,6 +163,7 @@ class Runtime:
             return None
         clock = SystemClock()
         try:
+            check_not_given_up(self._options.cells, given_up_names(self._store, SystemIds()))
             home = home_id(self._store, SystemIds(), clock.now_ms())
             cells = EmbeddedCells(
                 self._options.cells,

@@ -11,6 +11,7 @@ from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected, Unav
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.subjects import Subject
+from hourwheel.operations.lost_cells import LostCells, changed_meanwhile, reachable
 from hourwheel.operations.routes import Routes
 from hourwheel.ports import Cells
 from hourwheel.queueing.pull_log import PullLog
@@ -34,6 +35,8 @@ from hourwheel.route_records import (
     CellKind,
     CellState,
     DrainResult,
+    LostPart,
+    RemovedCell,
     RouteStep,
     UnmovedQueue,
 )
@@ -83,8 +86,9 @@ class CellOperations:
         def change(record: CellRecord) -> CellRecord:
             return msgspec.structs.replace(record, kinds=new_kinds or record.kinds, location=location)
 
+        current = cell_record(self.context, cell).load()
+        _check_kept(current)
         if dry_run:
-            current = cell_record(self.context, cell).load()
             return self._shown([change(_present(current) or fresh)])[0]
         # Claimed before it is registered: no process may write to the storage of another deployment.
         cells.claim(cell, new=next(self._parts(cell), None) is None)
@@ -106,7 +110,8 @@ class CellOperations:
         offline. Raises ``Conflict`` for a state in which producers would meet queues that they cannot send to."""
         self._check_other(cell, "is always normal")
         record = load_cell(self.context, cell)
-        if state in ("read_only", "offline"):
+        # Producers cannot send to a cell that is out of reach in any case.
+        if state == "read_only" or (state == "offline" and reachable(self.context, cell)):
             self._check_takes_none(cell, "state")
         # Before the change: afterwards nobody can count the messages.
         unreadable = [part for part in self.left(cell) if part.messages != 0] if state == "offline" else []
@@ -130,7 +135,7 @@ class CellOperations:
         self._check_other(cell, "cannot be drained")
         record = load_cell(self.context, cell)
         others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
-        others = [other for other in others if self._reachable(other)]
+        others = [other for other in others if reachable(self.context, other)]
         if not others:
             raise Conflict("cell-state", "no other cell takes queues: add one", field="cell")
         if not dry_run:
@@ -173,20 +178,25 @@ class CellOperations:
         except (Rejected, Unavailable) as error:
             return None, [Unmoved(queue, error) for queue in queues]
 
-    def remove(self, cell: str, *, dry_run: bool = False) -> CellDescription:
-        """Removes a drained cell. Raises ``Conflict``, which names the remaining contents, while the cell is not
-        empty."""
+    def remove(self, cell: str, *, lost: bool = False, dry_run: bool = False) -> RemovedCell:
+        """Removes a drained cell. Raises ``Conflict``, which names the remaining contents, while the cell is not empty.
+        With ``lost`` removes one whose storage is gone, and gives up what it holds: see ``LostCells.give_up``."""
         self._check_other(cell, "cannot be removed")
         record = load_cell(self.context, cell)
+        before = self._shown([record])[0]
+        parts = LostCells(self.registry).give_up(cell, dry_run=dry_run) if lost else self._remove(record, dry_run)
+        return RemovedCell(**{**msgspec.structs.asdict(before), "state": "removed", "lost": parts})
+
+    def _remove(self, record: CellRecord, dry_run: bool) -> list[LostPart]:
+        cell = record.name
         # The state is written first: a move that does not see it yet is in the list that is read afterwards.
         if record.state == "normal":
             raise Conflict("cell-in-use", f"cell {cell!r} is normal: drain it first", field="cell")
         if left := self.left(cell):
             raise Conflict("cell-in-use", f"cell {cell!r} still holds {_told(left)}", field="cell")
-        shown_cell = self._shown([record])[0]
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state="removed"))
-        return msgspec.structs.replace(shown_cell, state="removed")
+        return []
 
     def left(self, cell: str) -> list[CellContent]:
         """Returns the remaining contents of the cell."""
@@ -255,19 +265,10 @@ class CellOperations:
                 location=record.location,
                 queues=sum(parts[record.name]),
                 parts=len(parts[record.name]) - sum(parts[record.name]),
-                reachable=self._reachable(record.name),
+                reachable=reachable(self.context, record.name),
             )
             for record in records
         ]
-
-    def _reachable(self, cell: str) -> bool:
-        try:
-            # The counter of a log that does not exist: the cheapest read that needs the tables.
-            probe = f"{cell}:probe" if cell else "probe"
-            self.context.store_of(probe).counter(probe)
-        except CellUnavailable:
-            return False
-        return True
 
     def _check_other(self, cell: str, why: str) -> None:
         """Raises ``Conflict`` for the home cell; ``why`` ends the sentence that refuses it."""
@@ -279,12 +280,23 @@ class CellOperations:
         process changes it meanwhile."""
         record = cell_record(self.context, cell)
         current = record.load()
+        _check_kept(current)
         value = change(_present(current) or fresh or CellRecord(name=cell, created_ms=self.context.clock.now_ms()))
         if not record.swap(None if current is None else current.token, value).stored:
-            detail = f"cell {cell!r} was changed by somebody else: look at it, then try again"
-            raise Conflict("changed-meanwhile", detail)
+            raise changed_meanwhile(cell)
         if self.context.cells is not None:
             self.context.cells.forget(cell)
+
+
+def _check_kept(record: Versioned[CellRecord] | None) -> None:
+    """Raises ``Conflict`` for a cell that was given up: logs that are lost may be in its storage, if that turns up."""
+    if record is not None and record.value.lost_ms:
+        how = (
+            "use another name"
+            if record.value.removed
+            else f"finish with hourwheel cell remove {record.value.name} --lost"
+        )
+        raise Conflict("cell-state", f"cell {record.value.name!r} was given up: {how}", field="cell")
 
 
 def _present(record: Versioned[CellRecord] | None) -> CellRecord | None:

@@ -15,7 +15,7 @@ from hourwheel.buckets.buckets import Bucket, reserve_in
 from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.context import Context
 from hourwheel.due import Due, check_limit, dues_of
-from hourwheel.errors import Conflict, Filled, NotFound, Rejected, Sealed, Unavailable
+from hourwheel.errors import CellUnavailable, Conflict, Filled, NotFound, Rejected, Sealed, Unavailable
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.large_batches import large_batch_folder
@@ -28,7 +28,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
 from hourwheel.queueing.stored_batches import StoredBatch
-from hourwheel.registry.cells import was_removed
+from hourwheel.registry.cells import check_serving, was_given_up, was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.words import no_queue
@@ -94,6 +94,7 @@ def _produce(
         batch = _Batch(context, Batch(subjects, indexes, messages, dues))
         try:
             stored = batch.store() if idempotency is None else batch.store_once(idempotency, keyspace)
+            check_serving(context, [reservation.log for reservation in stored.reservations])
         except Sealed:
             batch.forget_ids()
             # A queue has moved, or the subject was deleted, after the look-up: the next try finds the log that follows,
@@ -101,6 +102,10 @@ def _produce(
             for seen in subjects.values():
                 refresh_route(registry, seen)
             continue
+        except CellUnavailable:
+            for name in subjects:
+                registry.forget_subject(name)
+            raise  # the next request finds where the queues of a lost cell go on
         # After the rows: the pull that wakes must find them, and the wheel that starts must read them.
         _announce(context, stored.parts, stored.reservations)
         return stored
@@ -267,10 +272,9 @@ class _Batch:
         while True:
             try:
                 self._put(context, part, row, reservation, token)
+                return reservation
             except Filled:
                 reservation = reserve_in(context, reservation.log, row.count)
-                continue
-            return reservation
 
     def _put(self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes) -> None:
         if row.large_batch is not None and reservation.log != part.log:
@@ -341,9 +345,8 @@ class _Batch:
         rows = self._rows(parts, self.context.clock.now_ms(), first.prefix)
 
         def repeat(context: Context) -> _Stored:
-            return self._put_parts(
-                context, idempotency.record(context, keyspace), remembered, parts, rows, repeated=True
-            )
+            record = idempotency.record(context, keyspace)
+            return self._put_parts(context, record, remembered, parts, rows, repeated=True)
 
         return self._stored(first.prefix, *self.context.atomically(repeat, logs))
 
@@ -351,9 +354,8 @@ class _Batch:
         """Raises ``Conflict`` if a row of the batch may have been stored and removed, or filled and removed: its sender
         repeats it so late that fillers are removed too (see ``FILLER_MS``), or that its cell was removed."""
         for part, reservation in zip(parts, first.reservations, strict=True):
-            if was_removed(self.context, cell_of(reservation.log), first.at_ms) or self._may_have_gone(
-                part, reservation
-            ):
+            removed = was_removed(self.context, cell_of(reservation.log), first.at_ms)
+            if removed or self._may_have_gone(part, reservation):
                 detail = (
                     "the batch was sent too long ago to know whether it was stored: look for its messages, and send"
                     " the missing ones with a higher sequence"
@@ -449,15 +451,19 @@ class _Batch:
     def _is_put(
         self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes, *, repeated: bool
     ) -> bool:
-        """Puts the part at its reservation. Returns False if a reader has filled the row."""
-        log = context.log(reservation.log)
-        if repeated and reservation.row_no < log.trimmed() and log.get(reservation.row_no) is None:
-            # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
-            return True
+        """Puts the part at its reservation. Returns False if a reader has filled the row, or its cell was given up."""
         try:
+            log = context.log(reservation.log)
+            if repeated and reservation.row_no < log.trimmed() and log.get(reservation.row_no) is None:
+                # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
+                return True
             self._put(context, part, row, reservation, token)
         except Filled:
             return False
+        except CellUnavailable:
+            if was_given_up(context, cell_of(reservation.log)):
+                return False
+            raise
         return True
 
     def _divided(self, part: BatchPart, row: Row, batch: str) -> tuple[list[BatchPart], list[Row]]:

@@ -56,8 +56,11 @@ class GuardedCells:
     _failures: dict[str, tuple[int, CellUnavailable]] = field(default_factory=dict)
 
     def storage(self, cell: str) -> CellStorage:
-        if self._state(cell) == "offline":
+        state = self._state(cell)
+        if state == "offline":
             raise CellUnavailable(f"cell {cell} is offline: hourwheel cell set-state {cell} normal brings it back")
+        if state == "lost":
+            raise CellUnavailable(f"cell {cell} was given up: what it held is lost")
         opened = self._opened.get(cell)
         if opened is None:
             self._check_answers(cell)
@@ -94,7 +97,9 @@ class GuardedCells:
         if cached is not None and 0 <= now_ms - cached[0] < self.seconds * 1_000:
             return cached[1]
         current = CasRecord(self.home, self.ids, Key(Table.META, "cells", cell), CellRecord).load(consistent=False)
-        state = "normal" if current is None else current.value.state
+        state = "normal"
+        if current is not None:
+            state = "lost" if current.value.lost_ms else current.value.state
         self._states[cell] = now_ms, state
         return state
 

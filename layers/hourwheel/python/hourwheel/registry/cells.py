@@ -10,12 +10,13 @@ cell is for, and whether queues may move to it. A removed cell stays as a tombst
 """
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Conflict, NotFound, Rejected
-from hourwheel.log_names import HOME
+from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
+from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Ids, Key, Store, Table, items_of
 from hourwheel.route_records import CellKind, CellState
@@ -29,13 +30,21 @@ _PAGE = 100
 
 
 class CellRecord(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A registered cell. ``real-time`` cells take queues. ``location`` is where its storage was when it was added."""
+    """A registered cell. ``real-time`` cells take queues. ``location`` is where its storage was when it was added. At
+    ``lost_ms`` an operator began to give it up (0: nobody did): it stays off line until it is removed, and its name is
+    not used again."""
 
     name: str
     kinds: tuple[CellKind, ...] = KINDS
     state: CellState = "normal"
     location: str = ""
     created_ms: int = 0
+    lost_ms: int = 0
+
+    @property
+    def serves(self) -> bool:
+        """Returns whether rows may be read from the cell and written to it."""
+        return self.state != "offline" and not self.lost_ms
 
     @property
     def takes_queues(self) -> bool:
@@ -85,6 +94,31 @@ def was_removed(context: Context, name: str, since_ms: int) -> bool:
         return False
     current = cell_record(context, name).load()
     return current is None or current.value.removed or current.value.created_ms > since_ms
+
+
+def was_given_up(context: Context, name: str) -> bool:
+    """Returns whether the cell was given up, or is being given up. One read."""
+    current = None if name == HOME else cell_record(context, name).load()
+    return current is not None and current.value.lost_ms > 0
+
+
+def check_serving(context: Context, logs: Iterable[str]) -> None:
+    """Raises ``CellUnavailable`` if one of these logs is in a cell that is off line or was given up. A caller has to
+    know this after it has stored rows and before it says so: a row that is stored once its cell is off line may be lost
+    (docs/decisions/0058). One strongly consistent read for each cell; none for the home cell."""
+    if context.cells is None:
+        return
+    for cell in {cell_of(log) for log in logs} - {HOME}:
+        current = cell_record(context, cell).load()
+        if current is not None and not current.value.serves:
+            raise CellUnavailable(f"cell {cell} is offline, and what was sent to it may be lost")
+
+
+def given_up_names(store: Store, ids: Ids) -> list[str]:
+    """Returns the names of the cells of this home that were given up and removed."""
+    items = items_of(store, Table.META, "cells", page=_PAGE)
+    stored = [_record(store, ids, name).opened(record) for name, record in items]
+    return [each.value.name for each in stored if each is not None and each.value.removed and each.value.lost_ms]
 
 
 def all_cells(context: Context) -> list[CellRecord]:

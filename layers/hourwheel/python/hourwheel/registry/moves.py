@@ -243,14 +243,23 @@ def _taken_over(context: Context, subject: Subject, target: MoveTarget) -> tuple
     except (Rejected, Unavailable):
         return None
     # Until here the move can be withdrawn without a trace. From here on the old log takes no message.
-    ended = context.log(subject.log(target.queue)).seal()
+    end = _ended(context, subject, target)
     try:
-        context.log(subject.log_of(target.queue, target)).begin(ended.numbers)
+        context.log(subject.log_of(target.queue, target)).begin(end[0])
     except Unavailable:
         # In its own cell no other target would do better: the change stays open, and is tried again.
         if target.cell == subject.route(target.queue).last.cell:
             raise
         return None
+    return end
+
+
+def _ended(context: Context, subject: Subject, target: MoveTarget) -> tuple[int, int]:
+    """Ends the log that takes the queue's messages, and returns the sequence and the rows at which it ends. A log in a
+    cell that was given up cannot be sealed, and nobody writes to it any more (``lost_cells.py``)."""
+    if target.lost:
+        return subject.route(target.queue).lost_end, 0
+    ended = context.log(subject.log(target.queue)).seal()
     return ended.numbers, ended.rows
 
 

@@ -17,7 +17,7 @@ from typing import Literal, Protocol, TypeVar
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import NotFound, Unavailable
+from hourwheel.errors import ErasureUnfinished, NotFound, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.fields import DEFAULT_CONSUMER_EXPIRES_SECONDS, DEFAULT_MAX_ATTEMPTS, check_name
 from hourwheel.model.groups import Group
@@ -225,9 +225,9 @@ class Registry:
 
         self.change_group(subject, group.name, changed)
 
-    def delete_subject(self, name: str) -> None:
-        """Removes the subject, its groups and messages, or finishes a deletion that was cut off. Raises
-        ``NotFound``."""
+    def delete_subject(self, name: str) -> list[str]:
+        """Removes the subject, its groups and messages, or finishes a deletion that was cut off. Returns the cells that
+        cannot be reached: the sweeper erases what they hold. Raises ``NotFound``."""
         current = subject_record(self.context, name).load()
         if current is None or current.value.erased:
             raise unknown_subject(name)
@@ -236,7 +236,11 @@ class Registry:
             raise Unavailable("the subject was changed meanwhile: send the request again")
         # After the tombstone: no process that reads the record from here on adds messages or groups.
         self.forget(name)
-        self.erase_subject(tombstone)
+        try:
+            self.erase_subject(tombstone)
+        except ErasureUnfinished as error:
+            return error.cells
+        return []
 
     def delete_group(self, subject: Subject, name: str) -> None:
         """Removes the group, its progress, retries and dead letters, or finishes a deletion that was cut off. Raises

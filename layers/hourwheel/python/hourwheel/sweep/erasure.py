@@ -4,10 +4,12 @@ Until then every caller that finds the tombstone continues the erasure: a repeat
 creation of a new subject or group of that name.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from hourwheel.context import Context
-from hourwheel.log_names import pull_log
+from hourwheel.errors import CellUnavailable, ErasureUnfinished
+from hourwheel.log_names import cell_of, pull_log
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table
@@ -34,28 +36,55 @@ def make_registry(context: Context) -> Registry:
 
 
 def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -> None:
-    """Seals and trims the logs of a deleted subject and of its groups."""
-    logs = [context.log(log) for log in subject.queue_logs()]
-    for log in logs:
+    """Seals and trims the logs of a deleted subject and of its groups. Raises ``ErasureUnfinished`` after it has erased
+    what is in the cells that can be reached."""
+    names, left = subject.queue_logs(), set[str]()
+    for name in names:
         # A producer with a cached subject meets the seal, and looks the subject up again.
-        log.seal()
+        with _noted(name, left):
+            context.log(name).seal()
     for group in groups:
-        erase_group(context, subject, group)
-    for log in logs:
-        log.store.trim(Table.CONSUME, log.name, below=_ALL)
+        _erase_group(context, subject, group, left)
+    for name in names:
+        with _noted(name, left):
+            context.store_of(name).trim(Table.CONSUME, name, below=_ALL)
+    _check_complete(subject, left)
 
 
 def erase_group(context: Context, subject: Subject, group: Group) -> None:
-    """Seals and trims the logs of a deleted group, and removes the state of its pushes."""
+    """Seals and trims the logs of a deleted group, and removes the state of its pushes. Raises ``ErasureUnfinished``
+    after it has erased what is in the cells that can be reached."""
+    left = set[str]()
+    _erase_group(context, subject, group, left)
+    _check_complete(subject, left)
+
+
+def _erase_group(context: Context, subject: Subject, group: Group, left: set[str]) -> None:
+    """Erases a group, and adds to ``left`` the cells that cannot be reached."""
     # A settlement with a cached group meets the seal, and hands nothing over to the deleted group.
     for name in (group.retry_log, group.dead_log):
         context.log(name).seal()
     for name in (group.retry_log, *subject.queue_logs()):
         # Not ``pull_logs``: a cell that is out of reach must not be passed over.
-        context.store_of(name).trim(Table.PULL, pull_log(group.member, name), below=_ALL)
-        if group.ordered:
-            Snapshots(context, name, pull_log(group.member, name)).remove()
+        with _noted(name, left):
+            context.store_of(name).trim(Table.PULL, pull_log(group.member, name), below=_ALL)
+            if group.ordered:
+                Snapshots(context, name, pull_log(group.member, name)).remove()
     for name in (group.retry_log, group.dead_log):
         context.store.trim(Table.CONSUME, name, below=_ALL)
     context.store.trim(Table.PULL, f"dead@{group.dead_log}", below=_ALL)
     forget(context, group)
+
+
+@contextmanager
+def _noted(log: str, left: set[str]) -> Iterator[None]:
+    """Adds the cell of the log to ``left`` if it cannot be reached."""
+    try:
+        yield
+    except CellUnavailable:
+        left.add(cell_of(log))
+
+
+def _check_complete(subject: Subject, left: set[str]) -> None:
+    if left:
+        raise ErasureUnfinished(subject.name, sorted(left))

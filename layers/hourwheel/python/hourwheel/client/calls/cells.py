@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
 from hourwheel.client.codec import path
-from hourwheel.route_records import CellDescription, CellKind, DrainResult, RouteStep, SubjectRoute
+from hourwheel.route_records import CellDescription, CellKind, DrainResult, RemovedCell, RouteStep, SubjectRoute
 
 
 class _Cells(Struct):
@@ -172,12 +172,17 @@ class CellCalls(Calls):
         )
         return result
 
-    def remove_cell(self, cell: str, *, dry_run: bool = False) -> CellDescription:
+    def remove_cell(self, cell: str, *, lost: bool = False, dry_run: bool = False) -> RemovedCell:
         """Removes a cell that was drained and is empty. Its storage stays.
+
+        With ``lost`` gives up a cell whose storage is gone for good. The cell must be ``offline``. The messages in it
+        are lost; its queues go on in other cells, at offsets above all that it gave out. ``lost`` in the result lists
+        the lost parts. A call that was cut off may be repeated. The name of the cell cannot be used again.
 
         Raises:
             NotFound: there is no such cell.
-            Conflict: the cell is not drained, or is not empty; the error names its contents.
+            Conflict: the cell is not drained, or is not empty; the error names its contents. With ``lost``: the cell is
+                not offline, or another caller changes it.
 
         Example:
             >>> api.drain_cell("fast").left
@@ -185,6 +190,8 @@ class CellCalls(Calls):
             >>> api.remove_cell("fast").state
             'removed'
         """
-        target = path("cells", cell) + query(dry_run="true" if dry_run else None)
-        removed: CellDescription = self._http.call("DELETE", target, answers(CellDescription), safe=dry_run)
+        chosen = query(lost="true" if lost else None, dry_run="true" if dry_run else None)
+        removed: RemovedCell = self._http.call(
+            "DELETE", path("cells", cell) + chosen, answers(RemovedCell), safe=dry_run
+        )
         return removed

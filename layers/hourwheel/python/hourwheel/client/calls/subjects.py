@@ -1,8 +1,16 @@
 """Creates, changes, shows, pauses and deletes subjects."""
 
+from msgspec import Struct
+
 from hourwheel.client.calls.call import Calls, answers, query, without_none
 from hourwheel.client.codec import path
 from hourwheel.client.records.subjects import Subject, SubjectPage
+
+
+class _Deletion(Struct):
+    """The answer to a deletion that is not finished in some cells."""
+
+    cells_out: list[str] = []
 
 
 class SubjectCalls(Calls):
@@ -93,9 +101,10 @@ class SubjectCalls(Calls):
         resumed: Subject = self._http.call("POST", path("subjects", subject, "resume"), answers(Subject))
         return resumed
 
-    def delete_subject(self, subject: str) -> None:
+    def delete_subject(self, subject: str) -> list[str]:
         """Deletes a subject with its messages and groups. Its delayed messages become orphans when they are due, which
-        ``list_orphans`` lists.
+        ``list_orphans`` lists. Returns the cells that are out of reach: the subject is deleted, and the sweeper erases
+        what they hold of it once they can be reached or were given up.
 
         Raises:
             NotFound: there is no such subject.
@@ -103,5 +112,13 @@ class SubjectCalls(Calls):
 
         Example:
             >>> api.delete_subject("orders")
+            []
         """
-        self._http.call("DELETE", path("subjects", subject), answers(None), safe=False)
+        left: list[str] = self._http.call(
+            "DELETE", path("subjects", subject), answers(_Deletion | None), safe=False, then=_cells_out
+        )
+        return left
+
+
+def _cells_out(deletion: _Deletion | None) -> list[str]:
+    return [] if deletion is None else deletion.cells_out

@@ -1,0 +1,128 @@
+"""Gives up a lost cell: a cell whose storage is gone for good, with the messages in it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from hourwheel.context import Context
+from hourwheel.errors import CellUnavailable, Conflict
+from hourwheel.logs.cas import Versioned
+from hourwheel.model.subjects import Subject
+from hourwheel.registry.cells import CellRecord, all_cells, cell_record, load_cell, shown
+from hourwheel.registry.lost_cells import give_up_parts, holds_parts, without_parts
+from hourwheel.registry.plans import plan_drain
+from hourwheel.registry.registry import Registry
+from hourwheel.route_records import LostPart
+from hourwheel.routes import Mapping
+
+
+@dataclass(frozen=True)
+class LostCells:
+    """Gives up cells. A call that is cut off may be repeated: the next one finishes it."""
+
+    registry: Registry
+
+    @property
+    def context(self) -> Context:
+        return self.registry.context
+
+    def give_up(self, cell: str, *, dry_run: bool = False) -> list[LostPart]:
+        """Marks every part of a queue in the cell as lost, continues the queues that sent their messages there in other
+        cells, and removes the cell for good. Returns the lost parts. Raises ``NotFound`` for an unknown cell, and
+        ``Conflict`` for one that is not off line, and if another process changes or removes it meanwhile."""
+        self._check_offline(load_cell(self.context, cell))
+        cells = self._targets(cell)
+        if dry_run:
+            return [part for subject in self._subjects(cell) for part in _foreseen(subject, cell, cells)]
+        began = self._begin(cell)
+        for subject in self._subjects(cell):
+            give_up_parts(self.registry, subject.name, cell, cells)
+        # After every route: a caller that finds the cell removed finds nothing in it.
+        self._swap(cell, began, msgspec.structs.replace(began.value, state="removed"))
+        return [part for subject in self.registry.all_subjects() for part in lost_parts(subject, cell)]
+
+    def _begin(self, cell: str) -> Versioned[CellRecord]:
+        """Marks the cell as one that is given up, unless it is marked: nobody may set its state from now on."""
+        current = cell_record(self.context, cell).load()
+        if current is None or current.value.removed:
+            raise changed_meanwhile(cell)
+        self._check_offline(current.value)
+        if current.value.lost_ms:
+            return current
+        lost = msgspec.structs.replace(current.value, lost_ms=self.context.clock.now_ms())
+        return self._swap(cell, current, lost)
+
+    def _swap(self, cell: str, current: Versioned[CellRecord], value: CellRecord) -> Versioned[CellRecord]:
+        outcome = cell_record(self.context, cell).swap(current.token, value)
+        if self.context.cells is not None:
+            self.context.cells.forget(cell)
+        if not outcome.stored or outcome.current is None:
+            raise changed_meanwhile(cell)
+        return outcome.current
+
+    @staticmethod
+    def _check_offline(record: CellRecord) -> None:
+        if record.state != "offline":
+            detail = (
+                f"cell {record.name!r} is {record.state}: if its storage is gone for good, set its state to offline, so"
+                " that no process sends messages there, then give it up"
+            )
+            raise Conflict("cell-state", detail, field="cell")
+
+    def _targets(self, cell: str) -> list[str]:
+        """Returns the cells in which queues may go on: those that take queues and can be reached."""
+        others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
+        return [other for other in others if reachable(self.context, other)]
+
+    def _subjects(self, cell: str) -> Iterator[Subject]:
+        return (subject for subject in self.registry.all_subjects() if holds_parts(subject, cell))
+
+
+def reachable(context: Context, cell: str) -> bool:
+    """Returns whether this process can read the cell."""
+    try:
+        # The counter of a log that does not exist: the cheapest read that needs the tables.
+        probe = f"{cell}:probe" if cell else "probe"
+        context.store_of(probe).counter(probe)
+    except CellUnavailable:
+        return False
+    return True
+
+
+def changed_meanwhile(cell: str) -> Conflict:
+    detail = f"cell {cell!r} was changed by somebody else: look at it, then try again"
+    return Conflict("changed-meanwhile", detail)
+
+
+def lost_parts(subject: Subject, cell: str) -> Iterable[LostPart]:
+    """Yields the parts of the subject that were lost with the cell."""
+    for queue in range(subject.queues if not subject.erased else 0):
+        mappings = subject.route(queue).mappings
+        for mapping, following in zip(mappings, (*mappings[1:], None), strict=True):
+            if mapping.cell == cell and mapping.state == "lost":
+                yield _lost_part(subject, queue, mapping, following)
+
+
+def _lost_part(subject: Subject, queue: int, mapping: Mapping, following: Mapping | None) -> LostPart:
+    goes_on = following is not None and mapping.known_end is None
+    return LostPart(
+        subject=subject.name,
+        queue=queue,
+        log=subject.log_of(queue, mapping),
+        start=mapping.start,
+        end=mapping.known_end,
+        next_start=following.start if goes_on and following is not None else None,
+        next_cell=shown(following.cell) if goes_on and following is not None else None,
+    )
+
+
+def _foreseen(subject: Subject, cell: str, cells: list[str]) -> Iterator[LostPart]:
+    moved = None if subject.deleted else plan_drain(cell, cells)(subject)
+    goes_on = {target.queue: target for target in moved.targets} if moved else {}
+    for part in lost_parts(without_parts(subject, cell), cell):
+        target = goes_on.get(part.queue)
+        if part.end is None and target is not None:
+            start = subject.route(part.queue).lost_end
+            part = msgspec.structs.replace(part, next_start=start, next_cell=shown(target.cell))
+        yield part
