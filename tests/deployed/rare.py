@@ -423,6 +423,8 @@ def operate(system: System) -> None:
     assert len(system.ok("GET", "/v1/routes/tower")["queues"]) == 1
     assert len(system.ok("POST", f"{subject}/queues", {"queues": 2})["after"]["queues"]) == 2
     system.ok("POST", f"{subject}/spread", {})
+    withdrawn = system.ok("DELETE", "/v1/routes/tower/pending?dry_run=true")
+    assert withdrawn["before"] == withdrawn["after"]
     assert [cell["cell"] for cell in system.ok("GET", "/v1/cells")["cells"]] == ["home"]
     for method, target, body in (
         ("POST", f"{subject}/queues/0/move", {"cell": "fast"}),

@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from hourwheel.context import Context
 from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.errors import Unavailable
+from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.logs.log import Log
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
-from hourwheel.registry import moves
+from hourwheel.registry import moves, withdrawals
+from hourwheel.registry.registry import subject_record
 from hourwheel.routes import MoveTarget, Route, RouteChange
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
@@ -70,6 +73,26 @@ def a_new_log_takes_the_name_of_one_that_was_used() -> Iterator[None]:
         return MoveTarget(queue, cell, 1, 1)
 
     with patch.object(Route, "target", target):
+        yield
+
+
+def _withdrawing(plan: Plan) -> Plan:
+    moves = ("move", "move", "outage", "withdraw", "withdraw")
+    return replace(with_outages(with_cells(plan, 2)), moves=moves, operators=3, faults=Faults(crash=0.02))
+
+
+@planted(sharpen=_withdrawing)
+def a_withdrawal_overwrites_a_move_that_was_carried_out() -> Iterator[None]:
+    class Overwriting(CasRecord[Subject]):
+        def swap(self, expect: bytes | None, value: Subject, **_: Any) -> CasResult[Subject]:
+            current = self.load()
+            return super().swap(None if current is None else current.token, value)
+
+    def record(context: Context, name: str) -> CasRecord[Subject]:
+        real = subject_record(context, name)
+        return Overwriting(real.store, real.ids, real.key, real.kind)
+
+    with patch.object(withdrawals, "subject_record", record):
         yield
 
 

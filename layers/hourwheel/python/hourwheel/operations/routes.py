@@ -16,7 +16,6 @@ from hourwheel.registry.cells import all_cells, check_cell_name, check_takes_que
 from hourwheel.registry.moves import Unmoved, movable, request_moves
 from hourwheel.registry.plans import Plan, plan_move, plan_queues, plan_spread
 from hourwheel.registry.registry import Registry
-from hourwheel.registry.withdrawals import withdraw_change
 from hourwheel.route_records import QueueRoute, RouteMapping, RouteStep, SubjectRoute
 from hourwheel.routes import Mapping, RouteChange, continued
 
@@ -112,6 +111,8 @@ class Routes:
     def withdraw(self, subject: str, queue: int | None = None, *, dry_run: bool = False) -> RouteStep:
         """Withdraws the pending move of a queue, or all pending changes of the route. Changes nothing if nothing is
         pending. Raises ``NotFound``, and ``Conflict`` for a move that has begun or was carried out meanwhile."""
+        from hourwheel.registry.withdrawals import withdraw_change  # rare: no process that starts shall read the file
+
         before, after = withdraw_change(self.registry, subject, queue, dry_run=dry_run)
         return RouteStep(before=shown_route(before), after=shown_route(after), dry_run=dry_run)
 
