@@ -78,5 +78,5 @@ def test_a_search_gets_past_a_row_with_more_messages_of_an_id_than_an_answer_hol
 
 def test_an_id_that_nobody_gave_is_not_found(bench: Bench) -> None:
     (accepted,) = bench.send_later("a", delay=5)
-    with pytest.raises(NotFound, match="there is no message with the id"):
+    with pytest.raises(NotFound, match="subject 'orders' has no message with the id"):
         bench.cell.trace("orders", accepted.id.replace("-0", "-7"), SearchSpan())
