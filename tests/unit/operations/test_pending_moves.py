@@ -103,7 +103,9 @@ def test_a_pending_move_holds_up_no_move_of_another_queue(
     break_down("fast")
     with pytest.raises(Unavailable):
         bench.cell.routes.move("orders", 1, "home")
+    foreseen = bench.cell.routes.move("orders", 0, "old", dry_run=True)
     step = bench.cell.routes.move("orders", 0, "old")
+    assert foreseen.after == step.after
     assert (cells_of(step.after), pending(bench)) == (["old", "fast", "old"], [None, "home", None])
     assert send(bench, "a", 0) == 0
     repair(bench, monkeypatch)

@@ -147,5 +147,7 @@ class Routes:
             return subject, unmoved
         epoch = subject.epoch + 1
         routes = continued(subject.all_routes(), done, ends, epoch=epoch)
-        after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=None)
+        waiting = tuple(each for each in (subject.change.targets if subject.change else ()) if each.queue not in ends)
+        rest = RouteChange(waiting, change.queues) if waiting else None
+        after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=rest)
         return after, unmoved
