@@ -4,6 +4,7 @@ once the cell answers."""
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
@@ -13,7 +14,9 @@ from hourwheel.errors import Conflict, NotFound, Throttled, Unavailable
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage
 from hourwheel.registry import moves
+from hourwheel.registry.registry import subject_record
 from hourwheel.route_records import SubjectRoute
+from hourwheel.routes import RouteChange
 from tests.support import AT_ONCE, Bench
 
 
@@ -219,6 +222,21 @@ def test_a_move_that_has_sealed_its_log_cannot_be_withdrawn(
             bench.cell.routes.withdraw("orders", 1, dry_run=dry_run)
         assert refused.value.slug == "move-begun"
     assert cells_of(bench.cell.routes.move("orders", 1, "home").after) == ["home", "home", "old"]
+
+
+def test_a_move_out_of_a_cell_that_was_given_up_cannot_be_withdrawn(
+    bench: Bench, break_down: Callable[[str], None]
+) -> None:
+    break_down("fast")
+    record = subject_record(bench.cell.context, "orders")
+    current = record.load()
+    assert current is not None
+    target = msgspec.structs.replace(current.value.route(1).target(1, "home"), lost=True)
+    record.swap(current.token, msgspec.structs.replace(current.value, change=RouteChange((target,), 3)))
+    for queue in (1, None):
+        with pytest.raises(Conflict, match="cell in which it is was given up: this move cannot be withdrawn"):
+            bench.cell.routes.withdraw("orders", queue)
+    assert pending(bench) == [None, "home", None]
 
 
 def test_a_log_that_was_sealed_unseen_goes_on_in_its_cell_after_the_withdrawal(

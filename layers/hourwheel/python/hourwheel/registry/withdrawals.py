@@ -76,6 +76,12 @@ def _check_not_begun(context: Context, subject: Subject, withdrawn: RouteChange)
     """Raises ``Conflict`` if the log of one of these queues is sealed: the move needs no cell that is out of reach any
     more. A log that does not answer may be sealed too, and then goes on in its own cell."""
     for target in withdrawn.targets:
+        if target.lost:
+            detail = (
+                f"queue {target.queue} of {subject.name!r} goes on in cell {shown(target.cell)!r} because the cell in"
+                " which it is was given up: this move cannot be withdrawn"
+            )
+            raise Conflict("move-begun", detail, field="queue")
         if sealed(context, subject.log(target.queue)):
             cell = shown(target.cell)
             raise Conflict(

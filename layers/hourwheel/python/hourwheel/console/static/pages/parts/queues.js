@@ -20,7 +20,7 @@ export function queueRows(overview, routes) {
     return {
       ...queue,
       cell: newest?.cell ?? null,
-      parts: route?.mappings.filter((mapping) => mapping.state !== "expired").length ?? null,
+      parts: route?.mappings.filter((mapping) => !["expired", "lost"].includes(mapping.state)).length ?? null,
       moving_to: route?.moving_to ?? null,
     };
   });
