@@ -50,7 +50,9 @@ BAD_WAITS: list[tuple[dict[str, Any], str]] = [
     ({"delay": timedelta(seconds=-1)}, "0 or more"),
     ({"delay": "soon"}, "'90d', got 'soon'"),
     ({"delay": "10"}, "with ms, s, m, h or d"),
-    ({"delay": "-5m"}, "with ms, s, m, h or d"),
+    ({"delay": "-5m"}, "must be 0 or more, got -5m"),
+    ({"delay": "-0s"}, "must be 0 or more, got -0s"),
+    ({"delay": "--5m"}, "with ms, s, m, h or d"),
     ({"delay": ""}, "with ms, s, m, h or d"),
     ({"deliver_at": datetime(2027, 1, 1, 9)}, "no zone, so its moment is unknown"),  # noqa: DTZ001 - a time without a zone is what the test is for
     ({"deliver_at": "2027-01-01T09:00:00"}, "RFC 3339"),

@@ -46,8 +46,7 @@ def delay_ms(delay: Delay, field: str) -> int:
                 f"{field} must be a number of seconds, or one with ms, s, m, h or d such as '90d', got {delay[:40]!r}",
                 field=field,
             )
-        amount = float(match[2]) * _UNITS[match[3]]
-        amount = -amount if match[1] else amount
+        amount = -math.inf if match[1] else float(match[2]) * _UNITS[match[3]]
     if math.isnan(amount) or amount < 0:
         raise Rejected("field-invalid", f"{field} must be 0 or more, got {str(delay)[:40]}", field=field)
     # The limit is checked later, where the subject's settings are known.
