@@ -220,7 +220,8 @@ class Functions(Construct):
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         # The ARN of a log group names its streams as well.
         _allow(role, ["logs:CreateLogStream", "logs:PutLogEvents"], [log_group.log_group_arn])
-        for table, verbs in permissions.TABLE_ACTIONS[name].items():
+        quota = permissions.TABLE_ACTIONS_WITH_QUOTA.get(name, {}) if self._settings.max_subjects else {}
+        for table, verbs in (*permissions.TABLE_ACTIONS[name].items(), *quota.items()):
             _allow(role, [f"dynamodb:{verb}" for verb in verbs], [self._tables.by_name[table].table_arn])
         self._allow_objects(role, name, permissions.OBJECT_ACTIONS, self._storage.bucket)
         if self._settings.pipeline:

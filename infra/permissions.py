@@ -17,9 +17,9 @@ Verbs: TypeAlias = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 TABLE_ACTIONS: Verbs = {
     "produce": {
-        # Query and DeleteItem: a message to a deleted subject creates it again. The first caller to do so completes the
-        # deletion: it seals the logs of the groups and removes the records of pushing to them.
-        "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
+        # No Query and DeleteItem: a message to a deleted subject creates it again, but finishes no deletion that was
+        # cut off. The sweeper does.
+        "meta": ("GetItem", "PutItem"),
         "counters": ("UpdateItem",),
         # GetItem: a batch whose idempotency key is repeated may have been stored and trimmed.
         "consume": ("GetItem", "PutItem"),
@@ -29,7 +29,8 @@ TABLE_ACTIONS: Verbs = {
         "schedule": ("GetItem", "PutItem"),
     },
     "pull": {
-        # As for produce: a pull creates subject and group as well.
+        # A pull creates subject and group as well. Query and DeleteItem: it finishes the deletion of a former group,
+        # and removes the pages of the former state of an ordered group.
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "counters": ("BatchGetItem", "UpdateItem"),
         # GetItem: a message that is retried is read by itself. BatchGetItem: messages that were parked behind a busy
@@ -183,6 +184,9 @@ HOME_ACTIONS_WITH_CELLS: Verbs = {
     "push": {"counters": ("GetItem",)},
 }
 """Further actions in the tables of the home cell, which only deployments with other cells need."""
+
+TABLE_ACTIONS_WITH_QUOTA: Verbs = {"produce": {"meta": ("Query",)}}
+"""Further actions in the tables where ``max_subjects`` is set: a function counts the subjects before it creates one."""
 
 LAKE_ACTIONS: Verbs = {
     "archive": {ARCHIVE: ("GetObject", "PutObject")},

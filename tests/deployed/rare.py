@@ -14,6 +14,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import from_record
+from hourwheel.model.groups import Group
 from hourwheel.model.last_runs import CompactRun, TableRun, file_of
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
@@ -121,27 +122,32 @@ def arrived(system: System, count: int) -> list[str]:
 
 
 def renew(system: System) -> None:
-    """Sends to and pulls from subjects whose deletion was cut off: the remains do not affect new messages."""
+    """Sends to a subject, and pulls for a group, whose deletion was cut off: the remains do not affect new messages.
+    The sweeper finishes the deletion of the subject, and the pull that of the group."""
     system.once(hear)
     for way in ("sent", "pulled"):
         send(system, way, [{"body": "old"}])
         system.ok("PUT", path(way, "group"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
-        _cut_off(system, way)
-        if way == "sent":
-            send(system, way, [{"body": "new"}])
-            assert bodies(received(system, way, "group", 1)) == ["new"]
-        else:
-            assert pull(system, way, "group") == []
+    with system.unswept():
+        _cut_off(system, "subjects", "sent", Subject)
+        status, _ = system.call("POST", f"{path('sent')}/messages", {"messages": [{"body": "new"}]})
+        assert status == 503
+        _cut_off(system, "groups/pulled", "group", Group)
+        assert bodies(received(system, "pulled", "group", 1)) == ["old"]
+    system.swept()
+    send(system, "sent", [{"body": "new"}])
+    assert bodies(received(system, "sent", "group", 1)) == ["new"]
+    for way in ("sent", "pulled"):
         system.ok("DELETE", path(way))
     status, _ = system.call("GET", path("sent"))
     assert status == 404
 
 
-def _cut_off(system: System, subject: str) -> None:
-    """Leaves a subject as a process does that stops after the first step of its deletion."""
-    key = {"pk": {"S": "subjects"}, "sk": {"S": subject}}
+def _cut_off(system: System, partition: str, name: str, kind: type[Subject] | type[Group]) -> None:
+    """Leaves a subject or a group as a process does that stops after the first step of its deletion."""
+    key = {"pk": {"S": partition}, "sk": {"S": name}}
     item = system.dynamodb.get_item(TableName=f"{CELL}-meta", Key=key)["Item"]
-    record = msgspec.msgpack.decode(item["v"]["B"], type=Subject)
+    record = msgspec.msgpack.decode(item["v"]["B"], type=kind)
     item["v"]["B"] = msgspec.msgpack.encode(msgspec.structs.replace(record, deleted=True))
     item["t"]["B"] = bytes(16)
     system.dynamodb.put_item(TableName=f"{CELL}-meta", Item=item)

@@ -45,7 +45,7 @@ SOMETIMES = {
         for function, verb, table in (
             *(("pull", "BatchGetItem", "consume"), ("pull", "BatchGetItem", "pull"), ("ack", "GetItem", "pull")),
             *(("push", "BatchGetItem", "consume"), ("push", "BatchGetItem", "pull")),
-            *(("meta", "BatchGetItem", "pull"), ("sweep", "BatchGetItem", "pull")),
+            *(("meta", "BatchGetItem", "pull"), ("sweep", "BatchGetItem", "pull"), ("pull", "Query", "meta")),
         )
     },
     ("push", "dynamodb:DeleteItem", "table/flights-meta"): "the record of a group that has lost its target, where"

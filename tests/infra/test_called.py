@@ -1,13 +1,14 @@
 """The roles of the functions allow the calls of the library, in particular the rare ones."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
+from hourwheel.errors import Unavailable
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
@@ -16,7 +17,14 @@ from hourwheel.operations.overview import OverviewRequest
 from hourwheel.ports import CellStorage, Table
 from hourwheel.queueing import key_state_cache, snapshots
 from hourwheel.queueing.idempotency import IdempotencyKey
-from infra.permissions import CELL_TABLE_ACTIONS, HOME_ACTIONS_WITH_CELLS, TABLE_ACTIONS, Verbs
+from hourwheel.registry.registry import Registry
+from infra.permissions import (
+    CELL_TABLE_ACTIONS,
+    HOME_ACTIONS_WITH_CELLS,
+    TABLE_ACTIONS,
+    TABLE_ACTIONS_WITH_QUOTA,
+    Verbs,
+)
 from infra.tables import NAMES
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -57,6 +65,36 @@ def test_a_batch_with_a_key_may_make_its_subject() -> None:
     bench.cell.produce("orders", [NewMessage(body="a")], key)
     assert ("put", "keys") in store.calls
     assert refused("produce", store) == set()
+
+
+@pytest.mark.parametrize("way", ["finished", "cut off"])
+def test_a_send_after_the_deletion_of_its_subject_deletes_nothing(way: str) -> None:
+    functions = Functions()
+    cell = functions.bench.cell
+    cell.put_group("orders", "billing", ordered=True)
+    cell.cells.add("fast")
+    cell.routes.move("orders", 0, "fast")
+    functions.work(1, ordered=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if way == "cut off":
+            patch.setattr("hourwheel.sweep.erasure.erase_group", lambda *_: None)
+            patch.setattr(Registry, "_erased", lambda *_: None)
+        cell.delete_subject("orders")
+    with functions.called("produce"), nullcontext() if way == "finished" else pytest.raises(Unavailable):
+        functions.bench.cell.produce("orders", [NewMessage(body="new")])
+    with functions.called("sweep"):
+        functions.bench.cell.sweep()
+    with functions.called("produce"):
+        functions.bench.cell.produce("orders", [NewMessage(body="new")])
+    assert functions.refused == set()
+
+
+def test_a_send_that_creates_a_subject_may_count_the_others_where_their_number_has_a_limit() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store, settings=Settings(max_subjects=2))
+    bench.cell.produce("orders", [NewMessage(body="a")])
+    assert refused("produce", store) == {("Query", "meta")}
+    assert TABLE_ACTIONS_WITH_QUOTA == {"produce": {"meta": ("Query",)}}
 
 
 class Functions:

@@ -9,6 +9,7 @@ from infra.permissions import (
     OBJECT_ACTIONS,
     ORDERS_WHEELS,
     TABLE_ACTIONS,
+    TABLE_ACTIONS_WITH_QUOTA,
     TOGGLES_STREAM,
     WAKEUP_ACTIONS,
     lists,
@@ -46,9 +47,10 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
     cell, aws = synthesis.cell, f"{REGION}:{ACCOUNT}"
     log = f"arn:aws:logs:{aws}:/aws/lambda/{cell}-{function}"
     found = {("logs:CreateLogStream", log), ("logs:PutLogEvents", log)}
+    quota = TABLE_ACTIONS_WITH_QUOTA.get(function, {}) if synthesis.settings.get("max_subjects") else {}
     found |= {
         (f"dynamodb:{verb}", f"arn:aws:dynamodb:{aws}:table/{cell}-{table}")
-        for table, verbs in TABLE_ACTIONS[function].items()
+        for table, verbs in (*TABLE_ACTIONS[function].items(), *quota.items())
         for verb in verbs
     }
     of_lake = LAKE_ACTIONS.get(function, {}) if "archive" in synthesis.functions() else {}

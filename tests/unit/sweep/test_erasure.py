@@ -53,7 +53,7 @@ def interrupted(bench: Bench, work: Callable[[], None], trims: int) -> None:
 FINISHERS: dict[str, Callable[[Bench], object]] = {
     "another deletion": lambda bench: bench.cell.delete_subject("orders"),
     "the sweeper": lambda bench: bench.cell.sweep(),
-    "who makes it again": lambda bench: bench.send("new"),
+    "who makes it again": lambda bench: bench.cell.put_subject("orders"),
 }
 
 
@@ -66,6 +66,19 @@ def test_a_deletion_of_a_subject_that_was_cut_off_is_finished(
     finish(full)
     assert stored(full) == []
     assert all(full.store.counter(f"orders~1/{queue}").sealed for queue in range(4))
+
+
+@pytest.mark.parametrize("trims", [0, 3, 8])
+def test_a_send_or_pull_after_a_deletion_that_was_cut_off_waits_for_the_sweeper(full: Bench, trims: int) -> None:
+    interrupted(full, lambda: full.cell.delete_subject("orders"), trims)
+    before = stored(full)
+    for call in (lambda: full.send("new"), full.pull):
+        with pytest.raises(Unavailable, match="the deletion of subject 'orders' is not finished"):
+            call()
+    assert stored(full) == before
+    full.cell.sweep()
+    full.send("new")
+    assert full.bodies() == ["new"]
 
 
 def test_a_deletion_that_is_done_is_not_done_again(full: Bench) -> None:

@@ -36,6 +36,12 @@ def unknown_subject(name: str, *, auto_create: bool = True) -> NotFound:
     return NotFound("subject-unknown", f"there is no subject {name!r}: {advice}", field="subject")
 
 
+def unfinished_deletion(name: str) -> Unavailable:
+    return Unavailable(
+        f"the deletion of subject {name!r} is not finished, which takes the sweeper a minute: send the request again"
+    )
+
+
 def unknown_group(subject: str, name: str, *, auto_create: bool = True) -> NotFound:
     put = f"create it with PUT /v1/subjects/{subject}/groups/{name}"
     advice = "create it, or pull for it, which creates it" if auto_create else put
@@ -73,7 +79,8 @@ class Registry:
 
     def subject(self, name: str, *, create: bool = False) -> Subject:
         """Returns the subject. If there is none, creates it with the defaults (``create``, and ``auto_create`` is set)
-        or raises ``NotFound``."""
+        or raises ``NotFound``. Raises ``Unavailable`` where it would create it, and the deletion of the former one is
+        not finished: the function that takes messages has no right to delete anything."""
         cached = self._cached((name,))
         if isinstance(cached, Subject):
             return cached
@@ -83,7 +90,7 @@ class Registry:
             if not (create and self.context.settings.auto_create):
                 raise unknown_subject(name, auto_create=self.context.settings.auto_create)
             check_name(name, "subject")
-            value = self.change_subject(name, lambda subject: subject)
+            value = self.change_subject(name, lambda subject: subject, finishes_deletion=False)
         else:
             value = current.value
         return self._keep((name,), value, began_ms)
@@ -122,13 +129,23 @@ class Registry:
         """Drops the cached record of a subject, and keeps those of its groups."""
         self._seen.pop((name,), None)
 
-    def change_subject(self, name: str, change: Callable[[Subject], Subject], *, queues: int = 1) -> Subject:
+    def change_subject(
+        self,
+        name: str,
+        change: Callable[[Subject], Subject],
+        *,
+        queues: int = 1,
+        finishes_deletion: bool = True,
+    ) -> Subject:
         """Creates the subject with ``queues`` queues if there is none, stores what ``change`` makes of it, and returns
-        that. Raises ``Conflict`` if the cell has ``max_subjects``."""
+        that. Raises ``Conflict`` if the cell has ``max_subjects``. Finishes the deletion of a former subject first if
+        it was cut off; without ``finishes_deletion`` raises ``Unavailable``."""
 
         def fresh(last: Subject | None) -> Subject:
             # The deletion may not have erased the old subject yet, and messages sent to it from now on would be lost.
             if last is not None and not last.erased:
+                if not finishes_deletion:
+                    raise unfinished_deletion(name)
                 self.erasure.erase_subject(self.context, last, self._of_generation(last))
             return Subject(
                 name=name,

@@ -1,7 +1,7 @@
 """Erases the logs of deleted subjects and groups. Idempotent; the tombstone says when the erasure is complete.
 
-Until then every caller that finds the tombstone continues the erasure: a repeated deletion, the sweeper, and the
-creation of a new subject or group of that name.
+Until then a repeated deletion, the sweeper, and the creation of a new subject or group of that name by an operator
+continue the erasure. So does a pull that creates a group. A send or a pull that would create the subject is refused.
 """
 
 from collections.abc import Iterable, Iterator
