@@ -189,4 +189,23 @@ def lose(system: System) -> dict[str, Any]:
     return {"lag": lag, "archived": report["answer"], "cell": shown, "log": system.reported(since)}
 
 
-STEPS = (add, carry, delay, order, push, archive, leave, lose)
+def give_up(system: System) -> list[dict[str, Any]]:
+    """Gives up the cell whose tables are deleted: its queue goes on in the home cell. Returns the lost parts."""
+    system.once(lose)
+    system.ok("PUT", "/v1/cells/old", {"state": "offline"})
+    removed = system.ok("DELETE", "/v1/cells/old?lost=true")
+    assert removed["state"] == "removed"
+    system.clock.pass_time(5)  # the functions have read the new route then
+    send(system, "tower", to(0, "behind the gap"))
+
+    def arrived() -> bool:
+        # A message of the step before may come again, because its lease is over.
+        pulled = (message for one in pull(system, "tower", "radio") for message in one["messages"])
+        return "behind the gap" in bodies(pulled)
+
+    system.until(arrived, "a message behind the gap")
+    assert system.ok("GET", f"{path('tower', 'radio')}/lag")["cells_out"] == []
+    return list(removed["lost"])
+
+
+STEPS = (add, carry, delay, order, push, archive, leave, lose, give_up)

@@ -71,6 +71,12 @@ def test_a_cell_without_tables_holds_up_no_other_cell_and_is_named(celled: Syste
     assert "cell old does not answer: ResourceNotFoundException" in found["log"]
 
 
+def test_a_cell_without_tables_is_given_up(celled: System) -> None:
+    lost = celled.once(cells.give_up)
+    assert ("tower", 0, None) in [(part["subject"], part["queue"], part["end"]) for part in lost]
+    assert {part["next_cell"] for part in lost if part["end"] is None} <= {"home", "fast"}
+
+
 def test_each_call_is_allowed(celled: System) -> None:
     for function, calls in made(celled).items():
         allowed = grants(celled.template, celled.roles[function])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel import routes
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Unavailable
@@ -118,6 +119,47 @@ def test_groups_go_on_in_the_new_parts_and_wait_for_nothing(bench: Bench, fast: 
     lag = bench.cell.lag("orders", group)
     assert (lag.waiting, lag.in_flight, lag.retrying, lag.oldest_at) == (0, 0, 0, None)
     assert [(queue.offset, queue.end) for queue in lag.queues] == [(1, 1), (LOST_GAP + 1, LOST_GAP + 1)]
+
+
+def test_no_offset_is_given_out_twice(bench: Bench, fast: Outage) -> None:
+    before = [send(bench, str(number), 1) for number in range(3)]
+    give_up(bench, fast)
+    after = [send(bench, str(number), 1) for number in range(3)]
+    assert len({*before, *after}) == 6
+
+
+def test_without_the_gap_offsets_are_given_out_twice(
+    bench: Bench, fast: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "LOST_GAP", 0)
+    with pytest.raises(AssertionError):
+        test_no_offset_is_given_out_twice(bench, fast)
+
+
+def test_a_queue_whose_offsets_are_used_up_is_not_continued(
+    bench: Bench, fast: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(bench, fast)
+    monkeypatch.setattr(parts, "MOST_OFFSETS", LOST_GAP)
+    with pytest.raises(Conflict, match="has no offsets left"):
+        bench.cell.cells.remove("fast", lost=True)
+
+
+def test_a_pending_move_of_another_queue_stays(bench: Bench, fast: Outage) -> None:
+    spare = bench.cells["spare"] = CellStorage(Outage(), MemoryBlobs())
+    bench.cell.cells.add("spare")
+    bench.cell.put_subject("orders", queues=2)
+    bench.cell.routes.move("orders", 0, "spare")
+    assert isinstance(spare.store, Outage)
+    spare.store.down = ALL
+    with pytest.raises(Unavailable, match="pending"):
+        bench.cell.routes.move("orders", 0, "home")
+    give_up(bench, fast)
+    assert states(bench, "orders", 1)[-2:] == [("fast", "lost"), ("home", "normal")]
+    spare.store.down = frozenset()
+    bench.cell.sweep()
+    assert states(bench, "orders", 0)[-1] == ("home", "normal")
+    assert send(bench, "new", 1) == LOST_GAP
 
 
 def test_seeks_and_reads_pass_over_the_gap(bench: Bench, fast: Outage) -> None:
@@ -290,7 +332,7 @@ def test_a_deleted_subject_with_parts_in_the_lost_cell_is_erased(bench: Bench, f
         assert bench.cell.delete_subject("far") == ["fast"]
     bench.cell.sweep()
     with pytest.raises(Unavailable, match="erased in cell fast once the sweeper can reach it, or once it is given up"):
-        bench.send("again", subject="far")
+        bench.cell.put_subject("far")
     bench.cell.cells.remove("fast", lost=True)
     bench.cell.sweep()
     bench.send("again", subject="far")

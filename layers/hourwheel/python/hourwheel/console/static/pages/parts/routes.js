@@ -5,7 +5,7 @@ import { count } from "../../format.js";
 /** Returns a sentence for each part of a queue that holds messages or takes new ones. */
 export function spans(queue) {
   return queue.mappings
-    .filter((mapping) => mapping.state !== "expired")
+    .filter(({ state }) => state !== "expired" && state !== "lost")
     .map(({ start, end, cell }) =>
       end === null ? `from offset ${count(start)} on in ${cell}` : `offsets ${count(start)} to ${count(end - 1)} in ${cell}`);
 }

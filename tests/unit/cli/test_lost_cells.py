@@ -1,0 +1,68 @@
+"""``hourwheel cell remove --lost``, and ``hourwheel subject delete`` while a cell is out of reach."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hourwheel.client import Api, LostPart, RemovedCell
+from tests.unit.cli.conftest import Shell
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Answers calls that remove a cell, and returns their arguments."""
+    made: list[dict[str, Any]] = []
+    part = LostPart(
+        subject="orders", queue=1, log="old:orders~1/1.1", start=7, end=None, next_start=2**46, next_cell="home"
+    )
+
+    def remove(self: Api, cell: str, **how: Any) -> RemovedCell:
+        made.append(how)
+        return RemovedCell(
+            cell=cell,
+            kinds=("real-time",),
+            state="removed",
+            location="/disks/old",
+            queues=1,
+            parts=0,
+            reachable=False,
+            lost=[part] if how["lost"] else [],
+        )
+
+    monkeypatch.setattr(Api, "remove_cell", remove)
+    return made
+
+
+def test_it_asks_before_it_gives_a_cell_up_and_tells_what_is_lost(shell: Shell, calls: list[dict[str, Any]]) -> None:
+    result = shell("cell", "remove", "old", "--lost", stdin="n\n")
+    assert result.exit_code != 0
+    assert calls == [{"lost": True, "dry_run": True}]
+    told = shell.ok("cell", "remove", "old", "--lost", "--yes")
+    assert calls[1:] == [{"lost": True, "dry_run": False}]
+    assert "lost, except what was consumed" in told
+    (row,) = [line.split() for line in told.splitlines() if "old:orders~1/1.1" in line]
+    assert row == ["orders", "1", "old:orders~1/1.1", "7", "-", str(2**46), "home"]
+
+
+def test_as_json_it_is_one_record(shell: Shell, calls: list[dict[str, Any]]) -> None:
+    (shown,) = [
+        json.loads(line) for line in shell.ok("cell", "remove", "old", "--lost", "--yes", "--json").splitlines()
+    ]
+    assert (shown["state"], shown["lost"][0]["next_start"]) == ("removed", 2**46)
+
+
+def test_a_dry_run_says_so(shell: Shell, calls: list[dict[str, Any]]) -> None:
+    assert "nothing was changed" in shell.ok("cell", "remove", "old", "--lost", "--dry-run")
+    assert calls == [{"lost": True, "dry_run": True}]
+    assert "lost," not in shell.ok("cell", "remove", "old", "--yes")
+
+
+def test_a_deletion_tells_what_is_finished_later(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [["fast"], []]
+    monkeypatch.setattr(Api, "delete_subject", lambda *_: left.pop(0))
+    assert shell.ok("subject", "delete", "orders", "--yes").splitlines() == [
+        "deleted orders",
+        "what cell fast holds of it is erased by the sweeper, once it can be reached or was given up",
+    ]
+    assert shell.ok("subject", "delete", "orders", "--yes") == "deleted orders\n"
