@@ -202,6 +202,6 @@ def test_a_cell_that_goes_offline_names_its_closed_parts_with_messages(shell: Sh
     api.produce("orders", [Message("a")])
     shell.ok("queue", "move", "orders", "0", "--to", "home")
     told = shell.ok("cell", "set-state", "fast", "offline", "--dry-run")
-    assert "no group gets the messages of these closed parts while the cell is offline:" in told
+    assert "no group gets the messages of these parts while the cell is offline:" in told
     assert shell.json("cell", "set-state", "fast", "offline", "--dry-run")["unreadable"][0]["messages"] == 1
     assert shell.json("cell", "show", "fast")["unreadable"] == []

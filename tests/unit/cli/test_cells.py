@@ -107,6 +107,6 @@ def test_a_cell_that_goes_offline_is_shown_with_the_parts_that_nobody_can_read(
     )
     monkeypatch.setattr(Api, "put_cell", lambda *_, **__: cell)
     told = shell.ok("cell", "set-state", "old", "offline", "--dry-run")
-    assert "no group gets the messages of these closed parts while the cell is offline:" in told
+    assert "no group gets the messages of these parts while the cell is offline:" in told
     assert "old:orders~1/0.1" in told
     assert "unreadable" not in told

@@ -93,8 +93,8 @@ class CellContent(Struct, frozen=True, kw_only=True):
 class CellDescription(Struct, frozen=True, kw_only=True):
     """A cell. ``queues`` is the number of queues whose new messages go there, ``parts`` the number of closed parts of
     queues in it, which take no new messages. ``reachable`` says whether the server that answers can read it.
-    ``unreadable``, in the answer that sets a cell ``offline``, names the closed parts whose messages no group gets
-    while the cell is offline.
+    ``unreadable``, in the answer that sets a cell ``offline``, names the parts whose messages no group gets while the
+    cell is offline: closed ones, and in a cell that is out of reach also those to which producers send.
 
     Example:
         >>> home = api.get_cell("home")

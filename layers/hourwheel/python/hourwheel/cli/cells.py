@@ -179,7 +179,7 @@ def _show(ctx: typer.Context, cell: CellDescription, *, dry_run: bool = False) -
         write_line("the cell afterwards (nothing was changed):")
     write_fields(msgspec.structs.replace(cell, unreadable=[]))
     if cell.unreadable:
-        write_line("no group gets the messages of these closed parts while the cell is offline:")
+        write_line("no group gets the messages of these parts while the cell is offline:")
         _write_contents(cell.unreadable)
 
 
