@@ -11,7 +11,6 @@ from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected, Unav
 from hourwheel.log_names import HOME
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.subjects import Subject
-from hourwheel.operations.lost_cells import LostCells, changed_meanwhile, reachable
 from hourwheel.operations.routes import Routes
 from hourwheel.ports import Cells
 from hourwheel.queueing.pull_log import PullLog
@@ -22,8 +21,10 @@ from hourwheel.registry.cells import (
     CellRecord,
     all_cells,
     cell_record,
+    changed_meanwhile,
     check_cell_name,
     load_cell,
+    reachable,
     shown,
 )
 from hourwheel.registry.moves import Unmoved, finish_change
@@ -184,8 +185,13 @@ class CellOperations:
         self._check_other(cell, "cannot be removed")
         record = load_cell(self.context, cell)
         before = self._shown([record])[0]
-        parts = LostCells(self.registry).give_up(cell, dry_run=dry_run) if lost else self._remove(record, dry_run)
+        parts = self._give_up(cell, dry_run) if lost else self._remove(record, dry_run)
         return RemovedCell(**{**msgspec.structs.asdict(before), "state": "removed", "lost": parts})
+
+    def _give_up(self, cell: str, dry_run: bool) -> list[LostPart]:
+        from hourwheel.operations.lost_cells import LostCells  # rare: no process that starts shall read the file
+
+        return LostCells(self.registry).give_up(cell, dry_run=dry_run)
 
     def _remove(self, record: CellRecord, dry_run: bool) -> list[LostPart]:
         cell = record.name

@@ -6,10 +6,18 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Conflict
+from hourwheel.errors import Conflict
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.subjects import Subject
-from hourwheel.registry.cells import CellRecord, all_cells, cell_record, load_cell, shown
+from hourwheel.registry.cells import (
+    CellRecord,
+    all_cells,
+    cell_record,
+    changed_meanwhile,
+    load_cell,
+    reachable,
+    shown,
+)
 from hourwheel.registry.lost_cells import give_up_parts, holds_parts, without_parts
 from hourwheel.registry.plans import plan_drain
 from hourwheel.registry.registry import Registry
@@ -77,22 +85,6 @@ class LostCells:
 
     def _subjects(self, cell: str) -> Iterator[Subject]:
         return (subject for subject in self.registry.all_subjects() if holds_parts(subject, cell))
-
-
-def reachable(context: Context, cell: str) -> bool:
-    """Returns whether this process can read the cell."""
-    try:
-        # The counter of a log that does not exist: the cheapest read that needs the tables.
-        probe = f"{cell}:probe" if cell else "probe"
-        context.store_of(probe).counter(probe)
-    except CellUnavailable:
-        return False
-    return True
-
-
-def changed_meanwhile(cell: str) -> Conflict:
-    detail = f"cell {cell!r} was changed by somebody else: look at it, then try again"
-    return Conflict("changed-meanwhile", detail)
 
 
 def lost_parts(subject: Subject, cell: str) -> Iterable[LostPart]:

@@ -167,8 +167,7 @@ def _check_queues(
     named = {index for index, message in enumerate(messages) if message.queue is not None}
     for name, subject in subjects.items() if named else ():
         for index in named.intersection(indexes[name]):
-            queue = messages[index].queue or 0
-            if queue >= subject.queues:
+            if (queue := messages[index].queue or 0) >= subject.queues:
                 detail = no_queue(name, queue, subject.queues)
                 raise Rejected("field-invalid", detail, field=f"messages[{index}].queue")
 

@@ -96,6 +96,22 @@ def was_removed(context: Context, name: str, since_ms: int) -> bool:
     return current is None or current.value.removed or current.value.created_ms > since_ms
 
 
+def reachable(context: Context, cell: str) -> bool:
+    """Returns whether this process can read the cell."""
+    try:
+        # The counter of a log that does not exist: the cheapest read that needs the tables.
+        probe = f"{cell}:probe" if cell else "probe"
+        context.store_of(probe).counter(probe)
+    except CellUnavailable:
+        return False
+    return True
+
+
+def changed_meanwhile(cell: str) -> Conflict:
+    detail = f"cell {cell!r} was changed by somebody else: look at it, then try again"
+    return Conflict("changed-meanwhile", detail)
+
+
 def was_given_up(context: Context, name: str) -> bool:
     """Returns whether the cell was given up, or is being given up. One read."""
     current = None if name == HOME else cell_record(context, name).load()
