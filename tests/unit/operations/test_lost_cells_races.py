@@ -10,7 +10,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.delay import dispatch
-from hourwheel.errors import Unavailable
+from hourwheel.errors import Conflict, NotFound, Unavailable
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage, Table
 from hourwheel.queueing import produce
@@ -152,3 +152,24 @@ def test_without_the_look_at_the_state_a_delayed_message_is_lost(monkeypatch: py
     monkeypatch.setattr(dispatch, "check_serving", lambda *_: None)
     with pytest.raises(AssertionError):
         all(turns(calls) for calls in range(18))
+
+
+@pytest.mark.parametrize(("subject", "cell"), [("far", "home"), ("near", "fast")])
+def test_a_move_that_knows_nothing_of_the_loss_leaves_no_queue_in_the_lost_cell(subject: str, cell: str) -> None:
+    for calls in range(MOST_CALLS):
+        world = World()
+        (first,) = world.stale.send("0", subject="near")
+        world.calls.left = calls
+        with suppress(Unavailable, Conflict, NotFound):
+            world.stale.cell.routes.move(subject, 0, cell)
+        if world.calls.left is not None:
+            assert calls >= 3
+            return
+        for name in ("far", "near"):
+            world.operator.cell.sweep()
+            route = world.operator.cell.subject(name).route(0)
+            assert not [each for each in route.readable if each.cell == "fast"], calls
+            offsets = [sent.offset for sent in world.operator.send("1", subject=name)]
+            assert offsets > [first.offset], calls
+            assert "1" in world.operator.bodies(subject=name), calls
+    raise AssertionError("the move makes more calls")
