@@ -49,6 +49,7 @@ REGRESSIONS = {
     5147: "the checker blamed a sleeping wheel for a message whose move was cut off",
     5734: "the checker counted leases of a deleted group that were settled after the deletion",
     6097: "the checker demanded messages of a claim of a row that grew, none of which could be read",
+    33117: "a wheel was started again and again between a message that may be a minute late and a precise one",
     11764: "a wheel was late because another actor of the simulation made all the calls",
     13141: "the checker demanded messages of an ordered claim that a consumer who left had given back",
     10358: "the checker judged a damaged batch by the tags that it had before",

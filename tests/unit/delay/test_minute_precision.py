@@ -1,6 +1,7 @@
 """A delayed message with the precision minute comes within the minute after its time, for one coarse start."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,24 @@ def test_a_precise_message_does_not_wait_for_the_coarse_start_of_another() -> No
     assert orders(bench) == []
     bench.send_later("precise", delay=30 * 60 + 30)
     assert orders(bench) == ["relay"]
+
+
+def test_a_wheel_stays_for_a_precise_message_that_follows_one_that_may_be_late() -> None:
+    bench = at_the_hour()
+    bench.send_later("first", delay=29 * 60)
+    send(bench, "minute")
+    bench.send_later("precise", delay=30 * 60 + 2)
+    starts, turn = [], bench.cell.turn_wheel
+
+    def counted(*args: Any, **options: Any) -> Any:
+        starts.append(bench.clock.ms)
+        # The queue of precise timers is not read: a start for the precise message would come at once, again and again.
+        assert len(starts) < 4
+        return turn(*args, **options)
+
+    object.__setattr__(bench.cell, "turn_wheel", counted)
+    bench.turn(30 * 60 + 10)
+    assert sorted(bodies(bench)) == ["first", "minute", "precise"]
 
 
 def test_a_coarse_start_that_is_lost_costs_about_another_minute() -> None:

@@ -389,9 +389,12 @@ class Wheel:
         # Nothing is started at the end of the bucket: the sweeper comes.
         only_closes = starts.first_ms == self.bucket.end_ms
         drained = not self.waiting and not self._unreadable
-        wait_ms = starts.first_ms - now_ms
-        if not starts.minute_ms and not only_closes:
-            rest_ms = shortest_rest_ms(self.context, wait_ms, rest_ms)
+        wait_ms, precise_ms = starts.first_ms - now_ms, starts.wakes_ms - now_ms
+        if starts.wakes_ms < self.bucket.end_ms:
+            # Ordered at once, a precise start would call the next wheel now, also if a coarse one comes before it.
+            rest_ms = shortest_rest_ms(self.context, precise_ms, rest_ms)
+            if precise_ms <= rest_ms:
+                return None
         if wait_ms <= rest_ms and not (only_closes and drained):
             return None
         if starts.minute_ms:
