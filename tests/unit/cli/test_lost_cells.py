@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel.cli import cells
 from hourwheel.client import Api, LostPart, RemovedCell
 from tests.unit.cli.conftest import Shell
 
@@ -43,6 +44,18 @@ def test_it_asks_before_it_gives_a_cell_up_and_tells_what_is_lost(shell: Shell, 
     assert "lost, except what was consumed" in told
     (row,) = [line.split() for line in told.splitlines() if "old:orders~1/1.1" in line]
     assert row == ["orders", "1", "old:orders~1/1.1", "7", "-", str(2**46), "home"]
+
+
+def test_the_question_says_that_the_messages_are_lost_for_good(
+    shell: Shell, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(cells, "confirm", lambda question, *, yes: asked.append(question))
+    shell.ok("cell", "remove", "old", "--lost")
+    assert asked == [
+        "Give up cell old, with 1 part of queues? The messages there are lost, and this cannot be undone. The server"
+        " that answers cannot read the cell, but other servers may still reach it."
+    ]
 
 
 def test_as_json_it_is_one_record(shell: Shell, calls: list[dict[str, Any]]) -> None:

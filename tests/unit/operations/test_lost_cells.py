@@ -9,7 +9,7 @@ import pytest
 from hourwheel import routes
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
-from hourwheel.errors import CellUnavailable, Conflict, NotFound, Unavailable
+from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected, Unavailable
 from hourwheel.model.messages import NewMessage
 from hourwheel.operations import lost_cells
 from hourwheel.ports import CellStorage
@@ -102,8 +102,9 @@ def test_the_answer_tells_what_is_lost_and_where_each_queue_goes_on(bench: Bench
     ]
     assert {(each.next_start, each.next_cell) for each in removed.lost} == {(LOST_GAP, "home")}
     assert [cell.cell for cell in bench.cell.cells.all()] == ["home"]
-    with pytest.raises(NotFound):
-        bench.cell.cells.remove("fast", lost=True)
+    for dry_run in (True, False):
+        assert bench.cell.cells.remove("fast", lost=True, dry_run=dry_run) == removed, "the request may be repeated"
+    assert (removed.queues, removed.parts, removed.state) == (0, 0, "removed")
 
 
 @pytest.mark.parametrize("group", ["billing", "ordered"])
@@ -141,8 +142,10 @@ def test_a_queue_whose_offsets_are_used_up_is_not_continued(
 ) -> None:
     lose(bench, fast)
     monkeypatch.setattr(parts, "MOST_OFFSETS", LOST_GAP)
-    with pytest.raises(Conflict, match="has no offsets left"):
-        bench.cell.cells.remove("fast", lost=True)
+    for dry_run in (True, False):
+        with pytest.raises(Conflict, match=r"has no offsets left.*: delete the subject"):
+            bench.cell.cells.remove("fast", lost=True, dry_run=dry_run)
+    assert bench.cell.cells.set_state("fast", "normal").state == "normal", "nothing was given up"
 
 
 def test_a_pending_move_of_another_queue_stays(bench: Bench, fast: Outage) -> None:
@@ -232,11 +235,22 @@ def test_a_batch_with_an_idempotency_key_that_is_repeated_is_stored_in_the_new_p
 def test_the_name_of_a_lost_cell_is_not_used_again(bench: Bench, fast: Outage) -> None:
     give_up(bench, fast)
     fast.down = frozenset()
-    for dry_run in (True, False):
-        with pytest.raises(Conflict, match="cell 'fast' was given up: use another name"):
-            bench.cell.cells.add("fast", dry_run=dry_run)
-    with pytest.raises(NotFound):
-        bench.cell.routes.move("orders", 0, "fast")
+    unopened = bench.another_process()
+    object.__setattr__(unopened.context, "cells", None)
+    for cell in (bench.cell, unopened):
+        calls: list[Callable[[], object]] = [
+            partial(cell.cells.add, "fast", dry_run=True),
+            partial(cell.cells.add, "fast"),
+            partial(cell.cells.show, "fast"),
+            partial(cell.cells.drain, "fast"),
+            partial(cell.cells.set_state, "fast", "normal"),
+            partial(cell.cells.remove, "fast"),
+            partial(cell.routes.move, "orders", 0, "fast"),
+            partial(cell.routes.spread, "orders", ["fast"]),
+        ]
+        for call in calls:
+            with pytest.raises(Rejected, match="cell 'fast' was given up: its name is not used again; use another na"):
+                call()
     with pytest.raises(CellUnavailable, match="given up"):
         bench.cell.context.log("fast:orders~1/1.1").totals()
 
@@ -261,7 +275,58 @@ def test_nobody_sets_the_state_of_a_cell_that_is_being_given_up(
     for change in changes:
         with pytest.raises(Conflict, match="was given up: finish with hourwheel cell remove fast --lost"):
             change()
+    foreseen = bench.cell.cells.remove("fast", lost=True, dry_run=True)
+    removed = bench.cell.cells.remove("fast", lost=True)
+    assert (len(removed.lost), removed) == (2, foreseen)
+
+
+def test_a_dry_run_after_an_interrupted_run_lists_what_is_lost_by_now_too(
+    bench: Bench, fast: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(bench, fast)
+    real = parts.give_up_parts
+
+    def cut_off(registry: Any, name: str, *arguments: Any) -> None:
+        if name == "orders":
+            raise Unavailable("cut off")
+        real(registry, name, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lost_cells, "give_up_parts", cut_off)
+        with pytest.raises(Unavailable, match="cut off"):
+            bench.cell.cells.remove("fast", lost=True)
+    assert [state for _, state in states(bench, "far", 0)] == ["lost", "normal"]
+    foreseen = bench.cell.cells.remove("fast", lost=True, dry_run=True)
+    assert [each.subject for each in foreseen.lost] == ["far", "orders"]
+    assert bench.cell.cells.remove("fast", lost=True) == foreseen
+
+
+def test_a_cell_whose_storage_can_be_read_is_not_given_up(bench: Bench, fast: Outage) -> None:
+    bench.cell.cells.drain("fast")
+    bench.cell.cells.set_state("fast", "offline")
+    for dry_run in (True, False):
+        with pytest.raises(Conflict, match="its storage can be read: set its state to normal and drain it") as refused:
+            bench.cell.cells.remove("fast", lost=True, dry_run=dry_run)
+        assert refused.value.slug == "cell-state"
+    bench.cell.cells.set_state("fast", "normal")
+    assert sorted(map(str, take_all(bench, "billing"))) == ["here", "there"]
+
+
+@pytest.mark.parametrize("call", ["counter", "get"])
+def test_a_cell_of_which_only_some_tables_are_lost_is_given_up(bench: Bench, fast: Outage, call: str) -> None:
+    lose(bench, fast)
+    fast.down = frozenset({call})
     assert len(bench.cell.cells.remove("fast", lost=True).lost) == 2
+
+
+def test_a_dry_run_foresees_the_cells_where_a_pending_move_is_withdrawn(bench: Bench, fast: Outage) -> None:
+    bench.cell.cells.add("spare")
+    fast.down = ALL
+    with pytest.raises(Unavailable, match="pending"):
+        bench.cell.routes.move("far", 0, "spare")
+    bench.cell.cells.set_state("fast", "offline")
+    foreseen = bench.cell.cells.remove("fast", lost=True, dry_run=True)
+    assert bench.cell.cells.remove("fast", lost=True) == foreseen
 
 
 def test_of_two_operators_who_give_a_cell_up_one_is_told(

@@ -154,8 +154,7 @@ def remove(
         if not (dry_run or yes):
             # Fails before the question, if the cell cannot be removed.
             foreseen = api.remove_cell(cell, lost=lost, dry_run=True)
-            parts = counted(len(foreseen.lost), "part")
-            confirm(f"Give up cell {cell}, with {parts} of queues?" if lost else f"Remove cell {cell}?", yes=yes)
+            confirm(_lost_question(cell, foreseen.lost) if lost else f"Remove cell {cell}?", yes=yes)
         removed = api.remove_cell(cell, lost=lost, dry_run=dry_run)
     if settings_of(ctx).json:
         write_json(removed)
@@ -163,6 +162,13 @@ def remove(
     _show(ctx, msgspec.structs.replace(removed, lost=[]), dry_run=dry_run)
     if removed.lost:
         _write_lost(removed.lost)
+
+
+def _lost_question(cell: str, lost: list[LostPart]) -> str:
+    return (
+        f"Give up cell {cell}, with {counted(len(lost), 'part')} of queues? The messages there are lost, and this"
+        " cannot be undone. The server that answers cannot read the cell, but other servers may still reach it."
+    )
 
 
 def _write_lost(lost: list[LostPart]) -> None:

@@ -24,6 +24,7 @@ from hourwheel.registry.cells import (
     changed_meanwhile,
     check_cell_name,
     load_cell,
+    name_is_used_up,
     reachable,
     shown,
 )
@@ -76,6 +77,8 @@ class CellOperations:
         be of no kind, ``Conflict`` for a storage of another deployment, and for one that would no longer be
         ``real-time`` while it takes the messages of queues."""
         self._check_other(cell, "is always there")
+        current = cell_record(self.context, cell).load()
+        _check_kept(current)
         cells, location = self._storage_of(cell)
         if kinds is not None and not kinds:
             raise Rejected("field-invalid", "a cell has at least one kind: real-time or delay", field="kinds")
@@ -87,8 +90,6 @@ class CellOperations:
         def change(record: CellRecord) -> CellRecord:
             return msgspec.structs.replace(record, kinds=new_kinds or record.kinds, location=location)
 
-        current = cell_record(self.context, cell).load()
-        _check_kept(current)
         if dry_run:
             return self._shown([change(_present(current) or fresh)])[0]
         # Claimed before it is registered: no process may write to the storage of another deployment.
@@ -183,17 +184,29 @@ class CellOperations:
         """Removes a drained cell. Raises ``Conflict``, which names the remaining contents, while the cell is not empty.
         With ``lost`` removes one whose storage is gone, and gives up what it holds: see ``LostCells.give_up``."""
         self._check_other(cell, "cannot be removed")
+        if lost:
+            from hourwheel.operations.lost_cells import LostCells  # rare: no process that starts shall read the file
+
+            record, parts = LostCells(self.registry).give_up(cell, dry_run=dry_run)
+            return self._removed(record, parts)
         record = load_cell(self.context, cell)
-        before = self._shown([record])[0]
-        parts = self._give_up(cell, dry_run) if lost else self._remove(record, dry_run)
-        return RemovedCell(**{**msgspec.structs.asdict(before), "state": "removed", "lost": parts})
+        self._remove(record, dry_run)
+        return self._removed(record, [])
 
-    def _give_up(self, cell: str, dry_run: bool) -> list[LostPart]:
-        from hourwheel.operations.lost_cells import LostCells  # rare: no process that starts shall read the file
+    def _removed(self, record: CellRecord, parts: list[LostPart]) -> RemovedCell:
+        """Returns the cell as it is after its removal: it holds nothing."""
+        return RemovedCell(
+            cell=record.name,
+            kinds=record.kinds,
+            state="removed",
+            location=record.location,
+            queues=0,
+            parts=0,
+            reachable=reachable(self.context, record.name),
+            lost=parts,
+        )
 
-        return LostCells(self.registry).give_up(cell, dry_run=dry_run)
-
-    def _remove(self, record: CellRecord, dry_run: bool) -> list[LostPart]:
+    def _remove(self, record: CellRecord, dry_run: bool) -> None:
         cell = record.name
         # The state is written first: a move that does not see it yet is in the list that is read afterwards.
         if record.state == "normal":
@@ -202,7 +215,6 @@ class CellOperations:
             raise Conflict("cell-in-use", f"cell {cell!r} still holds {_told(left)}", field="cell")
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state="removed"))
-        return []
 
     def left(self, cell: str) -> list[CellContent]:
         """Returns the remaining contents of the cell."""
@@ -297,12 +309,9 @@ class CellOperations:
 def _check_kept(record: Versioned[CellRecord] | None) -> None:
     """Raises ``Conflict`` for a cell that was given up: logs that are lost may be in its storage, if that turns up."""
     if record is not None and record.value.lost_ms:
-        how = (
-            "use another name"
-            if record.value.removed
-            else f"finish with hourwheel cell remove {record.value.name} --lost"
-        )
-        raise Conflict("cell-state", f"cell {record.value.name!r} was given up: {how}", field="cell")
+        name = record.value.name
+        detail = f"cell {name!r} was given up: finish with hourwheel cell remove {name} --lost"
+        raise Conflict("cell-state", name_is_used_up(name) if record.value.removed else detail, field="cell")
 
 
 def _present(record: Versioned[CellRecord] | None) -> CellRecord | None:

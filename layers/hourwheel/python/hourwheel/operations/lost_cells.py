@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Conflict
+from hourwheel.errors import Broken, Conflict, Unavailable
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.subjects import Subject
+from hourwheel.ports import Key, Table
+from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.registry.cells import (
     CellRecord,
     all_cells,
@@ -18,8 +20,7 @@ from hourwheel.registry.cells import (
     reachable,
     shown,
 )
-from hourwheel.registry.lost_cells import give_up_parts, holds_parts, without_parts
-from hourwheel.registry.plans import plan_drain
+from hourwheel.registry.lost_cells import foreseen_subject, give_up_parts, holds_parts
 from hourwheel.registry.registry import Registry
 from hourwheel.route_records import LostPart
 from hourwheel.routes import Mapping
@@ -35,20 +36,39 @@ class LostCells:
     def context(self) -> Context:
         return self.registry.context
 
-    def give_up(self, cell: str, *, dry_run: bool = False) -> list[LostPart]:
+    def give_up(self, cell: str, *, dry_run: bool = False) -> tuple[CellRecord, list[LostPart]]:
         """Marks every part of a queue in the cell as lost, continues the queues that sent their messages there in other
-        cells, and removes the cell for good. Returns the lost parts. Raises ``NotFound`` for an unknown cell, and
-        ``Conflict`` for one that is not off line, and if another process changes or removes it meanwhile."""
-        self._check_offline(load_cell(self.context, cell))
+        cells, and removes the cell for good. Returns the cell and the lost parts; the same again for a cell that was
+        given up before. Raises ``NotFound`` for an unknown cell, and ``Conflict`` for one that is not off line or whose
+        storage can be read, for a queue that has no offsets left, and if another process changes or removes the cell
+        meanwhile."""
+        stored = cell_record(self.context, cell).load()
+        if stored is not None and stored.value.removed and stored.value.lost_ms:
+            return stored.value, self._lost_parts(cell)
+        record = load_cell(self.context, cell)
+        self._check_offline(record)
+        if not record.lost_ms:
+            self._check_unreadable(cell)
         cells = self._targets(cell)
+        # Also before the first write: it finds a queue that cannot go on while the state of the cell can still be set.
+        foreseen = [part for subject in self.registry.all_subjects() for part in self._foreseen(subject, cell, cells)]
         if dry_run:
-            return [part for subject in self._subjects(cell) for part in _foreseen(subject, cell, cells)]
+            return record, foreseen
         began = self._begin(cell)
         for subject in self._subjects(cell):
             give_up_parts(self.registry, subject.name, cell, cells)
         # After every route: a caller that finds the cell removed finds nothing in it.
         self._swap(cell, began, msgspec.structs.replace(began.value, state="removed"))
+        return record, self._lost_parts(cell)
+
+    def _lost_parts(self, cell: str) -> list[LostPart]:
         return [part for subject in self.registry.all_subjects() for part in lost_parts(subject, cell)]
+
+    def _foreseen(self, subject: Subject, cell: str, cells: list[str]) -> Iterable[LostPart]:
+        """Returns the parts of the subject that are lost after the cell is given up, those too that are lost by now."""
+        if not holds_parts(subject, cell):
+            return lost_parts(subject, cell)
+        return lost_parts(foreseen_subject(self.context, subject, cell, cells), cell)
 
     def _begin(self, cell: str) -> Versioned[CellRecord]:
         """Marks the cell as one that is given up, unless it is marked: nobody may set its state from now on."""
@@ -77,6 +97,26 @@ class LostCells:
                 " that no process sends messages there, then give it up"
             )
             raise Conflict("cell-state", detail, field="cell")
+
+    def _check_unreadable(self, cell: str) -> None:
+        """Raises ``Conflict`` if this process can open and read the storage of the cell, whatever the cell's state."""
+        cells = self.context.cells
+        if cells is None:
+            return
+        try:
+            # The guard keeps reads away from a cell that is off line.
+            store = (cells.inner if isinstance(cells, GuardedCells) else cells).storage(cell).store
+            probe = f"{cell}:probe"
+            store.counter(probe)
+            for table in (Table.META, Table.CONSUME, Table.PULL):
+                store.get(Key(table, probe, probe))
+        except (Unavailable, Broken):
+            return
+        detail = (
+            f"cell {cell!r} is offline, but its storage can be read: set its state to normal and drain it, or wait"
+            " until its messages expire; nothing needs to be given up"
+        )
+        raise Conflict("cell-state", detail, field="cell")
 
     def _targets(self, cell: str) -> list[str]:
         """Returns the cells in which queues may go on: those that take queues and can be reached."""
@@ -107,14 +147,3 @@ def _lost_part(subject: Subject, queue: int, mapping: Mapping, following: Mappin
         next_start=following.start if goes_on and following is not None else None,
         next_cell=shown(following.cell) if goes_on and following is not None else None,
     )
-
-
-def _foreseen(subject: Subject, cell: str, cells: list[str]) -> Iterator[LostPart]:
-    moved = None if subject.deleted else plan_drain(cell, cells)(subject)
-    goes_on = {target.queue: target for target in moved.targets} if moved else {}
-    for part in lost_parts(without_parts(subject, cell), cell):
-        target = goes_on.get(part.queue)
-        if part.end is None and target is not None:
-            start = subject.route(part.queue).lost_end
-            part = msgspec.structs.replace(part, next_start=start, next_cell=shown(target.cell))
-        yield part

@@ -84,8 +84,15 @@ def load_cell(context: Context, name: str) -> CellRecord:
         return CellRecord(name=HOME)
     current = cell_record(context, name).load()
     if current is None or current.value.removed:
-        raise NotFound("cell-unknown", f"there is no cell {name!r}: add it with hourwheel cell add", field="cell")
+        given_up = current is not None and current.value.lost_ms
+        detail = name_is_used_up(name) if given_up else f"there is no cell {name!r}: add it with hourwheel cell add"
+        raise NotFound("cell-unknown", detail, field="cell")
     return current.value
+
+
+def name_is_used_up(name: str) -> str:
+    """Returns the sentence that refuses to use a cell that was given up."""
+    return f"cell {name!r} was given up: its name is not used again; use another name"
 
 
 def was_removed(context: Context, name: str, since_ms: int) -> bool:

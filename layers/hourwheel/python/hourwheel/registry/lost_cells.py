@@ -19,7 +19,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.registry.moves import finish_change, without
 from hourwheel.registry.plans import plan_drain
 from hourwheel.registry.registry import Registry, subject_record
-from hourwheel.routes import MOST_OFFSETS, MoveTarget, RouteChange, joined
+from hourwheel.routes import MOST_OFFSETS, MoveTarget, RouteChange, continued, joined
 
 _TRIES = 20  # each needs another change of the subject meanwhile, or a target that stops answering
 
@@ -56,6 +56,18 @@ def without_parts(subject: Subject, cell: str, *, closed: bool = False) -> Subje
     Nothing else changes."""
     routes = tuple(route.without_cell(cell, closed=closed) for route in subject.all_routes())
     return subject if routes == subject.all_routes() else msgspec.structs.replace(subject, routes=routes)
+
+
+def foreseen_subject(context: Context, subject: Subject, cell: str, cells: Sequence[str]) -> Subject:
+    """Returns the subject as ``give_up_parts`` would leave it, without the moves of queues that are not in the cell.
+    Writes nothing. Raises ``Conflict`` for a queue that has no offsets left."""
+    after = subject if _is_requested(subject, cell) else _requested(context, subject, cell, cells)
+    lost = tuple(target for target in _targets(after) if target.lost)
+    if not lost:
+        return after
+    ends = {target.queue: (after.route(target.queue).lost_end, 0) for target in lost}
+    routes = continued(after.all_routes(), RouteChange(lost, after.queues), ends, epoch=after.epoch + 1)
+    return msgspec.structs.replace(after, routes=routes, epoch=after.epoch + 1)
 
 
 def _targets(subject: Subject) -> Sequence[MoveTarget]:
@@ -96,7 +108,8 @@ def _requested(context: Context, subject: Subject, cell: str, cells: Sequence[st
 
 def _joined(subject: Subject, targets: Sequence[MoveTarget]) -> Subject:
     if any(subject.route(target.queue).lost_end >= MOST_OFFSETS for target in targets):
-        detail = f"a queue of {subject.name!r} has no offsets left, because many cells of it were given up: delete it"
+        why = "because many cells of it were given up: delete the subject"
+        detail = f"a queue of {subject.name!r} has no offsets left, {why}"
         raise Conflict("route-full", detail, field="cell")
     lost = RouteChange(tuple(msgspec.structs.replace(target, lost=True) for target in targets), subject.queues)
     return msgspec.structs.replace(subject, change=joined(subject.change, lost))

@@ -177,12 +177,12 @@ class CellCalls(Calls):
 
         With ``lost`` gives up a cell whose storage is gone for good. The cell must be ``offline``. The messages in it
         are lost; its queues go on in other cells, at offsets above all that it gave out. ``lost`` in the result lists
-        the lost parts. A call that was cut off may be repeated. The name of the cell cannot be used again.
+        the lost parts. The call may be repeated. The name of the cell cannot be used again.
 
         Raises:
             NotFound: there is no such cell.
             Conflict: the cell is not drained, or is not empty; the error names its contents. With ``lost``: the cell is
-                not offline, or another caller changes it.
+                not offline, the server can read its storage, or another caller changes it.
 
         Example:
             >>> api.drain_cell("fast").left
