@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel.cli import cells
-from hourwheel.client import Api, LostPart, RemovedCell
+from hourwheel.client import Api, LostPart, QueueRoute, RemovedCell, RouteMapping, SubjectRoute
 from tests.unit.cli.conftest import Shell
 
 
@@ -79,3 +79,16 @@ def test_a_deletion_tells_what_is_finished_later(shell: Shell, monkeypatch: pyte
         "what cell fast holds of it is erased by the sweeper, once it can be reached or was given up",
     ]
     assert shell.ok("subject", "delete", "orders", "--yes") == "deleted orders\n"
+
+
+def test_the_end_of_a_part_that_took_messages_is_unknown(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [("fast", 1, None, "lost"), ("home", 1 + 2**46, None, "normal")]
+    mappings = [
+        RouteMapping(start=start, end=end, cell=cell, log="orders~1/0", state=state, generation=1)
+        for cell, start, end, state in parts
+    ]
+    route = SubjectRoute(subject="orders", epoch=2, queues=[QueueRoute(queue=0, mappings=mappings, moving_to="spare")])
+    monkeypatch.setattr(Api, "get_route", lambda *_: route)
+    rows = [line.split() for line in shell.ok("queue", "list", "orders").splitlines() if "orders~1/0" in line]
+    assert [row[2] for row in rows] == ["unknown", "-"]
+    assert [row[-1] for row in rows] == ["-", "spare"]

@@ -10,8 +10,9 @@ CellKind: TypeAlias = Literal["real-time", "delay"]
 
 class RouteMapping(Struct, frozen=True, kw_only=True):
     """A span of a queue's offsets and the log that holds it: from ``start`` up to ``end``, which is excluded (None: the
-    log takes new messages). ``state`` is ``normal``, ``read_only``, ``expired`` once nothing is left, or ``lost`` when
-    the cell was given up; ``generation`` counts the uses of this part of the queue, from 1.
+    log takes new messages, or was lost while it did, so that nobody knows its end). ``state`` is ``normal``,
+    ``read_only``, ``expired`` once nothing is left, or ``lost`` when the cell was given up; ``generation`` counts the
+    uses of this part of the queue, from 1.
 
     Example:
         >>> (queue,) = api.get_route("orders").queues

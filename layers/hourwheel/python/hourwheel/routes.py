@@ -26,6 +26,12 @@ MOST_OFFSETS = 2**53
 """All offsets stay below this number, up to which readers of JSON are exact."""
 
 
+def counted(offset: int) -> int:
+    """Returns the number of messages of a queue below the offset, without those that a lost open part gave out: each
+    such part takes up ``LOST_GAP`` offsets, and all other parts together take up fewer."""
+    return offset % LOST_GAP
+
+
 class Mapping(msgspec.Struct, array_like=True, frozen=True):
     """The offsets from ``start`` up to ``end`` (None: open) of a queue, and the log that holds them: part ``part`` of
     the queue in ``cell``. ``part_generation`` counts the uses of the part, from 1. ``rows`` is the number of rows that
@@ -70,6 +76,12 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
     @property
     def readable(self) -> tuple[Mapping, ...]:
         return tuple(mapping for mapping in self.mappings if mapping.state not in ("expired", "lost"))
+
+    def messages(self, start: int, end: int) -> int:
+        """Returns the number of messages from the offset ``start`` up to ``end``, without those of parts that are not
+        readable."""
+        parts = ((max(start, part.start), end if part.end is None else part.end) for part in self.readable)
+        return sum(max(0, stop - first) for first, stop in parts)
 
     def target(self, queue: int, cell: str) -> "MoveTarget":
         """Returns the log that takes over from the last mapping: an expired part in the cell, or a new one."""

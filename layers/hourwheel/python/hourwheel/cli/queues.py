@@ -6,7 +6,7 @@ import typer
 
 from hourwheel.cli.output import write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, settings_of
-from hourwheel.client import RouteStep, SubjectRoute
+from hourwheel.client import RouteMapping, RouteStep, SubjectRoute
 from hourwheel.model.fields import MAX_QUEUES
 from hourwheel.words import counted
 
@@ -125,8 +125,8 @@ def _write_route(when: str, route: SubjectRoute) -> None:
     # Most routes have no pending move, and need no column for it.
     moving = any(each.moving_to is not None for each in route.queues)
     rows = [
-        (each.queue, m.start, m.end, m.cell, m.log, m.generation, m.state)
-        + ((each.moving_to if m.end is None else None,) if moving else ())
+        (each.queue, m.start, _end(m), m.cell, m.log, m.generation, m.state)
+        + ((each.moving_to if m is each.mappings[-1] else None,) if moving else ())
         for each in route.queues
         for m in each.mappings
         # A queue that was empty when queues were added has left an empty part behind, which tells nobody anything.
@@ -135,3 +135,7 @@ def _write_route(when: str, route: SubjectRoute) -> None:
     write_table([*_HEAD, "moving to"] if moving else _HEAD, rows)
     if route.pending_queues is not None:
         write_line(f"pending: the subject gets {counted(route.pending_queues, 'queue')} once all its cells answer")
+
+
+def _end(mapping: RouteMapping) -> int | str | None:
+    return "unknown" if mapping.end is None and mapping.state == "lost" else mapping.end

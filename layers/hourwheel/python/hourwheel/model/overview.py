@@ -12,9 +12,9 @@ SortOrder: TypeAlias = Literal["asc", "desc"]
 
 
 class GroupOverview(Struct, kw_only=True):
-    """The numbers of a group, as in its lag. ``settled`` is the sum over the queues of the offsets that the group has
-    pulled. An ordered group has ``held`` keys, of which ``stopped`` ones wait for an operator. ``complete`` is False
-    where a count stopped at its limit: it may be too low."""
+    """The numbers of a group, as in its lag. ``settled`` is the sum over the queues of the messages that the group has
+    pulled or passed over, without those of lost parts. An ordered group has ``held`` keys, of which ``stopped`` ones
+    wait for an operator. ``complete`` is False where a count stopped at its limit: it may be too low."""
 
     group: str
     waiting: int = 0
@@ -34,8 +34,9 @@ class GroupOverview(Struct, kw_only=True):
 
 
 class SubjectOverview(Struct, kw_only=True):
-    """The numbers of a subject: those of its groups, summed. ``end`` is the sum over the queues of the offsets that the
-    next messages get, ``settled`` that of the offsets that the groups have pulled. All were read at ``at``."""
+    """The numbers of a subject: those of its groups, summed. ``end`` is the sum over the queues of the messages
+    that they ever took, without those of parts that were lost while they took messages; ``settled`` counts those that
+    the groups have pulled. All were read at ``at``."""
 
     subject: str
     queues: int
@@ -70,13 +71,15 @@ class OverviewPage(Struct, kw_only=True):
 
 
 class QueueOverview(Struct, kw_only=True):
-    """A queue: the offset of the first message that is kept (``start``), and the one that the next message gets.
+    """A queue: the offset of the first message that is kept (``start``), the one that the next message gets (``end``),
+    and the number of ``messages`` that are kept, which is less than the difference where a part was lost.
     ``produced_per_second`` is the mean of the last minute, ``bytes`` an estimate from the newest rows, before
     compression. None: not known, because the queue is out of reach or the subject has many queues."""
 
     queue: int
     start: int | None
     end: int | None
+    messages: int | None
     produced_per_second: float | None
     bytes: int | None
 

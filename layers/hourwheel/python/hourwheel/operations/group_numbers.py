@@ -30,6 +30,7 @@ from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
+from hourwheel.routes import counted
 from hourwheel.times import rfc3339
 
 MOST_GROUPS = 2_000
@@ -156,6 +157,6 @@ def _add(group: GroupOverview, lag: Lag, complete: bool, *, backing_off: int) ->
     if lag.held is not UNSET:
         group.held += lag.held.keys
         group.stopped += lag.held.stopped
-    group.settled += sum(queue.offset or 0 for queue in lag.queues)
+    group.settled += sum(counted(queue.offset or 0) for queue in lag.queues)
     group.oldest_at = min(filter(None, (group.oldest_at, lag.oldest_at)), default=None)
     group.complete = group.complete and complete

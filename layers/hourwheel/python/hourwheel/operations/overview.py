@@ -27,6 +27,7 @@ from hourwheel.operations.queue_numbers import queue_numbers
 from hourwheel.ports import transactional
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.routes import counted
 from hourwheel.times import parse_rfc3339, rfc3339, within
 
 _SHARE = 100
@@ -263,7 +264,7 @@ class Overview:
             dead=sum(group.dead for group in groups),
             delayed=self._delayed_of(subject),
             oldest_at=min((group.oldest_at for group in groups if group.oldest_at is not None), default=None),
-            end=sum(read.totals[log].numbers for log in self._last_logs(subject) if log in read.totals),
+            end=sum(counted(read.totals[log].numbers) for log in self._last_logs(subject) if log in read.totals),
             settled=sum(group.settled for group in groups),
             held=sum(group.held for group in groups),
             stopped=sum(group.stopped for group in groups),

@@ -21,18 +21,24 @@ def queue_numbers(context: Context, subject: Subject, queue: int, totals: Mappin
     20 rows were stored within the last minute."""
     parts = [log for _, log in subject.parts(queue)]
     if any(log not in totals for log in parts):
-        return QueueOverview(queue=queue, start=None, end=None, produced_per_second=None, bytes=None)
+        return QueueOverview(queue=queue, start=None, end=None, messages=None, produced_per_second=None, bytes=None)
     end = totals[parts[-1]].numbers
     try:
         first, newest = context.log(parts[0]).first(), context.log(parts[-1]).newest(_NEWEST_ROWS)
         start = end if first is None else max(0, first[1].first_seq)
         rate = None if subject.queues > _MOST_QUEUES else _rate(context, context.log(parts[-1]), newest, end)
     except CellUnavailable:
-        return QueueOverview(queue=queue, start=None, end=end, produced_per_second=None, bytes=None)
-    messages = sum(row.count for _, row in newest)
-    mean_bytes = sum(row.raw_bytes for _, row in newest) / messages if messages else 0
+        return QueueOverview(queue=queue, start=None, end=end, messages=None, produced_per_second=None, bytes=None)
+    messages = subject.route(queue).messages(start, end)
+    sample = sum(row.count for _, row in newest)
+    mean_bytes = sum(row.raw_bytes for _, row in newest) / sample if sample else 0
     return QueueOverview(
-        queue=queue, start=start, end=end, produced_per_second=rate, bytes=round(mean_bytes * max(0, end - start))
+        queue=queue,
+        start=start,
+        end=end,
+        messages=messages,
+        produced_per_second=rate,
+        bytes=round(mean_bytes * messages),
     )
 
 

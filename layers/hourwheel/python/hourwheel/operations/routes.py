@@ -49,7 +49,7 @@ def _shown(subject: Subject, queue: int, mapping: Mapping) -> RouteMapping:
     log = LogName.parse(subject.log_of(queue, mapping))._replace(cell="")  # the record has a field for the cell
     return RouteMapping(
         start=mapping.start,
-        end=mapping.end,
+        end=mapping.known_end,
         cell=shown(mapping.cell),
         log=str(log),
         state=mapping.state,

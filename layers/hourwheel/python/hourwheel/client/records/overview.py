@@ -7,10 +7,10 @@ from msgspec import Struct
 
 
 class GroupOverview(Struct, frozen=True, kw_only=True):
-    """The numbers of a group, as in its ``Lag``. ``settled`` is the sum, over the queues, of the offsets up to which
-    the group has pulled; the difference of two answers is the progress of the group. ``held`` is the number of held
-    keys of an ordered group, and ``stopped`` of those that wait for an operator. ``complete`` is False if a count
-    stopped at its limit.
+    """The numbers of a group, as in its ``Lag``. ``settled`` is the sum, over the queues, of the messages that
+    the group has pulled or passed over, without those of lost parts; the difference of two answers is the progress of
+    the group. ``held`` is the number of held keys of an ordered group, and ``stopped`` of those that wait for an
+    operator. ``complete`` is False if a count stopped at its limit.
 
     Example:
         >>> [(group.group, group.waiting) for group in api.subject_overview("orders").groups]
@@ -35,9 +35,10 @@ class GroupOverview(Struct, frozen=True, kw_only=True):
 
 
 class SubjectOverview(Struct, frozen=True, kw_only=True):
-    """The numbers of a subject, summed over its groups, as they were at ``at``. ``end`` is the sum, over the queues, of
-    the offsets of the next messages, and ``settled`` of the offsets up to which the groups have pulled: the differences
-    between two answers are the messages that came and that were pulled. ``cells_out`` names cells that cannot be
+    """The numbers of a subject, summed over its groups, as they were at ``at``. ``end`` is the number of
+    messages that the queues ever took, and ``settled`` of those that the groups have pulled: the differences between
+    two answers are the messages that came and that were pulled. A part that was lost while it took messages is not
+    counted: both are smaller after its loss. ``cells_out`` names cells that cannot be
     reached, whose logs are not counted.
 
     Example:
@@ -84,12 +85,13 @@ class OverviewPage(Struct, frozen=True, kw_only=True):
 
 class QueueOverview(Struct, frozen=True, kw_only=True):
     """The numbers of a queue. ``start`` is the offset of the first message that is kept, ``end`` that of the next
-    message, ``produced_per_second`` the mean of the last minute, and ``bytes`` an estimate of the size of the messages
+    message, ``messages`` the number of messages that are kept (less than the difference where a part of the queue was
+    lost), ``produced_per_second`` the mean of the last minute, and ``bytes`` an estimate of the size of the messages
     before compression. A number that the server does not know is None.
 
     Example:
-        >>> [(queue.start, queue.end) for queue in api.subject_overview("orders").queues]
-        [(0, 1)]
+        >>> [(queue.start, queue.end, queue.messages) for queue in api.subject_overview("orders").queues]
+        [(0, 1, 1)]
     """
 
     queue: int
@@ -97,6 +99,7 @@ class QueueOverview(Struct, frozen=True, kw_only=True):
     end: int | None = None
     produced_per_second: float | None = None
     bytes: int | None = None
+    messages: int | None = None
 
 
 class GroupOverviewPage(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import { consumersPanel, leasesPanel, progressPanel } from "./parts/consumers.js
 import { groupSettings } from "./parts/group_form.js";
 import { heldPanel } from "./parts/held.js";
 import { record, values } from "./parts/history.js";
+import { messagesBelow } from "./parts/offsets.js";
 import { badges, facts, numbers, panel } from "./parts/panels.js";
 import { browseLink, deadLink, groupPath, subjectLink } from "./parts/paths.js";
 import { pushPanel } from "./parts/push.js";
@@ -73,8 +74,8 @@ function queuesPanel(subject) {
   const progress = (row) => {
     if (row.offset === null || row.end === null) return "out of reach";
     return h("progress", {
-      max: Math.max(row.end, 1),
-      value: row.offset,
+      max: Math.max(messagesBelow(row.end), 1),
+      value: messagesBelow(row.offset),
       "aria-label": `progress in queue ${row.queue}`,
     });
   };

@@ -9,6 +9,7 @@ import { table } from "../table.js";
 import { deletePanel, pauseButton } from "./parts/acts.js";
 import { newGroup } from "./parts/group_form.js";
 import { rates, record } from "./parts/history.js";
+import { messagesBelow, progressOf } from "./parts/offsets.js";
 import { badges, numbers, panel } from "./parts/panels.js";
 import { browseLink, deadLink, delayedLink, groupLink, subjectPath } from "./parts/paths.js";
 import { queuesPanel } from "./parts/queues.js";
@@ -16,13 +17,6 @@ import { sendPanel } from "./parts/send.js";
 import { subjectSettings } from "./parts/settings.js";
 
 const EVERY_MS = 3000;
-
-/** Returns the share of the messages that a group has pulled at least once, from 0 to 1; null where it is not known. */
-export function progressOf(group, queues) {
-  if (group.broadcast || queues.some((queue) => queue.end === null)) return null;
-  const end = queues.reduce((sum, queue) => sum + queue.end, 0);
-  return end === 0 ? 1 : Math.min(1, group.settled / end);
-}
 
 /** Returns the sum of a number over the queues that know it; null where none does. */
 export function total(queues, number) {
@@ -89,7 +83,7 @@ function rateChart(readings) {
 
 function summary(subject, overview) {
   const { queues } = overview;
-  const kept = total(queues, ({ start, end }) => (start === null || end === null ? null : end - start));
+  const kept = total(queues, (queue) => queue.messages);
   const perSecond = total(queues, (queue) => queue.produced_per_second);
   const size = total(queues, (queue) => queue.bytes);
   return [
@@ -193,7 +187,7 @@ async function loadNumbers(page, subject) {
     get(path`routes/${page.name}`, null, page),
   ]);
   if (page.signal.aborted) return;
-  const ends = total(overview.queues, (queue) => queue.end);
+  const ends = total(overview.queues, (queue) => (queue.end === null ? null : messagesBelow(queue.end)));
   const readings = ends === null ? [] : record(page.name, { at_ms: millis(overview.at), end: ends });
   page.top.show(...summary(subject, overview));
   page.groups.update(overview);

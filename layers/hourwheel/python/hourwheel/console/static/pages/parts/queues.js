@@ -13,7 +13,7 @@ export function queueRows(overview, routes) {
   const routed = new Map((routes?.queues ?? []).map((route) => [route.queue, route]));
   const queues =
     overview?.queues ??
-    [...routed.keys()].map((queue) => ({ queue, start: null, end: null, produced_per_second: null, bytes: null }));
+    [...routed.keys()].map((queue) => ({ queue, start: null, end: null, messages: null, produced_per_second: null, bytes: null }));
   return queues.map((queue) => {
     const route = routed.get(queue.queue);
     const newest = route?.mappings.at(-1);
@@ -44,7 +44,7 @@ export function queuesPanel(subject) {
       key: "kept",
       label: "Kept",
       numeric: true,
-      render: (row) => (row.start === null || row.end === null ? unknown : count(row.end - row.start)),
+      render: (row) => count(row.messages),
     },
     { key: "rate", label: "Produced per second", numeric: true, render: (row) => rate(row.produced_per_second) },
     { key: "bytes", label: "Size, about", numeric: true, render: (row) => bytes(row.bytes) },
