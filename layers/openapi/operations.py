@@ -137,7 +137,7 @@ OPERATIONS: dict[str, Operation] = {
         bodies.GroupBody,
         links={name: {"parameters": _SAME} for name in ("get_group", "pull", "lag", "seek", "list_dead", "redrive")},
     ),
-    f"DELETE {_G}": Operation("delete_group"),
+    f"DELETE {_G}": Operation("delete_group", partly=Deletion),
     f"POST {_G}/pause": Operation("pause_group", Group),
     f"POST {_G}/resume": Operation("resume_group", Group),
     f"POST {_G}/seek": Operation("seek", Offsets, bodies.SeekBody, **_BODIES),

@@ -38,7 +38,7 @@ def test_a_cell_is_given_up_once_it_is_off_line(api: Api) -> None:
     assert answer.json["state"] == "removed"
     assert answer.json["lost"] == [{"subject": "orders", "queue": 0, **lost}]
     (mapping, following) = api.call("GET", "/v1/routes/orders").json["queues"][0]["mappings"]
-    assert (mapping["state"], mapping["end"], following["start"]) == ("lost", LOST_GAP, LOST_GAP)
+    assert (mapping["state"], mapping["end"], following["start"]) == ("lost", None, LOST_GAP)
     assert api.call("GET", "/v1/cells/fast").status == 404
     assert api.call("PUT", "/v1/cells/fast", {}).slug == "cell-state"
 
@@ -54,3 +54,25 @@ def test_a_deletion_says_which_cells_are_left_to_the_sweeper(api: Api) -> None:
     assert api.call("PUT", "/v1/cells/fast", {"state": "offline"}).status == 200
     assert api.call("DELETE", GIVE_UP).status == 200
     assert api.call("PUT", SUBJECT, {}).status == 200
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_the_deletion_of_a_group_says_it_too(api: Api, broadcast: bool) -> None:
+    group = f"{SUBJECT}/groups/billing"
+    assert api.call("PUT", group, {"broadcast": broadcast}).status == 200
+    if broadcast:
+        assert api.call("POST", f"{group}/pull", {"consumer": "host-1"}).status == 200
+    assert api.call("PUT", "/v1/cells/fast", {"state": "offline"}).status == 200
+    for _ in range(2):
+        answer = api.call("DELETE", group)
+        assert (answer.status, answer.json) == (200, {"cells_out": ["fast"]})
+    assert api.call("GET", group).status == 404
+    again = api.call("PUT", group, {})
+    assert (again.status, again.slug) == (503, "unavailable")
+    assert again.json["detail"].startswith(
+        "group 'billing' of subject 'orders' was deleted, and is erased in cell fast"
+    )
+    api.bench.cell.sweep()
+    assert api.call("DELETE", GIVE_UP).status == 200
+    assert api.call("PUT", group, {}).status == 200
+    assert api.call("DELETE", group).status == 204

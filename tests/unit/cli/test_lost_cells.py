@@ -81,6 +81,16 @@ def test_a_deletion_tells_what_is_finished_later(shell: Shell, monkeypatch: pyte
     assert shell.ok("subject", "delete", "orders", "--yes") == "deleted orders\n"
 
 
+def test_the_deletion_of_a_group_tells_it_too(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [["fast"], []]
+    monkeypatch.setattr(Api, "delete_group", lambda *_: left.pop(0))
+    assert shell.ok("group", "delete", "orders", "billing", "--yes").splitlines() == [
+        "deleted billing of orders",
+        "what cell fast holds of it is erased by the sweeper, once it can be reached or was given up",
+    ]
+    assert shell.ok("group", "delete", "orders", "billing", "--yes") == "deleted billing of orders\n"
+
+
 def test_the_end_of_a_part_that_took_messages_is_unknown(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [("fast", 1, None, "lost"), ("home", 1 + 2**46, None, "normal")]
     mappings = [

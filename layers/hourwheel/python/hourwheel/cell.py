@@ -304,10 +304,11 @@ class Cell:
         none)."""
         return self.registry.group_page(self.subject(subject), after, limit)
 
-    def delete_group(self, subject: str, name: str) -> None:
-        """Removes the group, its progress, retries and dead letters; a broadcast group with all its consumers."""
-        self._groups.delete(subject, name)
+    def delete_group(self, subject: str, name: str) -> list[str]:
+        """Removes the group and what it has, and returns the cells that are out of reach: see ``GroupOperations``."""
+        cells_out = self._groups.delete(subject, name)
         self.seen_pulls.forget_all(subject, name)
+        return cells_out
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; returns the offset of its next message, by queue."""

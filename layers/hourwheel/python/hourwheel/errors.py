@@ -10,7 +10,7 @@ HourwheelError
 │   ├── Throttled       the store refused the call: certainly no effect
 │   ├── CellUnavailable         the storage of one cell does not answer: the others do
 │   │   ├── MovePending         the request is recorded, and carried out once the cell answers
-│   │   └── ErasureUnfinished   such a cell holds messages of a deleted subject
+│   │   └── ErasureUnfinished   such a cell holds data of a deleted subject or group
 │   └── OutcomeUnknown  the answer was lost: the call may have had its effect
 ├── Broken              only a person can repair this: stop                   500
 │   ├── Corrupt         stored bytes differ from the written ones
@@ -97,11 +97,11 @@ class ErasureUnfinished(CellUnavailable):
     """Says that ``cells`` hold messages of a deleted subject or group, and cannot be reached. The sweeper erases these
     once it can reach the cells, or once the cells were given up."""
 
-    def __init__(self, subject: str, cells: list[str]) -> None:
+    def __init__(self, deleted: str, cells: list[str]) -> None:
         self.cells = cells
         super().__init__(
-            f"what was deleted of subject {subject!r} is erased in cell {', '.join(cells)} once the sweeper can reach"
-            " it, or once it is given up"
+            f"{deleted} was deleted, and is erased in cell {', '.join(cells)} once the sweeper can reach it, or once it"
+            " is given up"
         )
 
 

@@ -48,7 +48,10 @@ def resume_subject(cell: Cell, event: Event) -> Response:
 
 
 def delete_subject(cell: Cell, event: Event) -> Response:
-    cells_out = cell.delete_subject(path_name(event, "subject"))
+    return _deleted(cell.delete_subject(path_name(event, "subject")))
+
+
+def _deleted(cells_out: list[str]) -> Response:
     return ok({"cells_out": cells_out}) if cells_out else no_content()
 
 
@@ -97,8 +100,7 @@ def resume_group(cell: Cell, event: Event) -> Response:
 
 
 def delete_group(cell: Cell, event: Event) -> Response:
-    cell.delete_group(path_name(event, "subject"), path_name(event, "group"))
-    return no_content()
+    return _deleted(cell.delete_group(path_name(event, "subject"), path_name(event, "group")))
 
 
 def seek(cell: Cell, event: Event) -> Response:

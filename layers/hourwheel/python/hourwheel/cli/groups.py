@@ -41,6 +41,7 @@ from hourwheel.cli.settings import (
     moment,
     settings_of,
     write_answer,
+    write_deletion,
     write_list,
     write_record,
 )
@@ -204,9 +205,8 @@ def delete(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument, y
     """
     confirm(f"Delete the group {group} of {subject} with its dead letters?", yes=yes)
     with connect(ctx) as api:
-        api.delete_group(subject, group)
-    if not settings_of(ctx).json:
-        write_line(f"deleted {group} of {subject}")
+        left = api.delete_group(subject, group)
+    write_deletion(ctx, f"{group} of {subject}", left)
 
 
 @app.command()

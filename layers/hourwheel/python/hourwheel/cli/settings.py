@@ -69,6 +69,16 @@ def write_answer(ctx: typer.Context, value: Any, line: str) -> None:
         write_line(line)
 
 
+def write_deletion(ctx: typer.Context, deleted: str, left: Sequence[str]) -> None:
+    """Writes what was deleted, and the cells out of reach that hold something of it; nothing with ``--json``."""
+    if settings_of(ctx).json:
+        return
+    write_line(f"deleted {deleted}")
+    if left:
+        cells = ", ".join(left)
+        write_line(f"what cell {cells} holds of it is erased by the sweeper, once it can be reached or was given up")
+
+
 def write_record(ctx: typer.Context, record: msgspec.Struct) -> None:
     """Writes the record as JSON with ``--json``, and one field on each line without."""
     (write_json if settings_of(ctx).json else write_fields)(record)

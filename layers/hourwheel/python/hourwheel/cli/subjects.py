@@ -5,9 +5,16 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import write_line
 from hourwheel.cli.peek import peek
-from hourwheel.cli.settings import SubjectArgument, YesOption, confirm, connect, settings_of, write_list, write_record
+from hourwheel.cli.settings import (
+    SubjectArgument,
+    YesOption,
+    confirm,
+    connect,
+    write_deletion,
+    write_list,
+    write_record,
+)
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
 from hourwheel.model.fields import MAX_QUEUES, MAX_RETENTION_SECONDS, MIN_RETENTION_SECONDS
@@ -106,12 +113,7 @@ def delete(ctx: typer.Context, subject: SubjectArgument, yes: YesOption = False)
     confirm(f"Delete {subject} with all its messages and groups?", yes=yes)
     with connect(ctx) as api:
         left = api.delete_subject(subject)
-    if settings_of(ctx).json:
-        return
-    write_line(f"deleted {subject}")
-    if left:
-        cells = ", ".join(left)
-        write_line(f"what cell {cells} holds of it is erased by the sweeper, once it can be reached or was given up")
+    write_deletion(ctx, subject, left)
 
 
 def _all(api: Api) -> Iterator[Subject]:

@@ -85,17 +85,21 @@ class GroupOperations:
             retarget(self.registry.context, owner, group, changed=group.push != before)
         return group
 
-    def delete(self, subject: str, name: str) -> None:
-        """Removes the group, its progress, retries and dead letters; a broadcast group with all its consumers."""
+    def delete(self, subject: str, name: str) -> list[str]:
+        """Removes the group, its progress, retries and dead letters; a broadcast group with all its consumers. Returns
+        the cells in which the sweeper does this once they can be reached."""
         self.registry.forget(subject)
         owner = self.registry.subject(subject)
         current = group_record(self.registry.context, subject, name).load()
-        self.registry.delete_group(owner, name)
+        cells_out = self.registry.delete_group(owner, name)
         if current is not None:
             forget_groups(self.registry, owner, [current.value])
         if current is not None and current.value.broadcast:
             # After the group, so that no consumer comes back. The sweeper deletes those that are left.
-            forget_groups(self.registry, owner, delete_consumer_groups(self.registry, owner, current.value))
+            consumers, more_out = delete_consumer_groups(self.registry, owner, current.value)
+            forget_groups(self.registry, owner, consumers)
+            cells_out = sorted({*cells_out, *more_out})
+        return cells_out
 
     def push_state(self, subject: str, name: str) -> tuple[Group, PushState]:
         """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target. The group

@@ -144,16 +144,16 @@ def consumer_groups(registry: Registry, subject: Subject, parent: Group) -> list
     return [with_settings(group, parent) for group in records]
 
 
-def delete_consumer_groups(registry: Registry, subject: Subject, parent: Group) -> list[Group]:
-    """Deletes the groups of all consumers of a broadcast group, and returns them. Idempotent."""
+def delete_consumer_groups(registry: Registry, subject: Subject, parent: Group) -> tuple[list[Group], list[str]]:
+    """Deletes the groups of all consumers of a broadcast group. Returns them, and the cells that cannot be reached.
+    Idempotent."""
     groups = [
         group
         for group in _below(registry, subject, parent)
         if group.subject_generation == subject.generation and not group.erased
     ]
-    for group in groups:
-        registry.delete_group(subject, group.name)
-    return groups
+    cells_out = {cell for group in groups for cell in registry.delete_group(subject, group.name)}
+    return groups, sorted(cells_out)
 
 
 def is_orphan(registry: Registry, group: Group) -> bool:

@@ -11,6 +11,7 @@ logs of the subject or group are erased.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Literal, Protocol, TypeVar
 
@@ -253,15 +254,11 @@ class Registry:
             raise Unavailable("the subject was changed meanwhile: send the request again")
         # After the tombstone: no process that reads the record from here on adds messages or groups.
         self.forget(name)
-        try:
-            self.erase_subject(tombstone)
-        except ErasureUnfinished as error:
-            return error.cells
-        return []
+        return _cells_out(partial(self.erase_subject, tombstone))
 
-    def delete_group(self, subject: Subject, name: str) -> None:
-        """Removes the group, its progress, retries and dead letters, or finishes a deletion that was cut off. Raises
-        ``NotFound``."""
+    def delete_group(self, subject: Subject, name: str) -> list[str]:
+        """Removes the group, its progress, retries and dead letters, or finishes a deletion that was cut off. Returns
+        the cells that cannot be reached: the sweeper erases what they hold. Raises ``NotFound``."""
         record = group_record(self.context, subject.name, name)
         current = record.load()
         if current is None or current.value.subject_generation != subject.generation or current.value.erased:
@@ -271,7 +268,7 @@ class Registry:
         if not current.value.deleted and not record.swap(current.token, tombstone).stored:
             raise Unavailable("the group was changed meanwhile: send the request again")
         self.forget(subject.name)
-        self.erase_group(subject, tombstone)
+        return _cells_out(partial(self.erase_group, subject, tombstone))
 
     def erase_subject(self, tombstone: Subject) -> None:
         """Erases the logs of a deleted subject and its groups, unless that is done."""
@@ -404,3 +401,12 @@ def _page(records: Iterator[T], limit: int) -> tuple[list[T], str | None]:
 
 
 __all__ = ["Registry", "Versioned", "alive", "group_record", "subject_record", "unknown_group", "unknown_subject"]
+
+
+def _cells_out(erase: Callable[[], None]) -> list[str]:
+    """Erases, and returns the cells that cannot be reached."""
+    try:
+        erase()
+    except ErasureUnfinished as error:
+        return error.cells
+    return []

@@ -48,7 +48,7 @@ def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -
     for name in names:
         with _noted(name, left):
             context.store_of(name).trim(Table.CONSUME, name, below=_ALL)
-    _check_complete(subject, left)
+    _check_complete(f"subject {subject.name!r}", left)
 
 
 def erase_group(context: Context, subject: Subject, group: Group) -> None:
@@ -56,7 +56,7 @@ def erase_group(context: Context, subject: Subject, group: Group) -> None:
     after it has erased what is in the cells that can be reached."""
     left = set[str]()
     _erase_group(context, subject, group, left)
-    _check_complete(subject, left)
+    _check_complete(_words(group), left)
 
 
 def _erase_group(context: Context, subject: Subject, group: Group, left: set[str]) -> None:
@@ -85,6 +85,12 @@ def _noted(log: str, left: set[str]) -> Iterator[None]:
         left.add(cell_of(log))
 
 
-def _check_complete(subject: Subject, left: set[str]) -> None:
+def _words(group: Group) -> str:
+    if group.consumer:
+        return f"consumer {group.consumer!r} of group {group.shared_name!r} of subject {group.subject!r}"
+    return f"group {group.name!r} of subject {group.subject!r}"
+
+
+def _check_complete(deleted: str, left: set[str]) -> None:
     if left:
-        raise ErasureUnfinished(subject.name, sorted(left))
+        raise ErasureUnfinished(deleted, sorted(left))

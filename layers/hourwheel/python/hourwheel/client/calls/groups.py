@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.calls.deletions import Deletion, cells_out
 from hourwheel.client.codec import path
 from hourwheel.client.due import utc_text
 from hourwheel.client.records.groups import (
@@ -205,8 +206,10 @@ class GroupCalls(Calls):
         resumed: Group = self._http.call("POST", target, answers(Group))
         return resumed
 
-    def delete_group(self, subject: str, group: str) -> None:
-        """Deletes a group with its progress, retries and dead letters. The messages of the subject stay.
+    def delete_group(self, subject: str, group: str) -> list[str]:
+        """Deletes a group with its progress, retries and dead letters. The messages of the subject stay. Returns the
+        cells that are out of reach: the group is deleted, and the sweeper erases what they hold of it once they can be
+        reached or were given up.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -214,8 +217,11 @@ class GroupCalls(Calls):
 
         Example:
             >>> api.delete_group("orders", "billing")
+            []
         """
-        self._http.call("DELETE", path("subjects", subject, "groups", group), answers(None), safe=False)
+        where = path("subjects", subject, "groups", group)
+        left: list[str] = self._http.call("DELETE", where, answers(Deletion | None), safe=False, then=cells_out)
+        return left
 
     def seek(
         self,

@@ -1,16 +1,9 @@
 """Creates, changes, shows, pauses and deletes subjects."""
 
-from msgspec import Struct
-
 from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.calls.deletions import Deletion, cells_out
 from hourwheel.client.codec import path
 from hourwheel.client.records.subjects import Subject, SubjectPage
-
-
-class _Deletion(Struct):
-    """The answer to a deletion that is not finished in some cells."""
-
-    cells_out: list[str] = []
 
 
 class SubjectCalls(Calls):
@@ -115,10 +108,6 @@ class SubjectCalls(Calls):
             []
         """
         left: list[str] = self._http.call(
-            "DELETE", path("subjects", subject), answers(_Deletion | None), safe=False, then=_cells_out
+            "DELETE", path("subjects", subject), answers(Deletion | None), safe=False, then=cells_out
         )
         return left
-
-
-def _cells_out(deletion: _Deletion | None) -> list[str]:
-    return [] if deletion is None else deletion.cells_out
