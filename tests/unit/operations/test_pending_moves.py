@@ -11,6 +11,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Throttled, Unavailable
+from hourwheel.log_names import HOME
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage
 from hourwheel.registry import moves
@@ -222,6 +223,31 @@ def test_a_move_that_has_sealed_its_log_cannot_be_withdrawn(
             bench.cell.routes.withdraw("orders", 1, dry_run=dry_run)
         assert refused.value.slug == "move-begun"
     assert cells_of(bench.cell.routes.move("orders", 1, "home").after) == ["home", "home", "old"]
+
+
+def test_the_withdrawal_of_all_moves_leaves_those_that_have_begun_and_names_them(
+    bench: Bench, break_down: Callable[[str], None]
+) -> None:
+    break_down("fast")
+    with pytest.raises(Unavailable):
+        bench.cell.routes.move("orders", 1, "home")
+    # An operator whose request was cut off: the log is sealed, and the move not carried out.
+    record = subject_record(bench.cell.context, "orders")
+    current = record.load()
+    assert current is not None
+    assert current.value.change is not None
+    targets = (*current.value.change.targets, current.value.route(2).target(2, HOME))
+    record.swap(current.token, msgspec.structs.replace(current.value, change=RouteChange(targets, 3)))
+    bench.cell.context.log(bench.cell.subject("orders").log(2)).seal()
+    with pytest.raises(Conflict, match=r"queue 2 .* has begun.* The pending move of queue 1 would be withdrawn$"):
+        bench.cell.routes.withdraw("orders", dry_run=True)
+    assert pending(bench) == [None, "home", "home"]
+    with pytest.raises(Conflict, match=r"queue 2 .* has begun.* The pending move of queue 1 was withdrawn$") as refused:
+        bench.cell.routes.withdraw("orders")
+    assert (refused.value.slug, pending(bench)) == ("move-begun", [None, None, "home"])
+    with pytest.raises(Conflict, match=r"queue 2 .* has begun.* --to home\)$"):
+        bench.cell.routes.withdraw("orders")
+    assert cells_of(bench.cell.routes.move("orders", 2, "home").after) == ["home", "fast", "home"]
 
 
 def test_a_move_out_of_a_cell_that_was_given_up_cannot_be_withdrawn(

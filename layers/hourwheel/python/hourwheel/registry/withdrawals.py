@@ -5,6 +5,8 @@ other finds the route of the winner. A log that is sealed when its move is withd
 cell, as if the target had been given up: the process that meets the seal next adds this part.
 """
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from hourwheel.context import Context
@@ -14,7 +16,7 @@ from hourwheel.registry.cells import shown
 from hourwheel.registry.moves import finish_change, load_alive, sealed, took_over, without
 from hourwheel.registry.plans import check_queue
 from hourwheel.registry.registry import Registry, subject_record
-from hourwheel.routes import RouteChange
+from hourwheel.routes import MoveTarget, RouteChange
 
 _TRIES = 10  # each needs another change of the subject between the read and the write
 
@@ -24,8 +26,8 @@ def withdraw_change(
 ) -> tuple[Subject, Subject]:
     """Withdraws the pending move of a queue, or with None every pending move and the pending addition of queues.
     Returns the subject before and after, which are equal if nothing is pending. An addition is withdrawn as a whole,
-    whichever queue is named. Raises ``NotFound``, and ``Conflict`` for a move that has begun, or was carried out
-    meanwhile."""
+    whichever queue is named. Raises ``NotFound``, and ``Conflict`` for moves that have begun, after the other ones
+    were withdrawn, and for a move that was carried out meanwhile."""
     record = subject_record(registry.context, name)
     first: Subject | None = None
     for _ in range(_TRIES):
@@ -39,13 +41,17 @@ def withdraw_change(
             _check_not_carried_out(first, subject, queue)
             return subject, subject
         adds = withdrawn.queues > subject.queues
-        if not adds:
-            _check_not_begun(registry.context, subject, withdrawn)
-        after = _withdrawn(registry.context, subject, withdrawn)
+        begun = {} if adds else _begun(registry.context, subject, withdrawn)
+        free = tuple(target for target in withdrawn.targets if target.queue not in begun)
+        if begun and (dry_run or not free):
+            raise _some_begun(begun, free, dry_run=dry_run)
+        after = _withdrawn(registry.context, subject, RouteChange(free, withdrawn.queues))
         if dry_run:
             return subject, after
         if record.swap(current.token, after).stored:
             registry.forget(name)
+            if begun:
+                raise _some_begun(begun, free, dry_run=False)
             # Where an addition had sealed logs already, these go on now.
             return subject, (finish_change(registry, name) or after) if adds else after
     raise Unavailable(f"many requests change subject {name!r} at once: send the request again")
@@ -72,25 +78,37 @@ def _withdrawn(context: Context, subject: Subject, withdrawn: RouteChange) -> Su
     return without(context, msgspec.structs.replace(subject, change=rest), withdrawn.targets)
 
 
-def _check_not_begun(context: Context, subject: Subject, withdrawn: RouteChange) -> None:
-    """Raises ``Conflict`` if the log of one of these queues is sealed: the move needs no cell that is out of reach any
-    more. A log that does not answer may be sealed too, and then goes on in its own cell."""
+def _begun(context: Context, subject: Subject, withdrawn: RouteChange) -> dict[int, str]:
+    """Returns why moves of these queues cannot be withdrawn: the log is sealed, so that the move needs no cell that is
+    out of reach any more. A log that does not answer may be sealed too, and then goes on in its own cell."""
+    begun: dict[int, str] = {}
     for target in withdrawn.targets:
+        cell = shown(target.cell)
         if target.lost:
-            detail = (
-                f"queue {target.queue} of {subject.name!r} goes on in cell {shown(target.cell)!r} because the cell in"
-                " which it is was given up: this move cannot be withdrawn"
+            begun[target.queue] = (
+                f"queue {target.queue} of {subject.name!r} goes on in cell {cell!r} because the cell in which it is was"
+                " given up: this move cannot be withdrawn"
             )
-            raise Conflict("move-begun", detail, field="queue")
-        if sealed(context, subject.log(target.queue)):
-            cell = shown(target.cell)
-            raise Conflict(
-                "move-begun",
+        elif sealed(context, subject.log(target.queue)):
+            begun[target.queue] = (
                 f"the move of queue {target.queue} of {subject.name!r} to cell {cell!r} has begun, and cannot be"
                 f" withdrawn: repeat it, which finishes it (hourwheel queue move {subject.name} {target.queue} --to"
-                f" {cell})",
-                field="queue",
+                f" {cell})"
             )
+    return begun
+
+
+def _some_begun(begun: Mapping[int, str], free: Sequence[MoveTarget], *, dry_run: bool) -> Conflict:
+    """Returns the error that names the moves that have begun, and says what happens to the ``free`` ones."""
+    reasons = "; ".join(begun.values())
+    if free:
+        queues = f"{'queue' if len(free) == 1 else 'queues'} {', '.join(str(target.queue) for target in free)}"
+        moves = "move" if len(free) == 1 else "moves"
+        if dry_run:
+            reasons += f". The pending {moves} of {queues} would be withdrawn"
+        else:
+            reasons += f". The pending {moves} of {queues} {'was' if len(free) == 1 else 'were'} withdrawn"
+    return Conflict("move-begun", reasons, field="queue")
 
 
 def _check_not_carried_out(before: Subject, subject: Subject, queue: int | None) -> None:
