@@ -44,7 +44,22 @@ def test_a_move_to_a_cell_that_does_not_answer_says_where_the_queue_is(
         monkeypatch.setattr(api.bench.cells["fast"].store, name, fail)
     answer = move(api, 0, "fast")
     assert (answer.status, answer.json["type"]) == (503, "urn:hourwheel:unavailable")
-    assert "cell 'fast' does not answer, or is no longer normal: queue 0 stays where it is" in answer.json["detail"]
+    assert answer.json["detail"] == (
+        "the storage of cell fast does not answer; queue 0 stays where it is; send the request again. The log of the"
+        " server has the reason"
+    )
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_repetition_is_advised_only_where_it_may_help(api: Api, dry_run: bool) -> None:
+    context = api.bench.cell.context
+    cells = GuardedCells(DirectoryCells({}, {}, "start the server with"), context.store, context.clock, context.ids)
+    object.__setattr__(context, "cells", cells)
+    answer = move(api, 0, "fast", dry_run=dry_run)
+    assert (answer.status, answer.json["detail"]) == (
+        503,
+        "cell fast is not opened here: start the server with --cell fast=DIRECTORY; queue 0 stays where it is",
+    )
 
 
 def test_only_a_producer_is_told_of_idempotency_keys_while_a_cell_does_not_answer(

@@ -236,7 +236,7 @@ def test_moves_that_cannot_be_are_refused(bench: Bench) -> None:
 def test_of_two_operators_one_is_told_that_the_queue_moved(bench: Bench) -> None:
     bench.send("a")
     requested(bench, "fast")
-    with pytest.raises(Conflict, match="being moved to cell 'fast'"):
+    with pytest.raises(Conflict, match="has a pending move to cell 'fast'"):
         bench.cell.routes.move("orders", 0, "old")
 
 

@@ -34,6 +34,7 @@ def bench() -> Bench:
     return bench
 
 
+BOTH = pytest.mark.parametrize("dry_run", [True, False])
 CALLS = ("transact", "add", "begin", "seal", "put", "counter", "counters", "get", "get_many", "scan")
 
 
@@ -145,12 +146,15 @@ def test_an_addition_of_queues_that_waits_stops_no_producer_and_is_withdrawn_as_
     assert bench.cell.routes.add_queues("orders", 4).after.pending_queues is None
 
 
-def test_an_addition_of_queues_waits_for_a_pending_move(bench: Bench, break_down: Callable[[str], None]) -> None:
+@BOTH
+def test_an_addition_of_queues_waits_for_a_pending_move(
+    bench: Bench, break_down: Callable[[str], None], dry_run: bool
+) -> None:
     break_down("fast")
     with pytest.raises(Unavailable):
         bench.cell.routes.move("orders", 1, "home")
     with pytest.raises(Unavailable, match="a move of a queue of 'orders' is pending and comes first"):
-        bench.cell.routes.add_queues("orders", 4)
+        bench.cell.routes.add_queues("orders", 4, dry_run=dry_run)
 
 
 def test_logs_that_a_withdrawn_addition_has_sealed_go_on_in_their_cells(

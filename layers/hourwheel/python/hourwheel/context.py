@@ -211,7 +211,7 @@ class Context:
     def _storage(self, cell: str) -> CellStorage:
         if self.cells is None:
             how = f"start the server with --cell {cell}=DIRECTORY, or on AWS deploy it with hourwheel:cells"
-            raise CellUnavailable(f"cell {cell} is not opened here: {how}")
+            raise CellUnavailable(f"cell {cell} is not opened here: {how}", is_lasting=True)
         return self.cells.storage(cell)
 
     def atomically(self, work: "Callable[[Context], T]", logs: Iterable[str] = (HOME,)) -> T:

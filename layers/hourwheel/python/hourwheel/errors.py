@@ -82,11 +82,13 @@ class Throttled(Unavailable):
 
 class CellUnavailable(Unavailable):
     """Says that the storage of a cell other than the home cell cannot be reached, or is off line. Work on other cells
-    goes on. ``is_logged``: the log of the server has the reason."""
+    goes on. ``is_logged``: the log of the server has the reason. ``is_lasting``: the process that answers does not open
+    the cell at all, so that no repetition helps before it is started anew."""
 
-    def __init__(self, message: str, *, is_logged: bool = False) -> None:
+    def __init__(self, message: str, *, is_logged: bool = False, is_lasting: bool = False) -> None:
         super().__init__(message)
         self.is_logged = is_logged
+        self.is_lasting = is_lasting
 
 
 class MovePending(CellUnavailable):

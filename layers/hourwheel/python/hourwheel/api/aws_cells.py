@@ -79,7 +79,8 @@ class AwsCells:
         location = self._locations.get(cell)
         if location is None:
             raise CellUnavailable(
-                f"this deployment knows no cell {cell}: name its storage in the setting hourwheel:cells, and deploy"
+                f"this deployment knows no cell {cell}: name its storage in the setting hourwheel:cells, and deploy",
+                is_lasting=True,
             )
         return self._open_storage(location)
 

@@ -139,7 +139,7 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
         if isinstance(error, MovePending):
             detail = f"{error}{logged if error.is_logged else ''}"
         elif isinstance(error, CellUnavailable):
-            detail = f"{error}; {detail}" + (logged if error.is_logged else "")
+            detail = (str(error) if error.is_lasting else f"{error}; {detail}") + (logged if error.is_logged else "")
         return problem(503, "unavailable", detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = (

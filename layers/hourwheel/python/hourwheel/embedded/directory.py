@@ -206,7 +206,8 @@ class DirectoryCells:
     def storage(self, cell: str) -> CellStorage:
         storage = self._storages.get(cell)
         if storage is None:
-            raise CellUnavailable(f"cell {cell} is not opened here: {self._remedy} --cell {cell}=DIRECTORY")
+            detail = f"cell {cell} is not opened here: {self._remedy} --cell {cell}=DIRECTORY"
+            raise CellUnavailable(detail, is_lasting=True)
         return storage
 
     def location(self, cell: str) -> str | None:

@@ -13,7 +13,7 @@ from hourwheel.errors import Unavailable
 from hourwheel.log_names import LogName
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import all_cells, check_cell_name, check_takes_queues, shown
-from hourwheel.registry.moves import Unmoved, movable, request_moves
+from hourwheel.registry.moves import Unmoved, check_moves_only, movable, pending_error, refused_by_target, request_moves
 from hourwheel.registry.plans import Plan, plan_move, plan_queues, plan_spread
 from hourwheel.registry.registry import Registry
 from hourwheel.route_records import QueueRoute, RouteMapping, RouteStep, SubjectRoute
@@ -133,13 +133,22 @@ class Routes:
         """Returns the subject as it would be if the change were carried out now, and the queues that could not
         move."""
         allowed, unmoved = movable(subject, change)
+        open_targets = subject.change.targets if subject.change else ()
+        if subject.change is not None and change.queues != subject.change.queues:
+            self._check_comes_next(subject, subject.change, change)
         ends = {}
         for target in allowed.targets:
+            refused = refused_by_target(self.context, subject, target)
+            if refused is not None:
+                unmoved.append(Unmoved(target.queue, refused))
+                continue
             try:
                 totals = self.context.log(subject.log(target.queue)).totals()
             except Unavailable as error:
-                # The move would be pending: a request that is no dry run records it.
-                unmoved.append(Unmoved(target.queue, error, pending=True))
+                # A request that is no dry run records the move, if it is not pending by now.
+                foreseen = target not in open_targets
+                pending = pending_error(subject, change, target, error, foreseen=foreseen)
+                unmoved.append(Unmoved(target.queue, pending, pending=True))
             else:
                 ends[target.queue] = totals.numbers, totals.rows
         done = RouteChange(tuple(target for target in allowed.targets if target.queue in ends), change.queues)
@@ -147,7 +156,15 @@ class Routes:
             return subject, unmoved
         epoch = subject.epoch + 1
         routes = continued(subject.all_routes(), done, ends, epoch=epoch)
-        waiting = tuple(each for each in (subject.change.targets if subject.change else ()) if each.queue not in ends)
+        waiting = tuple(each for each in open_targets if each.queue not in ends)
         rest = RouteChange(waiting, change.queues) if waiting else None
         after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=rest)
         return after, unmoved
+
+    def _check_comes_next(self, subject: Subject, open_change: RouteChange, change: RouteChange) -> None:
+        """Raises ``CellUnavailable`` if the open change is held up, and has to be carried out before this change."""
+        for target in open_change.targets:
+            try:
+                self.context.log(subject.log(target.queue)).totals()
+            except Unavailable as error:
+                check_moves_only(subject, open_change, change, error)

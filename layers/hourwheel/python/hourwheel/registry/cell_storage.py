@@ -126,7 +126,7 @@ class GuardedCells:
         failure = self._failures.get(cell)
         if failure is not None:
             if within(failure[0], self.clock.now_ms(), round(self.rest_seconds * 1_000)):
-                raise CellUnavailable(str(failure[1]), is_logged=failure[1].is_logged)
+                raise CellUnavailable(str(failure[1]), is_logged=failure[1].is_logged, is_lasting=failure[1].is_lasting)
             self._failures.pop(cell, None)
 
     def _failed(self, cell: str, error: Unavailable | NoAccess) -> CellUnavailable:

@@ -92,7 +92,7 @@ def request_moves(
             if held_up is None:
                 held_up = _finish(registry, name)[1]
                 continue
-            _check_moves_only(current.value, open_change, change, held_up)
+            check_moves_only(current.value, open_change, change, held_up)
         if not repeated:
             both = msgspec.structs.replace(current.value, change=joined(open_change, change))
             if not record.swap(current.token, both).stored:
@@ -128,7 +128,7 @@ def _outcome(
         if took_over(before, after, target):
             continue
         pending = target in open_targets
-        error = _pending(after, change, target, held_up) if pending else _given_up(context, after, target)
+        error = pending_error(after, change, target, held_up) if pending else _given_up(context, after, target)
         unmoved.append(Unmoved(target.queue, error, pending))
     return after, unmoved
 
@@ -143,32 +143,49 @@ def took_over(before: Subject, after: Subject, target: MoveTarget) -> bool:
     )
 
 
-def _pending(subject: Subject, change: RouteChange, target: MoveTarget, held_up: Unavailable | None) -> MovePending:
+def pending_error(
+    subject: Subject, change: RouteChange, target: MoveTarget, held_up: Unavailable | None, *, foreseen: bool = False
+) -> MovePending:
     """Returns the error for a move that waits until a cell answers: the request was not refused, and needs no
-    repetition."""
+    repetition. ``foreseen``: the request was a dry run, and the move is not pending yet."""
     if change.queues > subject.queues:
         what, field = f"the addition of queues to {subject.name!r}", "pending_queues"
         command = f"hourwheel queue withdraw {subject.name}"
     else:
         what = f"the move of queue {target.queue} of {subject.name!r} to cell {shown(target.cell)!r}"
         field, command = "moving_to", f"hourwheel queue withdraw {subject.name} {target.queue}"
-    return MovePending(
-        f"{held_up}: {what} is pending, and is carried out soon after the cell answers. The route shows it in {field}"
-        f" (hourwheel queue list {subject.name}); {command} withdraws it",
-        is_logged=isinstance(held_up, CellUnavailable) and held_up.is_logged,
+    detail = (
+        f"{what} would be pending until the cell answers"
+        if foreseen
+        else f"{what} is pending, and is carried out soon after the cell answers. The route shows it in {field}"
+        f" (hourwheel queue list {subject.name}); {command} withdraws it"
     )
+    return MovePending(f"{held_up}: {detail}", is_logged=isinstance(held_up, CellUnavailable) and held_up.is_logged)
 
 
 def _given_up(context: Context, subject: Subject, target: MoveTarget) -> HourwheelError:
+    refused = refused_by_target(context, subject, target)
+    if refused is not None:
+        return refused
+    detail = (
+        f"the move of queue {target.queue} of {subject.name!r} to cell {shown(target.cell)!r} was withdrawn: queue"
+        f" {target.queue} stays where it is"
+    )
+    return Conflict("route-changed", detail, field="queue")
+
+
+def refused_by_target(context: Context, subject: Subject, target: MoveTarget) -> HourwheelError | None:
+    """Returns the error, with the reason, if the cell of the target cannot take over the queue now."""
     stays = f"queue {target.queue} stays where it is"
     try:
         _check_target(context, subject, target)
-    except (Rejected, Unavailable):
-        return CellUnavailable(f"cell {shown(target.cell)!r} does not answer, or is no longer normal: {stays}")
-    detail = (
-        f"the move of queue {target.queue} of {subject.name!r} to cell {shown(target.cell)!r} was withdrawn: {stays}"
-    )
-    return Conflict("route-changed", detail, field="queue")
+    except Rejected as error:
+        return Conflict("cell-state", f"{error}; {stays}", field="cell")
+    except CellUnavailable as error:
+        return CellUnavailable(f"{error}; {stays}", is_logged=error.is_logged, is_lasting=error.is_lasting)
+    except Unavailable as error:
+        return error
+    return None
 
 
 def finish_change(registry: Registry, name: str) -> Subject | None:
@@ -387,9 +404,12 @@ def _moves_elsewhere(subject: Subject, change: RouteChange, target: MoveTarget) 
         return None
     for open_target in subject.change.targets:
         if open_target.queue == target.queue and open_target.cell != target.cell:
+            queue, cell = f"queue {target.queue} of {subject.name!r}", shown(open_target.cell)
             detail = (
-                f"queue {target.queue} of {subject.name!r} is being moved to cell {shown(open_target.cell)!r}: look at"
-                " its route, then try again"
+                f"{queue} is about to go on in cell {cell!r}: look at its route, then try again"
+                if open_target.lost or open_target.cell == subject.route(target.queue).last.cell
+                else f"{queue} has a pending move to cell {cell!r}: wait until the move is carried out, or withdraw it"
+                f" (hourwheel queue withdraw {subject.name} {target.queue}), then try again"
             )
             return Conflict("route-changed", detail, field="cell")
     return None
@@ -407,7 +427,7 @@ def _full(subject: Subject, target: MoveTarget) -> Conflict | None:
     return Conflict("route-full", detail, field="queue")
 
 
-def _check_moves_only(subject: Subject, open_change: RouteChange, change: RouteChange, held_up: Unavailable) -> None:
+def check_moves_only(subject: Subject, open_change: RouteChange, change: RouteChange, held_up: Unavailable) -> None:
     """Raises ``CellUnavailable`` if one of the two changes adds queues: such a change takes all queues as they are.
     Moves of different queues do not wait for one another."""
     if open_change.queues > subject.queues:
