@@ -1,6 +1,6 @@
 """Expires the closed parts of queues once they are empty."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from hourwheel.context import Context
 from hourwheel.log_names import pull_log
@@ -17,9 +17,7 @@ from hourwheel.retention.watermarks import removable_below
 _ALL = "\U0010ffff"  # sorts behind every row number
 
 
-def expire_parts(
-    registry: Registry, leases: Leases, subject: Subject, groups: Sequence[Group], totals: Mapping[str, Counter]
-) -> None:
+def expire_parts(registry: Registry, leases: Leases, subject: Subject, totals: Mapping[str, Counter]) -> None:
     """Marks as expired each closed part whose rows have all expired and been removed, and in which no group has a
     lease; then removes the pull logs and checkpoints of the groups on it. ``totals`` are those of the parts that can be
     reached."""
@@ -28,6 +26,8 @@ def expire_parts(
         for mapping, name in subject.parts(queue):
             if mapping.end is None or name not in totals or not _removed(context, name, totals[name]):
                 continue
+            # Strongly consistent: the leases of a group that is missing here would be lost with the part.
+            groups = [group for group in registry.groups(subject) if not group.broadcast]
             readers = [log for group in groups for log in pull_logs(context, subject, group) if log.source.name == name]
             if all(_left(leases, log) for log in readers):
                 expire(registry, subject, queue, mapping)

@@ -255,7 +255,7 @@ class Sweeper:
         if needs_maintenance(last, snapshot):
             complete = self._maintain(subject, queues, members)
             if subject.routes:
-                expire_parts(self.registry, self.leases, subject, groups, totals)
+                expire_parts(self.registry, self.leases, subject, totals)
             maintained_ms = at_ms
         lags = [self._behind(member, totals, at_ms) for member in members]
         behind += [lag for lag in lags if lag is not None]
