@@ -52,6 +52,8 @@ REGRESSIONS = {
     33117: "a wheel was started again and again between a message that may be a minute late and a precise one",
     11764: "a wheel was late because another actor of the simulation made all the calls",
     13141: "the checker demanded messages of an ordered claim that a consumer who left had given back",
+    32641: "a sweep with an old list of groups expired the part of a queue in which a group had a lease",
+    32668: "a trace counted as complete although a copy, which was pulled, had expired and was removed",
     10358: "the checker judged a damaged batch by the tags that it had before",
 }
 """Seeds that have found a bug of the library or of the checker. Each change of the simulator changes the meaning of a

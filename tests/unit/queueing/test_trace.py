@@ -11,6 +11,7 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, RetryLater
 from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
+from hourwheel.queueing.records import SETTLED_KEPT_MS
 from hourwheel.times import rfc3339
 from hourwheel.trace import claims, messages
 from hourwheel.trace.messages import SearchSpan
@@ -341,3 +342,35 @@ def test_a_retry_without_a_detail_and_damaged_copies_tell_none(bench: Bench) -> 
         ("retried", None),
         ("lease_ended", None),
     ]
+
+
+def test_a_removed_copy_may_have_been_pulled(bench: Bench) -> None:
+    bench.send("a")
+    (pull,) = bench.pull()
+    # The copy is kept for a minute, the message itself for three days.
+    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.settle(pull, retry=[0])
+    bench.settle(bench.pull()[0])
+    assert events(of_group(bench)) == ["pulled", "retried", "pulled", "acknowledged"]
+    bench.clock.pass_time(70)
+    bench.cell.sweep()
+    found = of_group(bench)
+    assert (found.state, events(found), found.complete) == ("expired", ["pulled", "retried"], False)
+    bench.cell.seek("orders", "billing", to="start")
+    bench.settle(bench.pull()[0])
+    found = of_group(bench)
+    assert (found.state, found.complete) == ("acknowledged", False)
+
+
+def test_pull_rows_that_were_removed_are_missing_in_the_trace(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=30 * 86_400)
+    bench.send("a")
+    bench.settle(bench.pull()[0])
+    for _ in range(2):
+        bench.clock.pass_time(SETTLED_KEPT_MS / 1_000)
+        bench.cell.sweep()
+    found = of_group(bench)
+    assert (found.state, events(found), found.complete) == ("settled", [], False)
+    bench.cell.seek("orders", "billing", to="start")
+    found = of_group(bench)
+    assert (found.state, found.complete) == ("waiting", False)

@@ -31,7 +31,9 @@ def claims_of(log: PullLog, position: Position) -> Claims:
     tail = log.tail()
     first = log.rows(0, 1)
     if not first:
-        return Claims([], tail, complete=True, forgotten=tail.row_no > 0 and position < tail.position)
+        forgotten = tail.row_no > 0 and position < tail.position
+        # After a seek back, a removed row may have covered a message that waits again.
+        return Claims([], tail, complete=tail.row_no == 0 if log.group.seeks else not forgotten, forgotten=forgotten)
     low = first[0][0]
     short = tail.row_no - low <= _READ_WHOLE
     rows = _all(log, low) if short else _by_halving(log, low, tail.row_no, position)

@@ -244,8 +244,10 @@ class GroupReader:
     def _served_again(self, each: HandOver, index: int, attempt: int, row: Row | None) -> None:
         """Follows a copy in a row of the group's retry log."""
         if row is None or row.filler:
-            stored = row is None and not self.history.removed(each.log, each.row_no)
-            self._states.add("retrying" if stored else "expired")
+            removed = row is None and self.history.removed(each.log, each.row_no)
+            self._states.add("expired" if removed or row is not None else "retrying")
+            # The copy may have been pulled before it expired, and its index in the removed row is not known.
+            self._complete = self._complete and not removed
             return
         copy_index = self._index_in(each, row, index)
         if copy_index is None:
