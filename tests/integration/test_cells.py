@@ -1,9 +1,19 @@
 """A server with the data directories of other cells."""
 
+import asyncio
+import operator
 import shutil
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tests.integration.process import Server, bodies, pull, send
+import pytest
+
+from hourwheel.client import AsyncConsumer, Consumer, Delivery
+from tests.integration.process import SECONDS, Server, bodies, pull, send
 
 SUBJECTS = ("orders", "invoices")
 
@@ -184,3 +194,85 @@ def test_a_cell_whose_directory_is_deleted_is_given_up(tmp_path: Path) -> None:
     status, said = opened(tmp_path, fast="fast").end()
     assert (status, "cell fast was given up, and its name is not used again" in said) == (1, True)
     assert not (tmp_path / "fast").exists()
+
+
+class BusyConsumer:
+    """A consumer that holds the first two messages until it may ``go``."""
+
+    def __init__(self, port: int, kind: type[Consumer] | type[AsyncConsumer]) -> None:
+        self.got: list[Any] = []
+        self.go = threading.Event()
+        self.consumer = kind(
+            f"http://127.0.0.1:{port}", "orders", "billing", concurrency=4, wait_seconds=1, lease_seconds=60
+        )
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        if isinstance(self.consumer, Consumer):
+            self.consumer.handler(self._handle)
+            self.consumer.run()
+        else:
+            self.consumer.handler(self._handle_async)
+            asyncio.run(self.consumer.run())
+
+    def _handle(self, message: Delivery) -> None:
+        self.got.append(message.body)
+        if message.body in {"here", "there"}:
+            assert self.go.wait(SECONDS)
+
+    async def _handle_async(self, message: Delivery) -> None:
+        await asyncio.to_thread(self._handle, message)
+
+    def stop(self) -> None:
+        self.consumer.stop()
+        self.thread.join(SECONDS)
+
+
+def until(true: Callable[[], object]) -> None:
+    give_up_at = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+@pytest.mark.parametrize("lost", [False, True], ids=["out of reach", "given up"])
+def test_a_running_consumer_that_holds_a_message_of_a_cell_goes_on_without_the_cell(
+    tmp_path: Path, kind: type[Consumer] | type[AsyncConsumer], *, lost: bool
+) -> None:
+    server = opened(tmp_path, fast="fast")
+    port = server.port
+    server.ok("PUT", "/v1/cells/fast", {})
+    server.ok("PUT", "/v1/subjects/orders", {"queues": 2})
+    server.ok("POST", "/v1/subjects/orders/queues/1/move", {"cell": "fast"})
+    for queue, body in enumerate(("here", "there")):
+        server.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": body, "queue": queue}]})
+    busy = BusyConsumer(port, kind)
+    until(lambda: len(busy.got) == 2)
+    server.stop()
+
+    server = Server(tmp_path / "home", port=port)
+    if lost:
+        shutil.rmtree(tmp_path / "fast")
+        server.ok("PUT", "/v1/cells/fast", {"state": "offline"})
+        server.ok("DELETE", "/v1/cells/fast?lost=true")
+    busy.go.set()
+    for number in range(3):
+        message = {"body": f"new {number}", "queue": 0}
+        server.ok("POST", "/v1/subjects/orders/messages", {"messages": [message]})
+        until(partial(operator.contains, busy.got, message["body"]))
+    until(lambda: lag(server)["in_flight"] == 0)
+    if not lost:
+        server.stop()
+        server = Server(tmp_path / "home", cells={"fast": tmp_path / "fast"}, port=port)
+        until(lambda: lag(server)["in_flight"] == 0)
+    busy.stop()
+    assert sorted(busy.got) == ["here", "new 0", "new 1", "new 2", "there"]
+    assert busy.consumer.lost_messages == int(lost)
+    assert lag(server)["cells_out"] == []
+    server.stop()
+
+
+def lag(server: Server) -> Any:
+    return server.ok("GET", "/v1/subjects/orders/groups/billing/lag")

@@ -1,5 +1,7 @@
 """Calls on a cell that is lost, and on subjects with messages in it."""
 
+from typing import Any
+
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
@@ -76,3 +78,25 @@ def test_the_deletion_of_a_group_says_it_too(api: Api, broadcast: bool) -> None:
     assert api.call("DELETE", GIVE_UP).status == 200
     assert api.call("PUT", group, {}).status == 200
     assert api.call("DELETE", group).status == 204
+
+
+def test_receipts_of_a_cell_out_of_reach_are_unavailable_and_stale_once_it_was_given_up(api: Api) -> None:
+    fast = api.bench.cells["fast"].store
+    assert isinstance(fast, Outage)
+    fast.down = frozenset()
+    api.bench.clock.pass_time(6)
+    api.send("there")
+    (pull,) = api.pull()
+    fast.down = ALL
+    answer = api.settle({"receipt": pull["receipt"]})
+    assert (answer.status, answer.slug) == (503, "receipt-unavailable")
+    assert answer.json["detail"].startswith("the storage of cell fast does not answer; send the request again")
+    pulled = api.call("POST", f"{SUBJECT}/groups/billing/pull", {"consumer": "c", "settle": [pull_settlement(pull)]})
+    assert (pulled.status, pulled.json) == (200, {"pulls": [], "settled": [{"status": "unavailable"}]})
+    assert api.call("PUT", "/v1/cells/fast", {"state": "offline"}).status == 200
+    assert api.call("DELETE", GIVE_UP).status == 200
+    assert api.settle(pull_settlement(pull)).slug == "receipt-stale"
+
+
+def pull_settlement(pull: Any) -> Any:
+    return {"receipt": pull["receipt"]}

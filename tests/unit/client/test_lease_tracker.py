@@ -38,10 +38,10 @@ def test_a_pull_that_is_through_goes_with_the_next_pull() -> None:
     book = Book()
     book.messages[0].ack()
     book.messages[1].ack()
-    assert book.tracker.complete() == []
+    assert book.tracker.complete(book.now) == []
     book.messages[2].ack()
-    assert book.tracker.complete() == [Settlement(receipt="r-1")]
-    assert book.tracker.complete() == []  # it is asked, once
+    assert book.tracker.complete(book.now) == [Settlement(receipt="r-1")]
+    assert book.tracker.complete(book.now) == []  # it is asked, once
 
 
 def test_failures_are_named_and_the_rest_is_acknowledged() -> None:
@@ -49,7 +49,7 @@ def test_failures_are_named_and_the_rest_is_acknowledged() -> None:
     book.messages[0].dead()
     book.messages[2].retry()
     book.messages[1].ack()
-    assert book.tracker.complete() == [Settlement(receipt="r-1", retry=[2], dead=[0])]
+    assert book.tracker.complete(book.now) == [Settlement(receipt="r-1", retry=[2], dead=[0])]
 
 
 def test_a_retry_may_have_a_delay_of_its_own() -> None:
@@ -60,7 +60,7 @@ def test_a_retry_may_have_a_delay_of_its_own() -> None:
     book.messages[1].retry(delay=0)
     own = {0: "10m", 1: 0, 3: 90.0}
     retry = [RetryLater(index=index, delay=own[index]) if index in own else index for index in range(4)]
-    assert book.tracker.complete() == [Settlement(receipt="r-1", retry=retry)]
+    assert book.tracker.complete(book.now) == [Settlement(receipt="r-1", retry=retry)]
 
 
 def test_a_bad_delay_decides_nothing() -> None:
@@ -68,7 +68,7 @@ def test_a_bad_delay_decides_nothing() -> None:
     with pytest.raises(ValueError, match="delay"):
         book.messages[0].retry(delay="soon")
     book.messages[0].ack()
-    assert book.tracker.complete() == [Settlement(receipt="r-1")]
+    assert book.tracker.complete(book.now) == [Settlement(receipt="r-1")]
 
 
 def test_results_that_linger_are_told_before_the_pull_is_through() -> None:
@@ -81,7 +81,7 @@ def test_results_that_linger_are_told_before_the_pull_is_through() -> None:
     book.answer(part, "open")
     book.messages[0].retry()
     book.messages[2].retry()
-    last = book.tracker.complete()
+    last = book.tracker.complete(book.now)
     assert last == [Settlement(receipt="r-1", ack=[], retry=[0, 2])]  # the rest is not acknowledged a second time
     book.answer(last, "settled")
     assert book.tracker.unconfirmed == 0
@@ -156,7 +156,7 @@ def test_the_first_decision_holds() -> None:
     book = Book(1)
     book.messages[0].retry()
     book.messages[0].ack()
-    assert book.tracker.complete() == [Settlement(receipt="r-1", retry=[0])]
+    assert book.tracker.complete(book.now) == [Settlement(receipt="r-1", retry=[0])]
 
 
 def test_a_lease_is_extended_at_half_its_time() -> None:
@@ -172,7 +172,7 @@ def test_a_lease_is_extended_at_half_its_time() -> None:
 def test_a_pull_that_is_through_is_not_extended() -> None:
     book = Book(1)
     book.messages[0].ack()
-    book.tracker.complete()
+    book.tracker.complete(book.now)
     assert book.tracker.due(60.0) == []
 
 
@@ -185,7 +185,7 @@ def test_a_stale_lease_loses_its_messages() -> None:
     assert all(message.lost for message in book.messages)
     assert book.tracker.lost_messages == 2  # one was settled before
     book.messages[1].ack()
-    assert book.tracker.complete() == []
+    assert book.tracker.complete(book.now) == []
     assert book.tracker.next_due() is None
 
 
@@ -193,7 +193,7 @@ def test_a_stale_settlement_counts_what_it_named_and_what_it_did_not() -> None:
     book = Book()
     for message in book.messages:
         message.ack()
-    book.answer(book.tracker.complete(), "stale")
+    book.answer(book.tracker.complete(book.now), "stale")
     assert book.tracker.lost_messages == 3
 
 
@@ -228,8 +228,77 @@ def test_many_acknowledgements_are_recorded_at_once_and_the_first_decision_holds
     book = Book(4)
     book.messages[2].dead()
     book.tracker.acknowledged([*book.messages[:3], book.messages[0]], 0.5)
-    assert book.tracker.complete() == []
+    assert book.tracker.complete(book.now) == []
     book.tracker.acknowledged(book.messages[3:], 0.7)
-    assert book.tracker.complete() == [Settlement(receipt="r-1", dead=[2])]
+    assert book.tracker.complete(book.now) == [Settlement(receipt="r-1", dead=[2])]
     book.tracker.acknowledged(book.messages, 0.9)
     assert book.tracker.due(9.0) == []
+
+
+def test_a_settlement_whose_cell_is_out_of_reach_is_sent_again_unchanged_with_growing_pauses() -> None:
+    book = Book(2)
+    for message in book.messages:
+        message.ack()
+    asked = book.tracker.complete(book.now)
+    for pause in (0.5, 1, 2, 4, 5, 5):
+        book.answer(asked, "unavailable")
+        assert not book.tracker.lingering
+        assert book.tracker.unconfirmed == 1
+        assert book.tracker.next_due() == book.now + pause
+        book.now += pause - 0.1
+        assert book.tracker.complete(book.now) == book.tracker.due(book.now) == []
+        assert book.tracker.due(book.now, ending=True) == []
+        book.now += 0.1
+        asked = book.tracker.due(book.now)
+        assert asked == [Settlement(receipt="r-1")]
+    book.answer(asked, "settled")
+    assert (book.tracker.unconfirmed, book.tracker.lost_messages) == (0, 0)
+
+
+def test_a_cell_that_is_out_of_reach_holds_up_the_settlements_of_no_other() -> None:
+    book = Book(1)
+    (other,) = book.open("r-2", 1)
+    book.messages[0].ack()
+    book.answer(book.tracker.complete(book.now), "unavailable")
+    other.ack()
+    assert book.tracker.lingering
+    assert book.tracker.complete(book.now) == [Settlement(receipt="r-2")]
+
+
+def test_an_extension_that_is_unavailable_is_repeated_and_counts_for_nothing() -> None:
+    book = Book(2)
+    extension = [Settlement(receipt="r-1", extend_seconds=30)]
+    assert book.tracker.due(15.0) == extension
+    book.now = 15.0
+    book.answer(extension, "unavailable")
+    assert book.tracker.next_due() == 15.5
+    book.messages[0].ack()  # it waits for the cell too
+    assert book.tracker.due(15.4) == []
+    assert book.tracker.due(17.0) == [Settlement(receipt="r-1", ack=[0])]
+
+
+def test_a_lease_in_a_cell_that_was_given_up_is_lost() -> None:
+    book = Book(2)
+    for message in book.messages:
+        message.ack()
+    asked = book.tracker.complete(book.now)
+    book.answer(asked, "unavailable")
+    book.answer(asked, "stale")
+    assert (book.tracker.unconfirmed, book.tracker.next_due(), book.tracker.lost_messages) == (0, None, 2)
+
+
+def test_an_outage_of_a_cell_is_logged_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    book = Book(1)
+    (other,) = book.open("r-2", 1)
+    for message in (*book.messages, other):
+        message.ack()
+    asked = book.tracker.complete(book.now)
+    book.answer(asked, "unavailable", "unavailable")
+    book.answer(asked, "unavailable", "unavailable")
+    book.answer(asked[:1], "settled")
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "messages of a cell that is out of reach cannot be settled"
+    ]
+    book.answer(asked[1:], "settled")
+    assert caplog.records[-1].message == "the settlements of all messages are answered again"
+    assert len(caplog.records) == 2

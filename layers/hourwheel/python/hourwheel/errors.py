@@ -10,6 +10,7 @@ HourwheelError
 │   ├── Throttled       the store refused the call: certainly no effect
 │   ├── CellUnavailable         the storage of one cell does not answer: the others do
 │   │   ├── MovePending         the request is recorded, and carried out once the cell answers
+│   │   ├── ReceiptsUnavailable every receipt of the request is of such a cell
 │   │   └── ErasureUnfinished   such a cell holds data of a deleted subject or group
 │   └── OutcomeUnknown  the answer was lost: the call may have had its effect
 ├── Broken              only a person can repair this: stop                   500
@@ -93,6 +94,10 @@ class CellUnavailable(Unavailable):
 
 class MovePending(CellUnavailable):
     """Says that a change of a route is recorded, and is carried out once the cell answers, unless it is withdrawn."""
+
+
+class ReceiptsUnavailable(CellUnavailable):
+    """Says that nothing can be settled now, because all messages of the request are in cells that are out of reach."""
 
 
 class ErasureUnfinished(CellUnavailable):

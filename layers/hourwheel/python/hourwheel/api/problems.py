@@ -9,6 +9,7 @@ from hourwheel.errors import (
     Filled,
     HourwheelError,
     MovePending,
+    ReceiptsUnavailable,
     Rejected,
     Sealed,
     StorageFull,
@@ -52,6 +53,7 @@ TITLES = {
     "method-not-allowed": "The path does not take this method",
     "request-timeout": "The request did not arrive in time",
     "receipt-stale": "Every receipt is stale",
+    "receipt-unavailable": "The messages of every receipt are in a cell that is out of reach",
     "idempotency-key-reused": "The idempotency key came with other content",
     "sequence-passed": "A batch with a later sequence number was stored before",
     "sequence-undecided": "Whether the batch was stored is no longer known",
@@ -140,7 +142,8 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
             detail = f"{error}{logged if error.is_logged else ''}"
         elif isinstance(error, CellUnavailable):
             detail = (str(error) if error.is_lasting else f"{error}; {detail}") + (logged if error.is_logged else "")
-        return problem(503, "unavailable", detail, instance=instance, headers=retry)
+        slug = "receipt-unavailable" if isinstance(error, ReceiptsUnavailable) else "unavailable"
+        return problem(503, slug, detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = (
             "a subject or group of the request was deleted or created again meanwhile: look it up, then repeat the"

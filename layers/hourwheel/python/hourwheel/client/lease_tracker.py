@@ -4,6 +4,7 @@ This module has no threads and no clock: the prefetcher calls it under a lock an
 """
 
 import itertools
+import logging
 import operator
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -19,6 +20,8 @@ from hourwheel.model.fields import DETAILS_BYTES
 from hourwheel.model.fields import Delay as WireDelay
 from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
 
+_log = logging.getLogger("hourwheel.consumer")
+
 MOST_RECEIPTS = 1_000  # the limit of one request
 MOST_DETAIL_CHARACTERS = 1_000  # the server refuses longer ones
 
@@ -26,6 +29,10 @@ _RETRY_LINGER_SECONDS = 0.05  # short, because the delay of a retry begins when 
 _IDLE_LINGER_SECONDS = 0.01
 """Of an ordered group with an idle handler: the next messages of the settled keys would keep it busy. Settlements that
 come while a request is under way share the next one."""
+
+_UNAVAILABLE_SECONDS = (0.5, 5.0)
+"""The first and the longest pause before a settlement is sent again whose cell is out of reach: each doubles the one
+before. A server leaves such a cell alone for 5 s."""
 
 
 class DeliveryOutcome(Enum):
@@ -186,7 +193,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 class Lease:
     """Tracks the lease of one pull.
 
-    ``unsent`` holds the outcomes that were not sent yet, ``asked`` the settlement that was sent and not answered yet.
+    ``unsent`` holds the outcomes that were not sent yet, ``asked`` the settlement that was sent and was not
+    carried out yet.
     """
 
     def __init__(self, pull: Pull | CompactPull, renew_at: float, decide: Decide) -> None:
@@ -210,6 +218,8 @@ class Lease:
         self.partly_settled = False
         self.renew_at = renew_at
         self.lost = False
+        self.unavailable_seconds = 0.0  # the last pause, while the cell of the messages is out of reach
+        self.resume_at: float | None = None  # no settlement is sent before; None if the last one was answered otherwise
 
     def records(self) -> list[Received]:
         """Returns the messages, which the first call decodes."""
@@ -221,6 +231,13 @@ class Lease:
     @property
     def sendable(self) -> bool:
         return not self.answering and (self.asked is not None or self.unsent_since is not None)
+
+    def postpone(self, now: float) -> float:
+        """Lets a pause begin, because the cell of the messages is out of reach. Returns its end."""
+        first, longest = _UNAVAILABLE_SECONDS
+        self.unavailable_seconds = min(longest, 2 * self.unavailable_seconds) or first
+        self.resume_at = now + self.unavailable_seconds
+        return self.resume_at
 
     def settlement(self) -> Settlement:
         """Returns the settlement to send now: the last one, unchanged, if it was not answered; else one with all unsent
@@ -325,16 +342,24 @@ class LeaseTracker:
                 if lease.unsent_since is None:
                     lease.unsent_since = since
 
-    def complete(self) -> list[Settlement]:
+    def complete(self, now: float) -> list[Settlement]:
         """Returns the settlements of pulls whose messages are all decided, for the next pull to take along."""
-        decided = (lease for lease in self._leases.values() if not lease.undecided and lease.sendable)
+        decided = (
+            lease
+            for lease in self._leases.values()
+            if not lease.undecided and lease.sendable and (lease.resume_at is None or lease.resume_at <= now)
+        )
         return [lease.settlement() for lease in itertools.islice(decided, MOST_RECEIPTS)]
 
     def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
         """Returns the settlements to send now: outcomes whose linger is over, with ``ending`` all outcomes; if there
         are none, extensions of leases whose messages are not all decided."""
         leases = self._leases.values()
-        sendable = [lease for lease in leases if lease.sendable and (ending or self._send_at(lease) <= now)]
+        sendable = [
+            lease
+            for lease in leases
+            if lease.sendable and ((ending and lease.resume_at is None) or self._send_at(lease) <= now)
+        ]
         if sendable:
             return [lease.settlement() for lease in sendable[:MOST_RECEIPTS]]
         ageing = [lease for lease in leases if lease.undecided and not lease.answering and lease.renew_at <= now]
@@ -355,6 +380,11 @@ class LeaseTracker:
             lease = self._leases.get(settlement.receipt)
             if lease is None:
                 continue
+            if result.status == "unavailable":
+                self._postpone(lease, settlement, now)
+                continue
+            if lease.resume_at is not None:
+                self._resume(lease)
             if result.status == "extended":
                 lease.renew_at = now + self._lease_seconds / 2
                 continue
@@ -375,10 +405,24 @@ class LeaseTracker:
             if lease is not None:
                 lease.answering = False
 
+    def _postpone(self, lease: Lease, settlement: Settlement, now: float) -> None:
+        """Records that the cell of the messages is out of reach: the settlement is sent again, unchanged."""
+        if not any(each.resume_at is not None for each in self._leases.values()):
+            _log.warning("messages of a cell that is out of reach cannot be settled: this is tried again")
+        resume_at = lease.postpone(now)
+        if settlement.extend_seconds is None:
+            lease.answering = False
+        lease.renew_at = max(lease.renew_at, resume_at)
+
+    def _resume(self, lease: Lease) -> None:
+        lease.resume_at, lease.unavailable_seconds = None, 0.0
+        if not any(each.resume_at is not None for each in self._leases.values()):
+            _log.warning("the settlements of all messages are answered again")
+
     @property
     def lingering(self) -> bool:
-        """Whether any outcome waits to be sent."""
-        return any(lease.sendable for lease in self._leases.values())
+        """Whether any outcome waits to be sent, other than those whose cell is out of reach."""
+        return any(lease.sendable and lease.resume_at is None for lease in self._leases.values())
 
     @property
     def in_hand(self) -> bool:
@@ -396,6 +440,8 @@ class LeaseTracker:
         return lease.ordered and not lease.undecided and not self.in_hand
 
     def _send_at(self, lease: Lease) -> float:
+        if lease.resume_at is not None:
+            return lease.resume_at
         if lease.asked is not None or lease.unsent_since is None:
             return 0.0  # a settlement without an answer is sent again at once
         if self.is_group_full or self._holds_back(lease):

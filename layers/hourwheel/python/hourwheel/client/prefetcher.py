@@ -30,6 +30,7 @@ from hourwheel.ports import Ids
 _log = logging.getLogger("hourwheel.consumer")
 
 UNKNOWN_RECEIPT = "receipt-invalid"
+UNAVAILABLE_RECEIPTS = "receipt-unavailable"
 LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that does not answer
 
 # A pull waits for long only if it began without a message in hand: such a pull may be cut at once by a stop. A pull
@@ -56,6 +57,14 @@ def settle_timeout(lease_seconds: int) -> float:
     """Returns the time-out of a settlement in seconds: half of the lease, so that after a failure another try can
     extend the lease in time."""
     return min(DEFAULT_TIMEOUT_SECONDS, max(1.0, lease_seconds / 2))
+
+
+def unavailable(error: ServerUnavailable, settlements: Sequence[Settlement]) -> list[Settled]:
+    """Returns the result of each settlement, if the server says that it can carry out none of them because their cells
+    are out of reach. Raises any other error: then nothing is known about the cells."""
+    if error.slug != UNAVAILABLE_RECEIPTS:
+        raise error
+    return [Settled("unavailable") for _ in settlements]
 
 
 def pull_seconds(wait_seconds: float, *, busy: bool) -> float:
@@ -324,7 +333,7 @@ class Prefetcher:
             self._busy_pull = self._leases.in_hand
             self._max_messages = self._next_size(now)
             self._low_water = max(self._options.low_water, self._max_messages // 2)
-            return self._leases.complete()
+            return self._leases.complete(now)
 
     def _has_room(self) -> bool:
         """Returns whether it is time for the next pull."""
@@ -421,7 +430,8 @@ class Prefetcher:
                 self._idle_settler = not self._leases.lingering
                 # A message that was acknowledged just before did not wake the settler: look again.
                 if not (self._idle_settler and self._acked):
-                    self._due.wait(None if due_at is None else max(0.0, due_at - now))
+                    until = min(math.inf if due_at is None else due_at, self._end_at if self._ending else math.inf)
+                    self._due.wait(None if until == math.inf else max(0.0, until - now))
 
     def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Sends settlements and returns their results.
@@ -432,6 +442,8 @@ class Prefetcher:
         options = self._options
         try:
             return self._settles.settle(options.subject, options.group, settlements, retry_seconds=0)
+        except ServerUnavailable as error:
+            return unavailable(error, settlements)
         except BadRequest as error:
             if error.slug != UNKNOWN_RECEIPT:
                 raise

@@ -100,8 +100,9 @@ class Subscription(Prefetcher):
 
     def _pull_now(self, most: int) -> None:
         with self._lock:
-            self._record_acks(time.monotonic())
-            settlements = self._leases.complete()
+            now = time.monotonic()
+            self._record_acks(now)
+            settlements = self._leases.complete(now)
             self._max_messages = most
         pulled: Pulled | CompactPulls | None = None
         try:

@@ -72,13 +72,14 @@ class Settlement(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
     extend_seconds: Annotated[int, Meta(ge=1, le=MAX_LEASE_SECONDS)] | None = None
 
 
-SettleStatus = Literal["settled", "open", "extended", "stale"]
+SettleStatus = Literal["settled", "open", "extended", "stale", "unavailable"]
 
 
 class Settled(Struct, omit_defaults=True):
     """The answer to a settlement. ``settled``: every message of the pull is settled. ``open``: the named messages are
     settled, others of the pull are not. ``extended``: the lease ends at ``lease_until``. ``stale``: the lease had
-    ended, and the settlement changed nothing.
+    ended, and the settlement changed nothing. ``unavailable``: the messages are in a cell that is out of reach; send
+    the settlement again, unchanged, after a pause.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1").pulls

@@ -9,7 +9,7 @@ import msgspec
 
 from hourwheel.answer_size import PULL_BYTES
 from hourwheel.context import Context
-from hourwheel.errors import Broken, Corrupt, Unavailable
+from hourwheel.errors import Broken, CellUnavailable, Corrupt, Unavailable
 from hourwheel.faults import Faults, unreadable
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.model.groups import Group
@@ -21,7 +21,13 @@ from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog, pull_logs
-from hourwheel.queueing.settlements import OpenedSettlement, SettlementAnswers, Settlements, settled_logs
+from hourwheel.queueing.settlements import (
+    OpenedSettlement,
+    SettlementAnswers,
+    Settlements,
+    are_at_home,
+    settled_logs,
+)
 from hourwheel.queueing.totals import names_by_cell
 
 _logger = logging.getLogger("hourwheel")
@@ -91,19 +97,32 @@ class Claimer:
         return replace(look, limit=allowance.limit) if within._full(look) else look
 
     def _by_cell(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
-        if self.context.cells is None:
+        if self.context.cells is None and are_at_home(opened):
             return self._settle_and_claim(look, opened, list(logs.values()))
         cells = names_by_cell([*settled_logs(opened, look.subject, look.group), *logs])
         if len(cells) <= 1 and (opened or not logs or cell_of(cells[0][0]) == HOME):
-            return self._settle_and_claim(look, opened, list(logs.values()))
+            return self._settle_and_claim_in_cell(look, opened, list(logs.values()))
         # A settlement and a claim in several cells take a transaction each.
         if opened:
-            look = self._settle_and_claim(look, opened, [])
+            settled = self.settlements.settle(self.context, look.subject, look.group, opened)
+            look = look.copied(settled, limited=look.limited)
         for names in cells:
             if look.rows and look.limited:
                 break  # what the limits of the group leave may have changed
             look = self._claim_in_cell(look, [logs[name] for name in names if name in logs])
         return look
+
+    def _settle_and_claim_in_cell(
+        self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]
+    ) -> Look:
+        """Settles, and claims from logs of the same cell. A cell that is out of reach has nothing."""
+        try:
+            return self._settle_and_claim(look, opened, logs)
+        except CellUnavailable as error:
+            if are_at_home(opened):
+                raise
+            settled = self.settlements.without_cell(self.context, opened, error)
+            return look.copied(settled, limited=look.limited)
 
     def _claim_in_cell(self, look: Look, logs: Sequence[PullLog]) -> Look:
         """Claims from logs of one cell what the request still has room for. A cell that is out of reach has nothing."""

@@ -3,7 +3,8 @@
 The pull rows tell which messages are leased and when they were claimed, whatever process claimed them. So nothing is
 written for a limit. A process reads the rows that are new to it, and a claim that follows takes the very next pull row
 or none, so it has counted all claims of its pull log before it. Claims of different logs of a group at the same moment
-may miss one another where the store has no transactions.
+may miss one another where the store has no transactions. Of a log whose cell is out of reach count the leases that the
+process has seen.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hourwheel.errors import CellUnavailable
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.groups import Group
 from hourwheel.ports import GET_MANY, Table
@@ -96,9 +98,16 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
     claims: list[PullRow] = []
     read: dict[str, _LogState] = {}
     for log in logs:
-        before = state.logs.get(log.partition) or _LogState(log.beginning().row_no, {})
+        before = state.logs.get(log.partition)
+        try:
+            before = before or _LogState(log.beginning().row_no, {})
+            rows = _rows_from(log, before.next_row)
+        except CellUnavailable:
+            # The other cells go on. What this process has seen of the log counts.
+            read[log.partition] = before or _LogState(0, {})
+            continue
         next_row, leased = before.next_row, dict(before.leased)
-        for row_no, row in _rows_from(log, next_row):
+        for row_no, row in rows:
             next_row = row_no + 1
             claims.append(row)
             if row.state == OPEN:
@@ -124,12 +133,19 @@ def _without_settled(state: _GroupState, logs: Sequence[PullLog]) -> _GroupState
 
 
 def _still_leased(log: PullLog, state: _GroupState) -> dict[int, int]:
-    row_nos = list(state.logs[log.partition].leased)
+    leased = state.logs[log.partition].leased
+    row_nos = list(leased)
     store = log.record(0).store
     pages = (row_nos[start : start + GET_MANY] for start in range(0, len(row_nos), GET_MANY))
-    records = chain.from_iterable(
-        store.get_many(Table.PULL, log.partition, [sort_of(row_no) for row_no in page]).items() for page in pages
-    )
+    try:
+        records = list(
+            chain.from_iterable(
+                store.get_many(Table.PULL, log.partition, [sort_of(row_no) for row_no in page]).items()
+                for page in pages
+            )
+        )
+    except CellUnavailable:
+        return leased  # nobody can tell which of them are settled
     rows = {int(sort): log.opened(int(sort), record).value for sort, record in records}
     return {row_no: len(row.unsettled()) for row_no, row in rows.items() if row.state == OPEN}
 

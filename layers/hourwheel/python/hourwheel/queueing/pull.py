@@ -12,7 +12,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
-from hourwheel.errors import Broken, CellUnavailable, HourwheelError, Unavailable
+from hourwheel.errors import Broken, CellUnavailable, HourwheelError, ReceiptsUnavailable, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import (
     CompactPullResult,
@@ -194,10 +194,13 @@ class Puller:
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
         """Carries out settlements in order, and returns the answer to each. Raises ``Rejected``, and settles nothing,
         when a receipt was not issued to this group or a settlement contradicts itself; ``NotFound`` when there is no
-        subject or group."""
+        subject or group; ``ReceiptsUnavailable`` when every settlement needs a cell that is out of reach."""
         opened = self._settlements.open(settlements)
         subject, group = self._settlements.subject_and_group(opened, create=False)
         settled = self._settlements.settle(self.context, subject, group, opened)
+        failure = self._settlements.failure
+        if failure is not None and all(each.status == "unavailable" for each in settled):
+            raise ReceiptsUnavailable(str(failure), is_logged=failure.is_logged, is_lasting=failure.is_lasting)
         # In an ordered group each settlement may free a key.
         if group.ordered or group.max_in_flight or any(parsed.moves for _, parsed in opened):
             self.context.wakeups.announce(self.subject, self.group)

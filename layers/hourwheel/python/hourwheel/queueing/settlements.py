@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hourwheel.context import Context
-from hourwheel.errors import Rejected
-from hourwheel.log_names import queue_log
+from hourwheel.errors import CellUnavailable, Rejected
+from hourwheel.log_names import HOME, cell_of, queue_log
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import Settled, Settlement
@@ -20,9 +20,11 @@ from hourwheel.queueing.receipts import Receipt, open_receipt
 from hourwheel.queueing.records import PullRow
 from hourwheel.queueing.settle import Settler
 from hourwheel.registry.broadcast import consumer_group, group_of_receipt
+from hourwheel.registry.cells import was_given_up
 from hourwheel.registry.registry import Registry
 
 _STALE = Settled("stale")
+_UNAVAILABLE = Settled("unavailable")
 
 
 class OpenedSettlement(NamedTuple):
@@ -52,6 +54,8 @@ class Settlements:
     group: str
     consumers: dict[tuple[str, int], Group | None] = field(default_factory=dict)
     """In a broadcast group, the groups of consumers that the receipts of the request name."""
+    failure: CellUnavailable | None = None
+    """The reason why some of the settlements are ``unavailable``."""
 
     def open(self, settlements: Sequence[Settlement]) -> list[OpenedSettlement]:
         """Checks every receipt and settlement before the first is carried out. Raises ``Rejected``."""
@@ -93,7 +97,35 @@ class Settlements:
     def settle(
         self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
     ) -> list[Settled]:
-        """Carries out settlements like ``apply``, in one transaction where all their logs are in one cell."""
+        """Carries out settlements like ``apply``, those of each cell in one transaction where all their logs are there.
+        Answers those of another cell than the home cell with ``unavailable`` if it is out of reach, and with ``stale``
+        if it was given up."""
+        answers: list[Settled] = [_STALE] * len(opened)
+        for cell, indexes in _indexes_by_cell(opened).items():
+            of_cell = [opened[index] for index in indexes]
+            try:
+                answered = self._settle_in_one_cell(context, subject, group, of_cell)
+            except CellUnavailable as error:
+                if cell == HOME:
+                    raise
+                answered = self.without_cell(context, of_cell, error)
+            for index, answer in zip(indexes, answered, strict=True):
+                answers[index] = answer
+        return answers
+
+    def without_cell(
+        self, context: Context, opened: Sequence[OpenedSettlement], error: CellUnavailable
+    ) -> list[Settled]:
+        """Returns the answers to settlements of one cell, whose storage raised ``error``: ``unavailable``, or ``stale``
+        if the cell was given up, because their leases are lost with it. Some of them may have been carried out."""
+        if was_given_up(context, _cell_of(opened[0])):
+            return [_STALE] * len(opened)
+        self.failure = error
+        return [_UNAVAILABLE] * len(opened)
+
+    def _settle_in_one_cell(
+        self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
+    ) -> list[Settled]:
         logs = () if context.cells is None else settled_logs(opened, subject, group)
         return context.atomically(lambda context: self.apply(context, subject, group, opened), logs)
 
@@ -202,6 +234,22 @@ def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:
     if receipt.queue is None:
         return group.retry_log
     return receipt.source or queue_log(subject.name, subject.generation, receipt.queue)
+
+
+def _cell_of(opened: OpenedSettlement) -> str:
+    return cell_of(opened.receipt.source)
+
+
+def _indexes_by_cell(opened: Sequence[OpenedSettlement]) -> dict[str, list[int]]:
+    indexes: dict[str, list[int]] = {}
+    for index, each in enumerate(opened):
+        indexes.setdefault(_cell_of(each), []).append(index)
+    return indexes
+
+
+def are_at_home(opened: Sequence[OpenedSettlement]) -> bool:
+    """Returns whether all messages of these settlements are in the home cell."""
+    return all(_cell_of(each) == HOME for each in opened)
 
 
 def settled_logs(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> list[str]:

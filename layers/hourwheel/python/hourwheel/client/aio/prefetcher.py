@@ -263,9 +263,10 @@ class AsyncPrefetcher:
             return None
         self._pulling = True
         self._busy_pull = self._leases.in_hand
-        self._max_messages = self._size.next(self._handled, time.monotonic())
+        now = time.monotonic()
+        self._max_messages = self._size.next(self._handled, now)
         self._low_water = max(self._options.max_messages - 1, self._max_messages // 2)
-        return self._leases.complete()
+        return self._leases.complete(now)
 
     async def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | CompactPulls:
         options = self._options

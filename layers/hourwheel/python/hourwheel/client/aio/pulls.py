@@ -6,8 +6,8 @@ from typing import Any, cast
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.calls.pull import pull_encoded as _pull_encoded
 from hourwheel.client.dozing import Doze
-from hourwheel.client.errors import BadRequest
-from hourwheel.client.prefetcher import UNKNOWN_RECEIPT
+from hourwheel.client.errors import BadRequest, ServerUnavailable
+from hourwheel.client.prefetcher import UNKNOWN_RECEIPT, unavailable
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.model.pulls import Settled, Settlement
@@ -46,6 +46,8 @@ async def settle_each(api: AsyncApi, subject: str, group: str, settlements: Sequ
     """
     try:
         return await api.settle(subject, group, settlements, retry_seconds=0)
+    except ServerUnavailable as error:
+        return unavailable(error, settlements)
     except BadRequest as error:
         if error.slug != UNKNOWN_RECEIPT:
             raise

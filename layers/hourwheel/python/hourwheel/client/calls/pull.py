@@ -75,10 +75,12 @@ class PullCalls(Calls):
 
         Returns:
             The result of each settlement, in order. A ``stale`` one changed nothing: the lease had ended and the
-            messages were taken over, or they were settled in another way.
+            messages were taken over, or they were settled in another way. An ``unavailable`` one belongs to messages in
+            a cell that is out of reach: send it again, unchanged, after a pause.
 
         Raises:
             NotFound: there is no such subject or group.
+            ServerUnavailable: the messages of every settlement are in cells that are out of reach.
             BadRequest: a receipt belongs to another group, or a settlement contradicts itself; nothing was settled.
 
         Example:
