@@ -108,6 +108,7 @@ def test_an_empty_directory_in_place_of_a_cell_is_refused(tmp_path: Path) -> Non
     for _ in range(2):
         status, said = opened(tmp_path, fast="fast").end()
         assert (status, "is missing or empty, and cell fast was added before" in said) == (1, True)
+        assert "if it is gone for good, give the cell up then (hourwheel cell set-state fast offline, " in said
         (tmp_path / "fast").mkdir(exist_ok=True)
 
     (tmp_path / "fast").rmdir()

@@ -117,7 +117,10 @@ def test_lag_and_consume_name_the_cell_in_which_messages_cannot_be_reached(shell
         in once.stderr
     )
     refused = shell.failed("message", "show", "orders", "1:0")
-    assert "cell fast is offline: hourwheel cell set-state fast normal brings it back; send the request ag" in refused
+    assert (
+        "cell fast is offline: hourwheel cell set-state fast normal brings it back if its storage can be reached; send"
+        in refused
+    )
     assert "idempotency" not in refused
 
     shell.ok("cell", "set-state", "fast", "normal")

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.client import Api, CellDescription, DrainResult, UnmovedQueue
@@ -110,3 +111,8 @@ def test_a_cell_that_goes_offline_is_shown_with_the_parts_that_nobody_can_read(
     assert "no group gets the messages of these parts while the cell is offline:" in told
     assert "old:orders~1/0.1" in told
     assert "unreadable" not in told
+    assert ("closed parts  1\n" in told, "503" in told) == (True, False)
+    taking = msgspec.structs.replace(content(3), writable=True)
+    cell = msgspec.structs.replace(cell, unreadable=[taking])
+    told = shell.ok("cell", "set-state", "old", "offline")
+    assert "producers get 503 for the queues of the parts that take messages, until these queues move" in told

@@ -319,6 +319,22 @@ def test_a_cell_of_which_only_some_tables_are_lost_is_given_up(bench: Bench, fas
     assert len(bench.cell.cells.remove("fast", lost=True).lost) == 2
 
 
+def test_a_removal_says_how_to_give_up_a_cell_that_is_out_of_reach(bench: Bench, fast: Outage) -> None:
+    give_up_command = "If the storage of the cell is gone for good, give it up: {}hourwheel cell remove fast --lost"
+    first = give_up_command.format("hourwheel cell set-state fast offline, then ")
+    with pytest.raises(Conflict, match=r"is normal: drain it first$"):
+        bench.cell.cells.remove("fast")
+    fast.down = ALL
+    with pytest.raises(Conflict, match=f"is normal: drain it first. {first}$"):
+        bench.cell.cells.remove("fast")
+    bench.cell.cells.set_state("fast", "draining")
+    with pytest.raises(Conflict, match=f"an unknown number of messages.*{first}$"):
+        bench.cell.cells.remove("fast")
+    bench.cell.cells.set_state("fast", "offline")
+    with pytest.raises(Conflict, match=f"an unknown number of messages.*{give_up_command.format('')}$"):
+        bench.cell.cells.remove("fast")
+
+
 def test_a_dry_run_foresees_the_cells_where_a_pending_move_is_withdrawn(bench: Bench, fast: Outage) -> None:
     bench.cell.cells.add("spare")
     fast.down = ALL

@@ -301,7 +301,7 @@ class DryRunQuery(_Query):
 class WithdrawQuery(_Query):
     """Chooses the queue whose pending move is withdrawn; without it all pending changes of the route are."""
 
-    queue: Annotated[int, Field(ge=0, lt=MAX_QUEUES)] | None = None
+    queue: Annotated[int, Field(ge=0, le=MAX_QUEUES - 1)] | None = None
     dry_run: bool = False
 
 

@@ -183,10 +183,12 @@ def _show(ctx: typer.Context, cell: CellDescription, *, dry_run: bool = False) -
         return
     if dry_run:
         write_line("the cell afterwards (nothing was changed):")
-    write_fields(msgspec.structs.replace(cell, unreadable=[]))
+    write_fields(msgspec.structs.replace(cell, unreadable=[]), {"parts": "closed parts"})
     if cell.unreadable:
         write_line("no group gets the messages of these parts while the cell is offline:")
         _write_contents(cell.unreadable)
+    if any(part.writable for part in cell.unreadable):
+        write_line("producers get 503 for the queues of the parts that take messages, until these queues move")
 
 
 def _write_drain(result: DrainResult) -> None:

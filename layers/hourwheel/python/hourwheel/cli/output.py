@@ -7,7 +7,7 @@ text with ``--raw``, stays unchanged.
 
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -154,9 +154,9 @@ def _spare_width(table: "Table", endless: "Console") -> int:
     return sum(max(0, width - _LEAST_FREE_TEXT) for width in widths)
 
 
-def write_fields(record: msgspec.Struct) -> None:
-    """Writes a record, one field on each line."""
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+def write_fields(record: msgspec.Struct, labels: Mapping[str, str] | None = None) -> None:
+    """Writes a record, one field on each line. ``labels``: what to write in place of the names of fields."""
+    fields = {(labels or {}).get(name, name): getattr(record, name) for name in record.__struct_fields__}
     width = max(map(len, fields))
     for name, value in fields.items():
         if value is not None and value != [] and value != {}:

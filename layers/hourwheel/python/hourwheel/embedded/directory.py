@@ -40,7 +40,8 @@ def check_cell(data: Path, home: str, cell: str, *, new: bool) -> None:
             # An empty one would give out again the offsets of the messages that are in the missing one.
             raise Broken(
                 f"{data} is missing or empty, and cell {cell} was added before: put its directory back (is its disk"
-                f" mounted?), or start without --cell {cell}={data}"
+                f" mounted?), or start without --cell {cell}={data}; if it is gone for good, give the cell up then"
+                f" (hourwheel cell set-state {cell} offline, hourwheel cell remove {cell} --lost)"
             )
         return
     if not marker.exists() and (data / "format").exists():

@@ -210,9 +210,11 @@ class CellOperations:
         cell = record.name
         # The state is written first: a move that does not see it yet is in the list that is read afterwards.
         if record.state == "normal":
-            raise Conflict("cell-in-use", f"cell {cell!r} is normal: drain it first", field="cell")
+            lost = "" if reachable(self.context, cell) else _if_gone(record)
+            raise Conflict("cell-in-use", f"cell {cell!r} is normal: drain it first{lost}", field="cell")
         if left := self.left(cell):
-            raise Conflict("cell-in-use", f"cell {cell!r} still holds {_told(left)}", field="cell")
+            lost = _if_gone(record) if any(each.messages is None for each in left) else ""
+            raise Conflict("cell-in-use", f"cell {cell!r} still holds {_told(left)}{lost}", field="cell")
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state="removed"))
 
@@ -333,6 +335,13 @@ def _told(left: Sequence[CellContent]) -> str:
         advice = f"drain the cell, which still takes the messages of {counted(open_, 'queue')}"
     noun = "part" if open_ else "closed part"
     return f"{counted(len(left), noun)} of queues: {', '.join(parts)}{more}; {advice}"
+
+
+def _if_gone(record: CellRecord) -> str:
+    """Returns the end of a sentence that refuses to remove a cell out of reach: what to do if it is lost."""
+    first = "" if record.state == "offline" else f"hourwheel cell set-state {record.name} offline, then "
+    command = f"hourwheel cell remove {record.name} --lost"
+    return f". If the storage of the cell is gone for good, give it up: {first}{command}"
 
 
 def _counted(number: int | None, noun: str) -> str:

@@ -58,7 +58,8 @@ class GuardedCells:
     def storage(self, cell: str) -> CellStorage:
         state = self._state(cell)
         if state == "offline":
-            raise CellUnavailable(f"cell {cell} is offline: hourwheel cell set-state {cell} normal brings it back")
+            how = f"hourwheel cell set-state {cell} normal brings it back if its storage can be reached"
+            raise CellUnavailable(f"cell {cell} is offline: {how}")
         if state == "lost":
             raise CellUnavailable(f"cell {cell} was given up: what it held is lost")
         opened = self._opened.get(cell)
