@@ -77,6 +77,12 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
     def readable(self) -> tuple[Mapping, ...]:
         return tuple(mapping for mapping in self.mappings if mapping.state not in ("expired", "lost"))
 
+    def part_of(self, offset: int) -> Mapping | None:
+        """Returns the mapping to which the offset belongs; None for one of a part that was used again since."""
+        return next(
+            (each for each in self.mappings if each.start <= offset and (each.end is None or offset < each.end)), None
+        )
+
     def messages(self, start: int, end: int) -> int:
         """Returns the number of messages from the offset ``start`` up to ``end``, without those of parts that are not
         readable."""

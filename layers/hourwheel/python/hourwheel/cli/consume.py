@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from hourwheel.cli.output import write_body, write_error, write_json
+from hourwheel.cli.output import without_advice, write_body, write_error, write_json
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, seconds, settings_of
 from hourwheel.client import (
     AnswerError,
@@ -218,7 +218,8 @@ class _Session:
                 if not wait_seconds:
                     raise
                 if not unavailable:
-                    write_error(f"{error}; trying again until it answers")
+                    reason = without_advice(str(error)) or "the server cannot serve the request now"
+                    write_error(f"{reason}; trying again until it answers")
                 unavailable = True
                 backoff.failed(error)
                 self._clock.sleep(backoff.seconds())

@@ -5,6 +5,7 @@ the title and the clipboard and forge output. So text for a terminal is escaped 
 text with ``--raw``, stays unchanged.
 """
 
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,11 @@ _FREE_TEXT = {"body", "detail", "key", "location", "reason", "remark"}
 
 _LEAST_FREE_TEXT = 20  # characters; a narrower column would be hard to read, so the terminal breaks the row instead
 _ENDLESS = 1_000_000_000  # no table is wider, so none folds
+
+_REPEAT = re.compile(
+    r"send the request again(, with the same idempotency key if it had one)?|repeat the\s+request(?![a-z])"
+)
+"""What servers say to callers of the API, who send requests."""
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -102,9 +108,15 @@ def write_body(body: str | bytes) -> None:
 
 
 def write_error(text: str) -> None:
-    """Writes one line to stderr, always escaped: a line end within it would forge a line, in a log too."""
-    sys.stderr.write(f"hourwheel: {shown(text)}\n")
+    """Writes one line to stderr, always escaped: a line end within it would forge a line, in a log too. Where an answer
+    of the server says to send the request again, the line says to run the command again."""
+    sys.stderr.write(f"hourwheel: {shown(_REPEAT.sub('run the command again', text))}\n")
     sys.stderr.flush()
+
+
+def without_advice(text: str) -> str:
+    """Returns the text of an answer without the sentence that says to send the request again; "" if it says no more."""
+    return _REPEAT.sub("", text).strip("; ")
 
 
 def _write_bytes(line: bytes) -> None:

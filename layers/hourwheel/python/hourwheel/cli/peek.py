@@ -10,6 +10,7 @@ from hourwheel.cli.output import write_error, write_json, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.peek import PeekPage
+from hourwheel.errors import HourwheelError
 from hourwheel.model.fields import MAX_QUEUES
 from hourwheel.words import counted
 
@@ -39,8 +40,18 @@ def peek(
     """
     if offset is not None and time is not None:
         raise typer.BadParameter("give --offset or --time, not both")
+    pages: list[PeekPage] = []
     with connect(ctx) as api:
-        pages = list(_pages(api, subject, queue, offset, moment(time, "--time"), newest, limit))
+        try:
+            pages += _pages(api, subject, queue, offset, moment(time, "--time"), newest, limit)
+        except HourwheelError:
+            if pages:
+                _write(ctx, pages)
+            raise
+    _write(ctx, pages)
+
+
+def _write(ctx: typer.Context, pages: list[PeekPage]) -> None:
     messages = [message for page in pages for message in page.messages]
     if settings_of(ctx).json:
         for message in messages:

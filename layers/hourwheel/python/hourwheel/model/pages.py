@@ -53,9 +53,10 @@ class DamagedRow(Struct):
 
 class PeekPage(Struct):
     """Messages of a queue, and the rows that cannot be read among them. ``next`` is the offset at which the next page
-    begins (None: there is none), ``end`` the offset that the next message gets."""
+    begins (None: there is none), ``end`` the offset that the next message gets (None: a cell out of reach
+    has it)."""
 
     messages: list[Message]
     damaged: list[DamagedRow]
     next: int | None
-    end: int
+    end: int | None

@@ -1,6 +1,6 @@
 """Moves groups to another position in their queues."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
@@ -36,7 +36,8 @@ SeekQueue: TypeAlias = Callable[[list[PullLog], progress.SeekStep], int]
 @dataclass(frozen=True)
 class Seeks:
     """Moves groups; a broadcast group with each of its consumers. Every method returns the offset of the group's next
-    message, by queue. Raises ``CellUnavailable``, and moves nothing, while a cell with a queue cannot be reached. With
+    message, by queue. Raises ``CellUnavailable``, and moves nothing, while a cell with a part of such a queue
+    cannot be reached. With
     ``dry_run`` nothing is written, and the answer counts the messages of each queue that would be served again or
     passed over, whether or not the group's filter takes them."""
 
@@ -83,9 +84,10 @@ class Seeks:
     def _seek_group(self, owner: Subject, member: Group, seek: SeekQueue, queue: int | None) -> dict[int, QueueSeek]:
         # Without the retry log: a message that failed is retried, wherever the group goes.
         logs = pull_logs(self.context, owner, member)[1:]
-        if missing := cells_out(owner, logs):
-            raise CellUnavailable(f"cell {', '.join(missing)} cannot be reached, so the group was not moved")
         numbers = range(owner.queues) if queue is None else [queue]
+        if missing := cells_out(owner, logs, numbers):
+            outcome = "messages there cannot be counted" if self.dry_run else "the group was not moved"
+            raise CellUnavailable(f"cell {', '.join(missing)} cannot be reached, so {outcome}")
         parts = {number: [log for log in logs if log.queue == number] for number in numbers}
         if self.dry_run:
             return {number: _counted(logs, seek) for number, logs in parts.items()}
@@ -108,7 +110,9 @@ def _counted(parts: list[PullLog], seek: SeekQueue) -> QueueSeek:
     return QueueSeek(offset, sum(each for each in shifts if each > 0), -sum(each for each in shifts if each < 0))
 
 
-def cells_out(subject: Subject, logs: Sequence[PullLog]) -> list[str]:
-    """Returns the cells of which no log could be opened."""
+def cells_out(subject: Subject, logs: Sequence[PullLog], queues: Iterable[int] | None = None) -> list[str]:
+    """Returns the cells with parts of these queues (None: of all queues) of which no log could be opened."""
     opened = {log.source.name for log in logs}
-    return sorted({cell_of(log) for log in subject.queue_logs() if log not in opened})
+    queues = range(subject.queues) if queues is None else queues
+    sources = {log for queue in queues for _, log in subject.parts(queue)}
+    return sorted({cell_of(log) for log in sources - opened})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hourwheel.answer_size import PULL_BYTES, answerable, message_size
 from hourwheel.context import Context
-from hourwheel.errors import Corrupt, NotFound, Rejected
+from hourwheel.errors import CellUnavailable, Corrupt, NotFound, Rejected
 from hourwheel.handover.copies import with_position
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log
@@ -18,6 +18,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.pages import DamagedRow, PeekPage
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.progress import row_at_offset, row_at_time
+from hourwheel.routes import Mapping
 from hourwheel.words import no_queue
 
 _ROWS = 256  # with the limit of an answer this bounds the time and the cost of a call
@@ -36,32 +37,60 @@ class PeekStart:
 
 
 def queue_logs(context: Context, subject: Subject, queue: int) -> list[Log]:
-    """Returns the logs of a queue, oldest first. Raises ``NotFound`` for a queue that the subject does not have."""
+    """Returns the logs of a queue, oldest first. Raises ``NotFound`` for a queue that the subject does not have, and
+    ``CellUnavailable`` if a cell with a part of it is out of reach."""
+    check_queue(subject, queue)
+    return [context.log(log) for _, log in subject.parts(queue)]
+
+
+def check_queue(subject: Subject, queue: int) -> None:
+    """Raises ``NotFound`` for a queue that the subject does not have."""
     if not 0 <= queue < subject.queues:
         raise NotFound(
             "queue-unknown",
             no_queue(subject.name, queue, subject.queues),
             field="queue",
         )
-    return [context.log(log) for _, log in subject.parts(queue)]
 
 
 def peek(context: Context, subject: Subject, queue: int, start: PeekStart, limit: int) -> PeekPage:
     """Returns up to ``limit`` messages of the queue that have not expired. A page may be empty although ``next`` is
-    set: the rows that were read contain no live message."""
-    logs = queue_logs(context, subject, queue)
-    end = logs[-1].totals().numbers
-    if start.offset is not None and start.offset > end:
+    set: the rows that were read contain no live message. A page ends at a part in a cell that is out of reach; raises
+    ``CellUnavailable`` where it would begin there."""
+    check_queue(subject, queue)
+    end = _end(context, subject, queue)
+    if start.offset is not None and end is not None and start.offset > end:
         raise Rejected(
             "field-invalid",
             f"offset {start.offset} is beyond the queue's end {end}: give a smaller one",
             field="offset",
         )
     page = _Page(context, queue, start, limit)
-    for log in reversed(logs) if start.newest else logs:
-        if page.read(log):
+    for mapping, log in _parts(subject, queue, start):
+        try:
+            if page.read(context.log(log)):
+                break
+        except CellUnavailable:
+            if not page.messages and not page.damaged:
+                raise
+            page.next = page.following(mapping)
             break
     return PeekPage(page.messages, page.damaged, page.next, end)
+
+
+def _end(context: Context, subject: Subject, queue: int) -> int | None:
+    try:
+        return context.log(subject.log(queue)).totals().numbers
+    except CellUnavailable:
+        return None
+
+
+def _parts(subject: Subject, queue: int, start: PeekStart) -> list[tuple[Mapping, str]]:
+    """Returns the parts of the queue that a peek reads, in its direction. Parts before the offset are not read."""
+    parts, offset = subject.parts(queue), start.offset
+    if start.newest:
+        return [part for part in reversed(parts) if offset is None or part[0].start <= offset]
+    return [part for part in parts if offset is None or part[0].end is None or part[0].end > offset]
 
 
 @dataclass
@@ -81,6 +110,14 @@ class _Page:
     def read(self, log: Log) -> bool:
         """Adds the rows of a log; returns whether the page is full, so that ``next`` is set."""
         return any(self._add(log, row_no, row) for row_no, row in self._walk(log))
+
+    def following(self, part: Mapping) -> int:
+        """Returns the offset at which the next page begins, if this page ended at the part, or within it."""
+        last = self.messages[-1].offset if self.messages else None
+        if self.start.newest:
+            bound = part.start if part.end is None else part.end - 1
+            return bound if last is None else min(bound, last - 1)
+        return part.start if last is None else max(part.start, last + 1)
 
     def _walk(self, log: Log) -> Iterator[tuple[int, Row | Corrupt]]:
         row_no = self._first_row(log)

@@ -23,7 +23,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
-from hourwheel.queueing.peek import queue_logs
+from hourwheel.queueing.peek import check_queue, queue_logs
 from hourwheel.queueing.progress import row_at_offset, row_at_time
 from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.queueing.records import Position
@@ -105,12 +105,21 @@ class Trace:
 
     def by_offset(self, target: MessagePosition) -> MessageTrace:
         """Returns the trace of the message at an offset. Raises ``NotFound``."""
-        for log in queue_logs(self.context, self.subject, target.queue):
-            row_no, row = row_at_offset(log, target.offset)
-            if row is not None and row.first_seq <= target.offset < row.first_seq + row.count:
-                return self._trace(_Found(target, log, row_no, row, target.offset - row.first_seq))
-        end = self.context.log(self.subject.log(target.queue)).totals().numbers
-        if target.offset >= end:
+        check_queue(self.subject, target.queue)
+        part = self.subject.route(target.queue).part_of(target.offset)
+        if part is not None and part.state == "lost":
+            lost = f"what was stored there was lost with cell {part.cell}"
+            raise NotFound(
+                "message-unknown", f"there is no message at {target}: {lost}; the lake keeps what was archived"
+            )
+        if part is None or part.state == "expired":
+            raise NotFound("message-unknown", f"there is no message at {target}: {_ELSEWHERE}")
+        log = self.context.log(self.subject.log_of(target.queue, part))
+        row_no, row = row_at_offset(log, target.offset)
+        if row is not None and row.first_seq <= target.offset < row.first_seq + row.count:
+            return self._trace(_Found(target, log, row_no, row, target.offset - row.first_seq))
+        end = log.totals().numbers
+        if part.end is None and target.offset >= end:
             ends = f"queue {target.queue} of {self.subject.name!r} ends at offset {end}, which the next message gets"
             raise NotFound("offset-unknown", f"there is no message at {target}: {ends}")
         raise NotFound("message-unknown", f"there is no message at {target}: {_ELSEWHERE}")

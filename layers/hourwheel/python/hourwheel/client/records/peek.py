@@ -34,8 +34,8 @@ class DamagedRow(Struct, frozen=True, kw_only=True):
 
 class PeekPage(Struct, frozen=True, kw_only=True):
     """A page of a queue. ``next`` is the ``offset`` of the next page; None after the last one. A page may be empty
-    though there is a next one. ``end`` is the offset of the next message of the queue, and ``damaged`` has the rows
-    that the server cannot read.
+    though there is a next one. ``end`` is the offset of the next message of the queue (None: the cell that takes
+    its messages cannot be reached), and ``damaged`` has the rows that the server cannot read.
 
     Example:
         >>> page = api.peek("orders", limit=10)
@@ -46,4 +46,4 @@ class PeekPage(Struct, frozen=True, kw_only=True):
     messages: list[QueueMessage]
     damaged: list[DamagedRow] = []
     next: int | None = None
-    end: int
+    end: int | None
