@@ -8,6 +8,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Throttled
 from hourwheel.ports import Key, Record, Table
+from hourwheel.queueing.leases import _Watch
 from hourwheel.queueing.pull_log import PullLog, pull_logs
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -237,3 +238,26 @@ def test_a_look_that_fails_or_does_not_come_to_the_end_leaves_a_claim_that_was_m
     leases.expire(log, bench.cell.subject("orders"))
     assert not needs_look()
     assert leases.in_flight(log) == 4
+
+
+class Raced(_Watch):
+    """A view of which another thread misses a claim right after each time that ``missed`` is read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name == "missed":
+            self.missed = True
+        return value
+
+
+def test_a_claim_that_is_missed_at_any_moment_of_a_look_is_left_to_the_next_one(bench: Bench) -> None:
+    bench.send("a")
+    bench.pull(1, lease=60)
+    leases, log = bench.cell.leases, queue_of(bench)
+    leases.expire(log, bench.cell.subject("orders"))
+    watch = leases._watches[log.partition]
+    watch.missed = False
+    watch.__class__ = Raced
+    leases.in_flight(log)
+    watch.__class__ = _Watch
+    assert watch.missed

@@ -288,13 +288,17 @@ class Leases:
         """Scans the pull rows that were stored since the last look, and one that grew then. Returns whether it has come
         to the last one."""
         watch.looked_ms = log.context.clock.now_ms()
-        missed, watch.missed = watch.missed, False  # a claim that comes while this look reads sets it again
+        # A claim sets it at any moment, without the lock: only what is known to be True is set to False.
+        missed = watch.missed
+        if missed:
+            watch.missed = False
         complete = False
         try:
             complete = self._scan(log, watch, pages)
         finally:
             # The row that this process does not know may lie behind those that were read.
-            watch.missed = watch.missed or (missed and not complete)
+            if missed and not complete:
+                watch.missed = True
         return complete
 
     @staticmethod
