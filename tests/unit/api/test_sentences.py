@@ -32,6 +32,7 @@ class Colour(Enum):
         (SubjectBody, b'{"queues": 0}', "queues must be at least 1"),
         (SubjectBody, b'{"queues": 1000000}', "queues must be at most 64"),
         (SeekBody, b'{"queue": 64, "offset": 0}', "queue must be at most 63"),
+        (SeekBody, b'{"queue": 0, "offset": 9223372036854775900}', "offset must be at most 9223372036854775807"),
         (GroupBody, b'{"max_in_flight": 10000000}', "max_in_flight must be at most 1000000"),
         (SubjectBody, b'{"queues": "2"}', "queues must be a whole number"),
         (SubjectBody, b'{"clamp_delays": 1}', "clamp_delays must be true or false"),

@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from hourwheel.client import Api
+from hourwheel.client.records.groups import Lag
 from hourwheel.client.records.peek import PeekPage
 from hourwheel.errors import HourwheelError, Unavailable
+from hourwheel.model.lag import HeldKey, HeldKeys
 from tests.unit.cli.conftest import Shell
 
 
@@ -51,3 +53,10 @@ def test_an_error_says_to_run_the_command_again(
 
     monkeypatch.setattr(Api, "get_subject", refuse)
     assert shell("subject", "show", "orders").stderr == f"hourwheel: {told}\n"
+
+
+def test_times_of_held_keys_have_the_form_of_all_times(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = HeldKey(key="k", queue=0, offset=3, attempt=2, stopped=False, due_at="2026-11-27T13:51:34.443Z", behind=1)
+    lag = Lag(waiting=0, in_flight=0, retrying=0, dead=0, queues=[], held=HeldKeys(keys=1, parked=1, first=[key]))
+    monkeypatch.setattr(Api, "lag", lambda *_: lag)
+    assert "key k: queue 0 offset 3, attempt 2 at 2026-11-27 13:51:34Z, 1 behind" in shell.ok("lag", "orders", "ledger")

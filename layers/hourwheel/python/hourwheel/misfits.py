@@ -252,6 +252,8 @@ def known_fields(names: Iterable[str]) -> str:
 
 
 def _number(bound: float) -> str:
+    if bound == int(bound):
+        return str(int(bound))
     return f"{bound:.15g}"  # all digits of a whole number: ``:g`` alone turns a million into 1e+06
 
 

@@ -26,8 +26,10 @@ from hourwheel.client.calls.pull import pull_resting
 from hourwheel.client.dozing import Doze, QueueListener
 from hourwheel.client.due import checked_retry_delay
 from hourwheel.model.fields import Delay
+from hourwheel.model.lag import HeldKeys, QueueLag
 from hourwheel.model.pulls import RetryLater
 from hourwheel.system import SystemClock, SystemIds
+from hourwheel.words import counted
 
 _MOST = 100  # messages of a pull: a person at a terminal reads no more at a time
 _WAIT_SECONDS = 20  # the longest wait that a server allows
@@ -83,7 +85,7 @@ def consume(
         try:
             ended = _run(_Session(api, subject, group, consumer, settle), write, most, follow)
             if ended:
-                _report_cells_out(api, subject, group)
+                _report_left(api, subject, group)
         except BrokenPipeError:
             # The reader of the pipe has ended, which is no error. Python flushes stdout at exit, which must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -122,12 +124,33 @@ def _check_shared(api: Api, subject: str, group: str) -> None:
         )
 
 
-def _report_cells_out(api: Api, subject: str, group: str) -> None:
-    """Says on stderr which cells are out of reach: the group may have messages there that were not printed."""
+def _report_left(api: Api, subject: str, group: str) -> None:
+    """Says on stderr what may be left that was not printed: messages in cells that are out of reach, and messages that
+    wait behind held keys."""
     try:
-        queues = api.lag(subject, group).queues
+        lag = api.lag(subject, group)
     except AnswerError:
         return  # a consumer on AWS may be allowed to pull alone
+    _report_cells_out(subject, lag.queues)
+    if lag.held is not None and lag.held.keys:
+        write_error(_held(subject, group, lag.held))
+
+
+def _held(subject: str, group: str, held: HeldKeys) -> str:
+    """Returns which messages wait behind the held keys of an ordered group, and what to do about it."""
+    parts = [f"{counted(held.keys, 'key')} held: messages of the same key wait until the first one is settled"]
+    if held.full:
+        queues = ", ".join(map(str, held.full))
+        parts.append(f"new messages of queue {queues} wait as well, because it holds as many keys as max_held allows")
+    if held.stopped:
+        parts.append(
+            f"{counted(held.stopped, 'key')} stopped: decide with hourwheel group decide {subject} {group} retry --all,"
+            " or dead"
+        )
+    return f"{'; '.join(parts)}; hourwheel lag {subject} {group} shows the keys"
+
+
+def _report_cells_out(subject: str, queues: Sequence[QueueLag]) -> None:
     cells = sorted({cell for queue in queues for cell in queue.cells_out})
     if cells:
         noun, numbers = "cell" if len(cells) == 1 else "cells", [q.queue for q in queues if q.cells_out]
@@ -199,7 +222,9 @@ class _Session:
                 raise
             pulled = self._answered(most, wait_seconds, {})
         self._settlements = []
-        self._report_limit(pulled.limited_by)
+        # Without waiting, a limit matters only where it ends the command: the next pull settles messages first.
+        if wait_seconds or not pulled.pulls:
+            self._report_limit(pulled.limited_by)
         self._doze.answered(bool(pulled.pulls))
         # The messages are printed before the pause; without messages the pause is now, in ``_rest``.
         self._rest_seconds = pulled.next_pull_seconds if pulled.pulls else 0.0

@@ -1,11 +1,13 @@
 """``hourwheel lag``"""
 
 import threading
+from datetime import datetime
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from hourwheel.cli.output import table_of, write_json, write_line, write_table
+from hourwheel.cli.output import table_of, text_of, write_json, write_line, write_table
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.groups import Lag
@@ -128,10 +130,14 @@ def _held(lag: Lag) -> str:
     if lag.held.full_of_messages:
         lines.append(f"full of parked messages, so waiting: queue {', '.join(map(str, lag.held.full_of_messages))}")
     for each in lag.held.first[:_NAMED]:
-        state = _stopped(each) if each.stopped else f"attempt {each.attempt} at {each.due_at}"
+        state = _stopped(each) if each.stopped else f"attempt {each.attempt} at {_time(each.due_at)}"
         key = "no key" if each.key is None else f"key {each.key}"
         lines.append(f"{key}: queue {each.queue} offset {each.offset}, {state}, {each.behind} behind")
     return "\n" + "\n".join(lines)
+
+
+def _time(due_at: str | None) -> str:
+    return "-" if due_at is None else text_of(msgspec.convert(due_at, datetime))
 
 
 def _stopped(key: HeldKey) -> str:
