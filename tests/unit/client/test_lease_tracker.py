@@ -20,9 +20,13 @@ class Book:
         self.tracker = LeaseTracker(lease_seconds=30, linger_seconds=1.0)
         self.messages = self.open("r-1", messages)
 
-    def open(self, receipt: str, messages: int, *, ordered: bool = False) -> list[Delivery]:
+    def open(self, receipt: str, messages: int, *, ordered: bool = False, keys: str = "") -> list[Delivery]:
+        """Opens a pull. ``keys`` has a letter for each message with a key."""
         records = [
-            Received(id=f"m-{index}", queue=0, offset=index, attempt=1, produced_at=MOMENT) for index in range(messages)
+            Received(
+                id=f"m-{index}", queue=0, offset=index, attempt=1, produced_at=MOMENT, key=keys[index:][:1] or None
+            )
+            for index in range(messages)
         ]
         pull = Pull(receipt=receipt, queue=0, lease_until=MOMENT, messages=records, ordered=ordered)
         return self.tracker.open(pull, self.now, self._decide)
@@ -116,7 +120,7 @@ def test_an_ordered_group_waits_for_company_while_messages_are_in_hand() -> None
 
 def test_an_ordered_group_learns_within_milliseconds_what_was_handled_while_a_handler_waits_for_a_message() -> None:
     book = Book()
-    (first,) = book.open("r-2", 1, ordered=True)
+    (first,) = book.open("r-2", 1, ordered=True, keys="k")
     first.ack()
     book.messages[0].ack()
     assert book.tracker.next_due() == 1.0  # the other handlers have enough to do
@@ -127,6 +131,32 @@ def test_an_ordered_group_learns_within_milliseconds_what_was_handled_while_a_ha
     assert book.tracker.next_due() == 1.0  # the messages of the unordered group wait for company
     assert not book.tracker.idle(0)
     assert not book.tracker.idle(1)
+
+
+def test_an_ordered_group_learns_of_a_key_once_its_last_message_in_hand_was_handled() -> None:
+    book = Book(1)
+    messages = book.open("r-2", 4, ordered=True, keys="aab")
+    assert not book.tracker.idle(1)
+    assert book.tracker.decide(messages[0], DeliveryOutcome.ACK, 0.0)
+    assert not book.tracker.decide(messages[3], DeliveryOutcome.ACK, 0.25)  # it has no key
+    assert book.tracker.next_due() == 1.0  # the next message of the key is in hand
+    assert book.tracker.decide(messages[1], DeliveryOutcome.RELEASE, 0.5)
+    assert book.tracker.next_due() == pytest.approx(0.51)
+    assert not book.tracker.decide(messages[2], DeliveryOutcome.ACK, 0.505)  # it goes with the other key
+    (settlement,) = book.tracker.due(0.51)
+    assert settlement == Settlement(receipt="r-2", release=[1])
+    book.answer([settlement], "settled")
+    assert book.tracker.next_due() == 15.0
+
+
+def test_the_messages_of_a_lost_lease_hold_back_no_key() -> None:
+    book = Book(1)
+    book.open("r-2", 2, ordered=True, keys="ab")
+    book.answer([Settlement(receipt="r-2", extend_seconds=30)], "stale")
+    first, _ = book.open("r-3", 2, ordered=True, keys="ab")
+    book.tracker.idle(1)
+    first.ack()
+    assert book.tracker.next_due() == pytest.approx(0.01)
 
 
 def test_a_retry_does_not_linger_its_delay_begins_when_the_server_hears_of_it() -> None:

@@ -1,7 +1,9 @@
 """A consumer of an ordered group settles soon while a handler is idle: the group hands out the next message of a key
 once the one before it is settled."""
 
+import asyncio
 import threading
+import time
 from typing import Any
 
 import msgspec
@@ -16,13 +18,26 @@ from tests.unit.client.fake import FakeServer
 from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, group
 from tests.unit.client.test_msgpack import MSGPACK
 
+MESSAGES = 20
+SLOWLY = 0.005
+"""Seconds. All messages together take much longer than the 10 ms after which an idle handler has a settlement sent."""
+
 
 @pytest.fixture
 def ordered(server: FakeServer) -> FakeServer:
     """Returns a server whose next pull answers a message of each of two keys of an ordered group."""
+    return with_messages(server, [{"body": body, "key": body} for body in ("fast", "slow")])
+
+
+@pytest.fixture
+def one_key(server: FakeServer) -> FakeServer:
+    """Returns a server whose next pull answers the messages of one key of an ordered group."""
+    return with_messages(server, [{"body": str(number), "key": "k"} for number in range(MESSAGES)])
+
+
+def with_messages(server: FakeServer, messages: list[Any]) -> FakeServer:
     with server.broker.changed:
         group(server)  # settlements of a group that does not exist are refused
-    messages = [{"body": body, "key": body} for body in ("fast", "slow")]
     block = {"messages": messages, "queue": 0, "offset": 0, "attempt": 1}
     pull = {"receipt": "r", "queue": 0, "lease_until": "2026-11-20T09:00:30.000Z", "blocks": [block], "ordered": True}
     server.fail("pull", raw=msgspec.msgpack.encode({"pulls": [pull]}), kind=MSGPACK)
@@ -50,3 +65,21 @@ def test_a_message_is_settled_while_one_task_is_idle_and_another_has_a_message_i
 
     run(handled(async_consumer(ordered, concurrency=2, settle_linger_seconds=1_000), handle, lambda: settled(ordered)))
     assert settled(ordered)[0] == {"receipt": "r", "ack": [0]}
+
+
+def test_the_messages_of_one_key_that_are_in_hand_share_a_settlement_though_a_thread_is_idle(
+    one_key: FakeServer,
+) -> None:
+    with Running(consumer(one_key, concurrency=2, settle_linger_seconds=1_000), lambda _: time.sleep(SLOWLY)):
+        one_key.wait_until(lambda _: settled(one_key))
+    assert settled(one_key) == [{"receipt": "r"}]
+
+
+def test_the_messages_of_one_key_that_are_in_hand_share_a_settlement_though_a_task_is_idle(
+    one_key: FakeServer, run: Run[Any]
+) -> None:
+    async def handle(_: Delivery) -> None:
+        await asyncio.sleep(SLOWLY)
+
+    run(handled(async_consumer(one_key, concurrency=2, settle_linger_seconds=1_000), handle, lambda: settled(one_key)))
+    assert settled(one_key) == [{"receipt": "r"}]

@@ -42,9 +42,10 @@ class Consumer:
     Delivery is at least once. A pull asks for up to ``max_messages`` (1 to 1,000); if the handlers need less than 50 ms
     for that many, for up to eight times as many. It waits ``wait_seconds`` (0 to 20) for the first message. Results are
     settled with the next pull, or ``settle_linger_seconds`` after the first of them; at once if the group has as many
-    messages in flight as it may (``max_in_flight``), and after 10 ms if the group is ordered and a handler is idle. The
-    consumer extends leases (of ``lease_seconds``) until their messages are settled. If a lease is lost nevertheless,
-    ``message.lost`` is true, the result is dropped, and ``lost_messages`` counts the message.
+    messages in flight as it may (``max_in_flight``), and in an ordered group 10 ms after the last message in hand of a
+    key if a handler is idle. The consumer extends leases (of ``lease_seconds``) until their messages are settled. If a
+    lease is lost nevertheless, ``message.lost`` is true, the result is dropped, and ``lost_messages`` counts the
+    message.
 
     After ``stop`` the consumer goes on handing out the messages that it has pulled, for ``drain_seconds``, and then
     releases the rest; at the end of the ``with`` block it releases them at once. Other consumers get released messages

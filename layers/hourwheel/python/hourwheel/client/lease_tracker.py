@@ -3,9 +3,11 @@
 This module has no threads and no clock: the prefetcher calls it under a lock and passes the time in.
 """
 
+import functools
 import itertools
 import logging
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
@@ -27,8 +29,9 @@ MOST_DETAIL_CHARACTERS = 1_000  # the server refuses longer ones
 
 _RETRY_LINGER_SECONDS = 0.05  # short, because the delay of a retry begins when the server learns of it
 _IDLE_LINGER_SECONDS = 0.01
-"""Of an ordered group with an idle handler: the next messages of the settled keys would keep it busy. Settlements that
-come while a request is under way share the next one."""
+"""While a handler is idle, after the last message in hand of a key of an ordered group: the group hands out the next
+one, which may keep the handler busy, once it is settled. Settlements that come while a request is under way share the
+next one."""
 
 _UNAVAILABLE_SECONDS = (0.5, 5.0)
 """The first and the longest pause before a settlement is sent again whose cell is out of reach: each doubles the one
@@ -213,6 +216,7 @@ class Lease:
         self.given_back: set[int] = set()  # the messages that a handler retried or gave up itself
         self.unsent_since: float | None = None
         self.urgent = False  # whether a retry is among ``unsent``
+        self.freed_at: float | None = None  # when the first of the keys of which ``unsent`` has the last message ended
         self.asked: Settlement | None = None
         self.answering = False  # whether a request with ``asked`` is under way
         self.partly_settled = False
@@ -227,6 +231,14 @@ class Lease:
             assert self._encoded is not None
             self._records, self._encoded = self._encoded.received(), None
         return self._records
+
+    @functools.cached_property
+    def keys(self) -> list[str | None]:
+        """The key of each message of an ordered group; the receipt where the messages cannot be decoded."""
+        try:
+            return [record.key for record in self.records()]
+        except UNDECODABLE:
+            return [self.receipt] * self.messages
 
     @property
     def sendable(self) -> bool:
@@ -255,6 +267,7 @@ class Lease:
             self.unsent = {outcome: [] for outcome in DeliveryOutcome}
             self.unsent_since = None
             self.urgent = False
+            self.freed_at = None
             self.detail_bytes = 0
         self.answering = True
         return self.asked
@@ -300,11 +313,14 @@ class LeaseTracker:
         self.is_group_full = False
         """Whether the group has as many messages in flight as it may: it hands out the next ones for settled ones."""
         self._idle_handlers = 0
+        self._undecided = Counter[str | None]()  # the number of undecided messages of each key of an ordered group
 
     def open(self, pull: Pull | CompactPull, now: float, decide: Decide) -> list[Delivery]:
         # Extended at half of its time: the other half is for further tries.
         lease = Lease(pull, now + self._lease_seconds / 2, decide)
         self._leases[pull.receipt] = lease
+        if lease.ordered:
+            self._undecided.update(lease.keys)
         return [Delivery(lease, index) for index in range(lease.messages)]
 
     def decide(self, delivery: Delivery, outcome: DeliveryOutcome, now: float, delay: WireDelay | None = None) -> bool:
@@ -323,12 +339,17 @@ class LeaseTracker:
         sooner = lease.unsent_since is None or (outcome is DeliveryOutcome.RETRY and not lease.urgent)
         lease.unsent_since = now if lease.unsent_since is None else lease.unsent_since
         lease.urgent = lease.urgent or outcome is DeliveryOutcome.RETRY
+        if lease.ordered and self._is_last_of_key(lease.keys[index]) and lease.freed_at is None:
+            lease.freed_at = now
+            sooner = sooner or self._idle_handlers > 0
         return sooner or self._holds_back(lease)
 
     def idle(self, handlers: int) -> bool:
         """Records how many handlers wait for a message. Returns True if the settler has to look again what is due."""
         before, self._idle_handlers = self._idle_handlers, handlers
-        return handlers > before == 0 and any(lease.ordered and lease.sendable for lease in self._leases.values())
+        return handlers > before == 0 and any(
+            lease.freed_at is not None and lease.sendable for lease in self._leases.values()
+        )
 
     def acknowledged(self, deliveries: Sequence[Delivery], since: float) -> None:
         """Records the acknowledgements of many messages, the first of which came at ``since`` or later."""
@@ -397,6 +418,9 @@ class LeaseTracker:
                 lease.asked, lease.answering, lease.partly_settled = None, False, True
             else:
                 del self._leases[settlement.receipt]
+                if lease.ordered:
+                    for index in lease.undecided:  # of a lost lease
+                        self._is_last_of_key(lease.keys[index])
 
     def unanswered(self, settlements: Sequence[Settlement]) -> None:
         """Records that settlements got no answer: they are sent again, unchanged."""
@@ -434,6 +458,15 @@ class LeaseTracker:
         """The number of leases with outcomes that the server has not confirmed."""
         return sum(lease.answering or lease.sendable for lease in self._leases.values())
 
+    def _is_last_of_key(self, key: str | None) -> bool:
+        """Takes a message out of the undecided ones. Returns whether no other one of its key is left in hand: then the
+        group hands out the next one of the key once this one is settled. Messages without a key hold back none."""
+        self._undecided[key] -= 1
+        if self._undecided[key]:
+            return False
+        del self._undecided[key]
+        return key is not None
+
     def _holds_back(self, lease: Lease) -> bool:
         """Returns whether nothing is left to handle and an ordered group waits: it hands out no further message of the
         lease's keys before their settlement comes. The pull under way may wait for that very settlement."""
@@ -449,6 +482,7 @@ class LeaseTracker:
         linger_seconds = self._linger_seconds
         if lease.urgent:
             linger_seconds = min(linger_seconds, _RETRY_LINGER_SECONDS)
-        if lease.ordered and self._idle_handlers:
-            linger_seconds = min(linger_seconds, _IDLE_LINGER_SECONDS)
-        return lease.unsent_since + linger_seconds
+        send_at = lease.unsent_since + linger_seconds
+        if lease.freed_at is not None and self._idle_handlers:
+            send_at = min(send_at, lease.freed_at + _IDLE_LINGER_SECONDS)
+        return send_at

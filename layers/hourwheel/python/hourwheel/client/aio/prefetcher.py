@@ -131,7 +131,7 @@ class AsyncPrefetcher:
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledges the messages about which nothing was decided."""
-        if deliveries[0].ordered_key is None:
+        if not deliveries[0]._lease.ordered:
             self._handled += len(deliveries)
             self._leases.acknowledged(deliveries, time.monotonic())
             self._due.set()
