@@ -241,3 +241,8 @@ def test_a_read_only_subject_says_which_command_lets_it_take_messages_again(shel
     assert command in refused
     shell.ok(*command.split()[1:])
     assert "queue 0" in shell.ok("produce", "orders", "a")
+
+
+def test_a_negative_offset_is_told_to_be_no_place(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a")
+    assert "0:-4 is no QUEUE:OFFSET: offsets are numbers from 0" in shell.failed("message", "show", "orders", "0:-4")

@@ -203,3 +203,11 @@ def test_a_cell_with_queues_stays_of_the_kind_that_takes_them(bench: Bench) -> N
     assert bench.cell.cells.add("fast", ["real-time"]).kinds == ("real-time",)
     bench.cell.cells.drain("fast")
     assert bench.cell.cells.add("fast", ["delay"]).kinds == ("delay",)
+
+
+def test_a_refusal_says_how_many_queues_it_does_not_list(bench: Bench) -> None:
+    bench.cell.put_subject("wide", queues=22)
+    for queue in range(22):
+        bench.cell.routes.move("wide", queue, "fast")
+    with pytest.raises(Conflict, match=r"takes the messages of 23 queues \(.* and 3 more\): drain the cell"):
+        bench.cell.cells.set_state("fast", "read_only")

@@ -57,3 +57,11 @@ def test_a_record_that_has_not_changed_stays_the_same_object_when_it_is_read_aga
     bench.clock.pass_time(61)
     assert registry.subject("orders").retention_seconds == 120
     assert registry.group(subject, "g").max_attempts == 2
+
+
+def test_a_read_of_an_unknown_name_is_told_how_to_list_those_that_exist(bench: Bench) -> None:
+    with pytest.raises(NotFound, match=r"'ordres': hourwheel subject list shows those that exist$"):
+        bench.cell.subject("ordres")
+    bench.send("a")
+    with pytest.raises(NotFound, match=r"'biling': hourwheel group list orders shows those that exist$"):
+        bench.cell.lag("orders", "biling")

@@ -1,5 +1,6 @@
 """``hourwheel message …``"""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -80,6 +81,9 @@ def _find_hint(subject: str, message: str) -> Iterator[None]:
     except BadRequest as error:
         if error.problem.field != "from":
             raise
+        if re.fullmatch(r"\d+:-\d+", message):
+            write_error(f"{message} is no QUEUE:OFFSET: offsets are numbers from 0")
+            raise typer.Exit(1) from error
         find = f"hourwheel message find {subject} {shlex.quote(message)} --from TIME"
         show_one = f"hourwheel message show {subject} QUEUE:OFFSET"
         write_error(f"a sender's id does not tell when the message came: {find}, or {show_one}")

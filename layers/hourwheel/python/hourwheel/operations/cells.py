@@ -126,7 +126,7 @@ class CellOperations:
         """Raises ``Conflict`` if queues send their messages to the cell."""
         writable = sorted(f"{subject.name}/{queue}" for subject, queue, _, open_ in self._parts(cell) if open_)
         if writable:
-            listed = ", ".join(writable[:_LISTED])
+            listed = ", ".join(writable[:_LISTED]) + _more(writable)
             detail = f"cell {cell!r} takes the messages of {counted(len(writable), 'queue')} ({listed})"
             raise Conflict("cell-in-use", f"{detail}: drain the cell, or move these queues", field=field)
 
@@ -327,7 +327,7 @@ def _told(left: Sequence[CellContent]) -> str:
         f"{each.subject}/{each.queue} ({_counted(each.messages, 'message')}, {_counted(each.leases, 'lease')})"
         for each in left[:_LISTED]
     ]
-    more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
+    more = _more(left)
     last = max((each.kept_until for each in left if each.kept_until is not None), default=None)
     when = "" if last is None else f", at {last} at the earliest"
     advice = f"wait until their messages have expired{when}"
@@ -347,3 +347,8 @@ def _if_gone(record: CellRecord) -> str:
 def _counted(number: int | None, noun: str) -> str:
     """Returns a number with its noun; a number that is not known is that of a cell out of reach."""
     return f"an unknown number of {noun}s" if number is None else counted(number, noun)
+
+
+def _more(items: Sequence[object]) -> str:
+    """Returns how many items a list in a sentence leaves out."""
+    return f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""

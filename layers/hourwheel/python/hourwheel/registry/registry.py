@@ -32,8 +32,10 @@ _PAGE = 100  # the largest page of a list
 _TRIES = 10  # each needs another change of the record between the read and the write
 
 
-def unknown_subject(name: str, *, auto_create: bool = True) -> NotFound:
-    advice = "create it, or send to it, which creates it" if auto_create else f"create it with PUT /v1/subjects/{name}"
+def unknown_subject(name: str, *, creating: bool = False) -> NotFound:
+    """``creating``: the request would create the subject if ``auto_create`` was set."""
+    lists = "hourwheel subject list shows those that exist"
+    advice = f"create it with PUT /v1/subjects/{name}" if creating else lists
     return NotFound("subject-unknown", f"there is no subject {name!r}: {advice}", field="subject")
 
 
@@ -43,9 +45,10 @@ def unfinished_deletion(name: str) -> Unavailable:
     )
 
 
-def unknown_group(subject: str, name: str, *, auto_create: bool = True) -> NotFound:
-    put = f"create it with PUT /v1/subjects/{subject}/groups/{name}"
-    advice = "create it, or pull for it, which creates it" if auto_create else put
+def unknown_group(subject: str, name: str, *, creating: bool = False) -> NotFound:
+    """``creating``: the request would create the group if ``auto_create`` was set."""
+    lists = f"hourwheel group list {subject} shows those that exist"
+    advice = f"create it with PUT /v1/subjects/{subject}/groups/{name}" if creating else lists
     return NotFound("group-unknown", f"subject {subject!r} has no group {name!r}: {advice}", field="group")
 
 
@@ -89,7 +92,7 @@ class Registry:
         current = subject_record(self.context, name).load()
         if current is None or current.value.deleted:
             if not (create and self.context.settings.auto_create):
-                raise unknown_subject(name, auto_create=self.context.settings.auto_create)
+                raise unknown_subject(name, creating=create)
             check_name(name, "subject")
             value = self.change_subject(name, lambda subject: subject, finishes_deletion=False)
         else:
@@ -107,7 +110,7 @@ class Registry:
             raise self._made_again(subject)
         if current is None or not alive(current.value, subject):
             if not (create and self.context.settings.auto_create):
-                raise unknown_group(subject.name, name, auto_create=self.context.settings.auto_create)
+                raise unknown_group(subject.name, name, creating=create)
             check_name(name, "group")
             value = self.change_group(subject, name, lambda group: group)
         else:
