@@ -251,8 +251,8 @@ def test_the_name_of_a_lost_cell_is_not_used_again(bench: Bench, fast: Outage) -
         for call in calls:
             with pytest.raises(Rejected, match="cell 'fast' was given up: its name is not used again; use another na"):
                 call()
-    with pytest.raises(CellUnavailable, match="given up"):
-        bench.cell.context.log("fast:orders~1/1.1").totals()
+        with pytest.raises(CellUnavailable, match="cell fast was given up: what it held is lost"):
+            cell.context.log("fast:orders~1/1.1").totals()
 
 
 def test_nobody_sets_the_state_of_a_cell_that_is_being_given_up(

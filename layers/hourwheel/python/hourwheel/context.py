@@ -8,6 +8,7 @@ import msgspec
 
 from hourwheel.errors import CellUnavailable
 from hourwheel.log_names import HOME, cell_of
+from hourwheel.logs.cas import CasRecord
 from hourwheel.logs.codec import encode
 from hourwheel.logs.large_batches import large_batch_folder, rows_of
 from hourwheel.logs.log import Log
@@ -28,6 +29,7 @@ from hourwheel.ports import (
     Clock,
     EarlyWakeups,
     Ids,
+    Key,
     LakeFiles,
     Meter,
     NoEarlyWakeups,
@@ -38,6 +40,7 @@ from hourwheel.ports import (
     Pushes,
     Store,
     StoredStream,
+    Table,
     Timers,
     WakeupQueues,
     Wakeups,
@@ -45,6 +48,7 @@ from hourwheel.ports import (
     atomically,
     transactional,
 )
+from hourwheel.routes import CellRecord
 
 T = TypeVar("T")
 
@@ -210,9 +214,16 @@ class Context:
 
     def _storage(self, cell: str) -> CellStorage:
         if self.cells is None:
-            how = f"start the server with --cell {cell}=DIRECTORY, or on AWS deploy it with hourwheel:cells"
-            raise CellUnavailable(f"cell {cell} is not opened here: {how}", is_lasting=True)
+            raise self._not_opened(cell)
         return self.cells.storage(cell)
+
+    def _not_opened(self, cell: str) -> CellUnavailable:
+        """Returns the error for a cell in a process with one cell: a route may be older than the loss of the cell."""
+        current = CasRecord(self.store, self.ids, Key(Table.META, "cells", cell), CellRecord).load(consistent=False)
+        if current is not None and current.value.lost_ms:
+            return CellUnavailable(f"cell {cell} was given up: what it held is lost")
+        how = f"start the server with --cell {cell}=DIRECTORY, or on AWS deploy it with hourwheel:cells"
+        return CellUnavailable(f"cell {cell} is not opened here: {how}", is_lasting=True)
 
     def atomically(self, work: "Callable[[Context], T]", logs: Iterable[str] = (HOME,)) -> T:
         """Runs ``work`` on this context and returns its result, in one transaction where the store has transactions.

@@ -1,4 +1,4 @@
-"""Defines where the queues of a subject are: which logs hold which offsets.
+"""Defines where the queues of a subject are: which logs hold which offsets, and what is stored of each cell.
 
 A queue is a list of mappings, oldest first. The last one takes new messages; the ones before it are sealed, and end
 where the next one starts. Offsets are sequences: the counter of a log begins at the start of its mapping, so nothing
@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from hourwheel.log_names import HOME
+from hourwheel.route_records import CellKind, CellState
 
 MappingState: TypeAlias = Literal["normal", "read_only", "expired", "lost"]
 MAX_MAPPINGS = 16
@@ -30,6 +31,35 @@ def counted(offset: int) -> int:
     """Returns the number of messages of a queue below the offset, without those that a lost open part gave out: each
     such part takes up ``LOST_GAP`` offsets, and all other parts together take up fewer."""
     return offset % LOST_GAP
+
+
+KINDS: tuple[CellKind, ...] = ("real-time", "delay")
+
+
+class CellRecord(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A registered cell. ``real-time`` cells take queues. ``location`` is where its storage was when it was added. At
+    ``lost_ms`` an operator began to give it up (0: nobody did): it stays off line until it is removed, and its name is
+    not used again."""
+
+    name: str
+    kinds: tuple[CellKind, ...] = KINDS
+    state: CellState = "normal"
+    location: str = ""
+    created_ms: int = 0
+    lost_ms: int = 0
+
+    @property
+    def serves(self) -> bool:
+        """Returns whether rows may be read from the cell and written to it."""
+        return self.state != "offline" and not self.lost_ms
+
+    @property
+    def takes_queues(self) -> bool:
+        return self.state == "normal" and "real-time" in self.kinds
+
+    @property
+    def removed(self) -> bool:
+        return self.state == "removed"
 
 
 class Mapping(msgspec.Struct, array_like=True, frozen=True):

@@ -54,12 +54,12 @@ from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.records import Checkpoint
 from hourwheel.queueing.skipped import skip
 from hourwheel.queueing.snapshots import Snapshots
-from hourwheel.registry.cells import KINDS, CellRecord, cell_record
+from hourwheel.registry.cells import cell_record
 from hourwheel.registry.registry import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
-from hourwheel.routes import Mapping
+from hourwheel.routes import KINDS, CellRecord, Mapping
 
 GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""

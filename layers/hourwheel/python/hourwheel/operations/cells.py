@@ -17,8 +17,6 @@ from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED
 from hourwheel.registry.cells import (
     HOME_NAME,
-    KINDS,
-    CellRecord,
     all_cells,
     cell_record,
     changed_meanwhile,
@@ -42,6 +40,7 @@ from hourwheel.route_records import (
     RouteStep,
     UnmovedQueue,
 )
+from hourwheel.routes import KINDS, CellRecord
 from hourwheel.times import rfc3339
 from hourwheel.words import counted
 

@@ -12,7 +12,6 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Table
 from hourwheel.registry.cell_storage import GuardedCells
 from hourwheel.registry.cells import (
-    CellRecord,
     all_cells,
     cell_record,
     changed_meanwhile,
@@ -23,7 +22,7 @@ from hourwheel.registry.cells import (
 from hourwheel.registry.lost_cells import foreseen_subject, give_up_parts, holds_parts
 from hourwheel.registry.registry import Registry
 from hourwheel.route_records import LostPart
-from hourwheel.routes import Mapping
+from hourwheel.routes import CellRecord, Mapping
 
 
 @dataclass(frozen=True)

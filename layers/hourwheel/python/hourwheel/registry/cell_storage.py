@@ -12,8 +12,8 @@ from typing import ParamSpec, TypeVar, cast
 from hourwheel.errors import CellUnavailable, NoAccess, Unavailable
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, Key, Store, Table
-from hourwheel.registry.cells import CellRecord
 from hourwheel.route_records import CellKind
+from hourwheel.routes import CellRecord
 from hourwheel.times import within
 
 _logger = logging.getLogger("hourwheel")

@@ -12,47 +12,18 @@ cell is for, and whether queues may move to it. A removed cell stays as a tombst
 import re
 from collections.abc import Iterable
 
-import msgspec
-
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Ids, Key, Store, Table, items_of
-from hourwheel.route_records import CellKind, CellState
+from hourwheel.routes import CellRecord
 
-KINDS: tuple[CellKind, ...] = ("real-time", "delay")
 HOME_NAME = "home"
 """The name of the home cell for operators."""
 
 _PATTERN = r"[a-z0-9-]{1,30}"
 _PAGE = 100
-
-
-class CellRecord(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A registered cell. ``real-time`` cells take queues. ``location`` is where its storage was when it was added. At
-    ``lost_ms`` an operator began to give it up (0: nobody did): it stays off line until it is removed, and its name is
-    not used again."""
-
-    name: str
-    kinds: tuple[CellKind, ...] = KINDS
-    state: CellState = "normal"
-    location: str = ""
-    created_ms: int = 0
-    lost_ms: int = 0
-
-    @property
-    def serves(self) -> bool:
-        """Returns whether rows may be read from the cell and written to it."""
-        return self.state != "offline" and not self.lost_ms
-
-    @property
-    def takes_queues(self) -> bool:
-        return self.state == "normal" and "real-time" in self.kinds
-
-    @property
-    def removed(self) -> bool:
-        return self.state == "removed"
 
 
 def check_cell_name(name: str) -> str:
