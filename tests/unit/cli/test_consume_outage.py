@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from hourwheel.cli import settings
 from tests.unit.cli.conftest import Shell
+from tests.unit.client.test_msgpack import MSGPACK
 
 CONSUME = ("consume", "orders", "billing")
 
@@ -35,6 +37,29 @@ def test_a_consumer_that_follows_waits_for_the_server_and_settles_what_it_printe
     assert back == "hourwheel: the server answers again"
     assert len(shell.server.calls("pull")) == 5
     assert shell.json("lag", "orders", "billing")[0]["in_flight"] == 0
+
+
+def test_a_consumer_settles_again_what_it_printed_of_a_cell_that_was_out_of_reach(shell: Shell) -> None:
+    shell.ok("produce", "orders", *map(str, range(101)))
+    shell.server.fail("pull", before=lambda: None)
+    unavailable = {"pulls": [], "settled": [{"status": "unavailable"}]}
+    shell.server.fail("pull", raw=msgspec.msgpack.encode(unavailable), kind=MSGPACK)
+    result = shell(*CONSUME, "--max", "101")
+    assert (result.exit_code, len(result.stdout.splitlines()), result.stderr) == (0, 101, "")
+    first, second, third = shell.server.calls("pull")
+    assert "settle" not in first.body
+    assert len(second.body["settle"]) == 1
+    assert second.body["settle"] == third.body["settle"]
+    assert shell.json("lag", "orders", "billing")[0]["in_flight"] == 0
+
+
+def test_a_consumer_says_at_its_end_that_printed_messages_are_not_settled(shell: Shell) -> None:
+    shell.ok("produce", "orders", "a")
+    answer = {"results": [{"status": "unavailable"}]}
+    shell.server.fail("settle", raw=msgspec.msgpack.encode(answer), kind=MSGPACK)
+    result = shell(*CONSUME, "--max", "1")
+    assert (result.exit_code, result.stdout) == (0, "a\n")
+    assert "a cell is out of reach, and printed messages in it are not settled" in result.stderr
 
 
 @pytest.mark.usefixtures("impatient")

@@ -210,8 +210,9 @@ class _Session:
         self._rest_seconds = 0.0
 
     def pull(self, most: int, wait_seconds: float) -> list[Pull]:
-        """Pulls, and settles the messages of the pull before. If a pull that may wait brings no message, waits after it
-        as long as the server says, or at the wake-up queue."""
+        """Pulls, and settles the messages of the pull before, and those of earlier pulls whose cell was out of reach.
+        If a pull that may wait brings no message, waits after it as long as the server says, or at the wake-up
+        queue."""
         self._clock.sleep(self._rest_seconds)
         rest = self._doze.fields() if wait_seconds else {}
         try:
@@ -221,7 +222,11 @@ class _Session:
             if not rest or not self._doze.refused(error):
                 raise
             pulled = self._answered(most, wait_seconds, {})
-        self._settlements = []
+        self._settlements = [
+            settlement
+            for settlement, settled in zip(self._settlements, pulled.settled, strict=True)
+            if settled.status == "unavailable"
+        ]
         # Without waiting, a limit matters only where it ends the command: the next pull settles messages first.
         if wait_seconds or not pulled.pulls:
             self._report_limit(pulled.limited_by)
@@ -290,12 +295,14 @@ class _Session:
                     write(message)
                     printed[pull.receipt] += 1
         finally:
-            self._settlements = [self._settle.settlement(pull, printed[pull.receipt]) for pull in pulls]
+            self._settlements += [self._settle.settlement(pull, printed[pull.receipt]) for pull in pulls]
 
     def finish(self) -> None:
         self._listener.give_back(self._doze.given_back())
         if self._settlements:
-            self._api.settle(self._subject, self._group, self._settlements)
+            results = self._api.settle(self._subject, self._group, self._settlements)
+            if any(settled.status == "unavailable" for settled in results):
+                write_error("a cell is out of reach, and printed messages in it are not settled: they come again")
 
 
 def _run(session: _Session, write: Callable[[Received], None], most: int | None, follow: bool) -> bool:
