@@ -9,11 +9,13 @@ more, and catches a heavy library that crept in. The milliseconds are the least 
 interpreter. The first run writes byte code, which installed packages may lack; the least run has it.
 """
 
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,13 +71,22 @@ print((time.process_time() - began) * 1000, *sorted(set(sys.modules) - before))
 def measured(module: str, paths: Sequence[Path], options: Sequence[str], runs: int = RUNS) -> tuple[float, set[str]]:
     """Returns the least CPU milliseconds of several runs, and the names of the modules that were loaded."""
     code = _MEASURE.format(module=module, paths=[str(path) for path in paths])
-    command = [sys.executable, "-I", "-X", f"pycache_prefix={ROOT / 'build/bytecode'}", *options, "-c", code]
+    command = [sys.executable, "-I", "-X", f"pycache_prefix={_bytecode()}", *options, "-c", code]
     least, loaded = float("inf"), set()
     for _ in range(runs):
         answer = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
         cost, *names = answer.stdout.split()
         least, loaded = min(least, float(cost)), set(names)
     return least, loaded
+
+
+@cache
+def _bytecode() -> Path:
+    """Returns a folder for bytecode that is empty at first: the files of a layer have the same time whatever their
+    content, so Python would take the bytecode of an earlier layer for theirs."""
+    folder = ROOT / "build/bytecode"
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def measured_function(name: str, runs: int = RUNS) -> tuple[float, set[str]]:
