@@ -307,6 +307,36 @@ def test_an_extension_that_is_unavailable_is_repeated_and_counts_for_nothing() -
     assert book.tracker.due(17.0) == [Settlement(receipt="r-1", ack=[0])]
 
 
+def test_settlements_whose_cell_is_out_of_reach_share_requests() -> None:
+    book = Book(1)
+    others = [book.open(f"r-{number}", 1)[0] for number in range(2, 12)]
+    for message in (*book.messages, *others):
+        message.ack()
+        book.answer(book.tracker.complete(book.now), "unavailable")
+        book.now += 0.04
+    for _ in range(9):
+        due = book.tracker.next_due()
+        assert due is not None
+        book.now = due
+        request = book.tracker.due(book.now)
+        assert len(request) == 11
+        book.answer(request, *["unavailable"] * 11)
+
+
+def test_extensions_whose_cell_is_out_of_reach_share_requests() -> None:
+    book = Book(1)
+    book.now = 0.2
+    book.open("r-2", 1)
+    extensions = [Settlement(receipt=receipt, extend_seconds=30) for receipt in ("r-1", "r-2")]
+    assert book.tracker.due(15.0) == extensions[:1]
+    book.now = 15.0
+    book.answer(extensions[:1], "unavailable")
+    book.now = 15.2
+    assert book.tracker.due(15.2) == extensions[1:]
+    book.answer(extensions[1:], "unavailable")
+    assert book.tracker.due(15.5) == extensions
+
+
 def test_a_lease_in_a_cell_that_was_given_up_is_lost() -> None:
     book = Book(2)
     for message in book.messages:

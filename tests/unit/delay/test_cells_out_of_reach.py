@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 LARGE = "".join(chr(0x100 + at * at % 5_000) for at in range(2_000))
 
 
-ALL = frozenset({"add", "put", "get", "get_many", "scan", "counter", "counters", "seal", "begin", "delete"})
+ALL = frozenset({"add", "put", "get", "get_many", "scan", "counter", "counters", "seal", "begin", "delete", "trim"})
 
 
 class Outage(CallByCall):

@@ -173,3 +173,42 @@ def test_the_messages_of_a_cell_that_is_out_of_reach_count_as_in_flight(away: Ou
     assert pull_and_settle(bench.cell, pulls) == (["new"], ["unavailable", "settled"])
     other = bench.another_process()  # it has not seen the lease in the cell
     assert pull_and_settle(other, []) == (["newer"], [])
+
+
+@pytest.mark.parametrize("options", [{"max_in_flight": 9}, {"messages_per_second": 1_000}])
+def test_a_process_that_began_while_the_cell_was_out_of_reach_claims_there_afterwards(
+    away: Outage, options: dict[str, int]
+) -> None:
+    """The rows of the pulls in the cell were removed long ago: its next row is that of the checkpoint."""
+    bench = moved(MemoryStore(), CellStorage(away, MemoryBlobs()), **options)
+    for number in range(3):
+        send(bench, f"there {number}", 0)
+        settle(bench.cell, bench.pull())
+    for _ in range(30):
+        bench.clock.pass_time(43_200)
+        bench.cell.sweep()
+    away.down = ALL
+    other = bench.another_process()
+    send(bench, "here", 1)
+    assert pull_and_settle(other, []) == (["here"], [])
+    away.down = frozenset()
+    bench.clock.pass_time(LATER)
+    send(bench, "back", 0)
+    assert pull_and_settle(other, []) == (["back"], [])
+
+
+def test_a_process_without_a_cell_that_was_removed_finds_its_receipts_stale(away: Outage) -> None:
+    bench = moved(MemoryStore(), CellStorage(away, MemoryBlobs()))
+    send(bench, "there", 0)
+    send(bench, "here", 1)
+    pulls = leased(bench)
+    bench.clock.pass_time(120)
+    while pulled := bench.pull():
+        settle(bench.cell, pulled)
+    bench.cell.cells.drain("away")
+    for _ in range(80):
+        bench.clock.pass_time(43_200)
+        bench.cell.sweep()
+    assert bench.cell.cells.remove("away").state == "removed"
+    bench.cells.clear()
+    assert settle(bench.another_process(), pulls) == ["stale", "stale"]

@@ -8,7 +8,7 @@ import itertools
 import logging
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
@@ -365,25 +365,29 @@ class LeaseTracker:
 
     def complete(self, now: float) -> list[Settlement]:
         """Returns the settlements of pulls whose messages are all decided, for the next pull to take along."""
-        decided = (
-            lease
-            for lease in self._leases.values()
-            if not lease.undecided and lease.sendable and (lease.resume_at is None or lease.resume_at <= now)
-        )
-        return [lease.settlement() for lease in itertools.islice(decided, MOST_RECEIPTS)]
+        decided = [lease for lease in self._leases.values() if not lease.undecided and lease.sendable]
+        resumes = _resumes(decided, now)
+        sent = (lease for lease in decided if resumes or lease.resume_at is None)
+        return [lease.settlement() for lease in itertools.islice(sent, MOST_RECEIPTS)]
 
     def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
         """Returns the settlements to send now: outcomes whose linger is over, with ``ending`` all outcomes; if there
-        are none, extensions of leases whose messages are not all decided."""
+        are none, extensions of leases whose messages are not all decided. All those whose cell is out of reach share a
+        request."""
         leases = self._leases.values()
-        sendable = [
+        sendable = [lease for lease in leases if lease.sendable]
+        resumes = _resumes(sendable, now)
+        sent = [
             lease
-            for lease in leases
-            if lease.sendable and ((ending and lease.resume_at is None) or self._send_at(lease) <= now)
+            for lease in sendable
+            if (resumes if lease.resume_at is not None else ending or self._send_at(lease) <= now)
         ]
-        if sendable:
-            return [lease.settlement() for lease in sendable[:MOST_RECEIPTS]]
-        ageing = [lease for lease in leases if lease.undecided and not lease.answering and lease.renew_at <= now]
+        if sent:
+            return [lease.settlement() for lease in sent[:MOST_RECEIPTS]]
+        undecided = [lease for lease in leases if lease.undecided and not lease.answering]
+        ageing = [lease for lease in undecided if lease.renew_at <= now]
+        if _resumes(ageing, now):
+            ageing += [lease for lease in undecided if lease.resume_at is not None and lease.renew_at > now]
         return [
             Settlement(receipt=lease.receipt, extend_seconds=self._lease_seconds) for lease in ageing[:MOST_RECEIPTS]
         ]
@@ -486,3 +490,8 @@ class LeaseTracker:
         if lease.freed_at is not None and self._idle_handlers:
             send_at = min(send_at, lease.freed_at + _IDLE_LINGER_SECONDS)
         return send_at
+
+
+def _resumes(leases: Iterable[Lease], now: float) -> bool:
+    """Returns whether the pause of one of these leases is over, whose cell is out of reach."""
+    return any(lease.resume_at is not None and lease.resume_at <= now for lease in leases)

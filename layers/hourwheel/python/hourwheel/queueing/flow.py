@@ -38,8 +38,12 @@ class Allowance(NamedTuple):
     rows: dict[str, int]
 
 
+_UNREAD = -1
+
+
 class _LogState(msgspec.Struct, frozen=True):
-    """A pull log below ``next_row``. ``leased`` holds the number of leased messages of each row that was open."""
+    """A pull log below ``next_row`` (``_UNREAD``: its cell was out of reach so far). ``leased`` holds the number of
+    leased messages of each row that was open."""
 
     next_row: int
     leased: dict[int, int]
@@ -98,13 +102,14 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
     claims: list[PullRow] = []
     read: dict[str, _LogState] = {}
     for log in logs:
-        before = state.logs.get(log.partition)
+        before = state.logs.get(log.partition, _LogState(_UNREAD, {}))
         try:
-            before = before or _LogState(log.beginning().row_no, {})
+            if before.next_row == _UNREAD:
+                before = _LogState(log.beginning().row_no, {})
             rows = _rows_from(log, before.next_row)
         except CellUnavailable:
             # The other cells go on. What this process has seen of the log counts.
-            read[log.partition] = before or _LogState(0, {})
+            read[log.partition] = before
             continue
         next_row, leased = before.next_row, dict(before.leased)
         for row_no, row in rows:

@@ -20,7 +20,7 @@ from hourwheel.queueing.receipts import Receipt, open_receipt
 from hourwheel.queueing.records import PullRow
 from hourwheel.queueing.settle import Settler
 from hourwheel.registry.broadcast import consumer_group, group_of_receipt
-from hourwheel.registry.cells import was_given_up
+from hourwheel.registry.cells import holds_no_lease
 from hourwheel.registry.registry import Registry
 
 _STALE = Settled("stale")
@@ -117,8 +117,8 @@ class Settlements:
         self, context: Context, opened: Sequence[OpenedSettlement], error: CellUnavailable
     ) -> list[Settled]:
         """Returns the answers to settlements of one cell, whose storage raised ``error``: ``unavailable``, or ``stale``
-        if the cell was given up, because their leases are lost with it. Some of them may have been carried out."""
-        if was_given_up(context, _cell_of(opened[0])):
+        if the cell was given up or removed, because no lease is left there. Some of them may have been carried out."""
+        if holds_no_lease(context, _cell_of(opened[0])):
             return [_STALE] * len(opened)
         self.failure = error
         return [_UNAVAILABLE] * len(opened)

@@ -96,6 +96,13 @@ def was_given_up(context: Context, name: str) -> bool:
     return current is not None and current.value.lost_ms > 0
 
 
+def holds_no_lease(context: Context, name: str) -> bool:
+    """Returns whether no lease is left in the cell: it was given up, or it was removed, which needs an empty cell. One
+    read."""
+    current = None if name == HOME else cell_record(context, name).load()
+    return current is not None and (current.value.removed or current.value.lost_ms > 0)
+
+
 def check_serving(context: Context, logs: Iterable[str]) -> None:
     """Raises ``CellUnavailable`` if one of these logs is in a cell that is off line or was given up. A caller has to
     know this after it has stored rows and before it says so: a row that is stored once its cell is off line may be lost
