@@ -8,7 +8,7 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
-from hourwheel.log_names import cell_of
+from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
 from hourwheel.model.pulls import Pull, PullResult, Settled, Settlement
@@ -256,7 +256,8 @@ class History:
             raise Violation("4", f"a pull of group {group} is answered with {size} bytes, {most} fit")
 
     def settled(self, verb: Verb, held: Leased, settlement: Settlement, answer: Settled) -> None:
-        """Checks that ``settled`` took effect, and that ``stale`` had no effect (5)."""
+        """Checks that ``settled`` took effect, that ``stale`` had no effect, and that no receipt of the home cell is
+        ``unavailable``, after which nobody knows whether the settlement took effect (5)."""
         history = self.audit.pulls[held.partition]
         gone = self.audit.gone(history.source, history.member)
         if answer.status == "stale":
@@ -264,7 +265,9 @@ class History:
             if (held.partition, held.row) in verb.settled and not gone:
                 raise Violation("5", f"a stale receipt changed {held.partition} row {held.row}")
             return
-        if settlement.extend_seconds is not None or gone:
+        if answer.status == "unavailable" and cell_of(history.source) == HOME:
+            raise Violation("5", f"a receipt of the home cell is unavailable: {held.partition} row {held.row}")
+        if settlement.extend_seconds is not None or gone or answer.status == "unavailable":
             return
         outcomes = history.pulls[held.row].outcomes
         for index in held.named(settlement):

@@ -11,8 +11,10 @@ from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.errors import Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.logs.log import Log
+from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
+from hourwheel.queueing.settlements import Settlements
 from hourwheel.registry import moves, withdrawals
 from hourwheel.registry.registry import subject_record
 from hourwheel.routes import MoveTarget, Route, RouteChange
@@ -49,6 +51,12 @@ def the_old_log_is_not_sealed() -> Iterator[None]:
 @planted(sharpen=_moving)
 def the_counter_of_the_new_log_is_not_raised() -> Iterator[None]:
     with patch.object(Log, "begin", lambda self, first_seq: self.totals()):
+        yield
+
+
+@planted(sharpen=_moving)
+def settlements_in_a_cell_that_is_out_of_reach_are_answered_settled() -> Iterator[None]:
+    with patch.object(Settlements, "without_cell", lambda *arguments: [Settled("settled") for _ in arguments[2]]):
         yield
 
 

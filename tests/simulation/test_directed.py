@@ -108,7 +108,7 @@ def test_of_a_move_and_its_withdrawal_one_wins_and_the_other_is_told() -> None:
 def test_a_withdrawal_that_is_not_told_that_the_move_was_carried_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(withdrawals, "_check_not_carried_out", lambda *_: None)
     # Else the refusal of a move that has begun hides the later one.
-    monkeypatch.setattr(withdrawals, "_check_not_begun", lambda *_: None)
+    monkeypatch.setattr(withdrawals, "_begun", lambda *_: {})
     with pytest.raises(AssertionError, match="withdraw the move at"):
         _withdrawals("a pending move")
 
