@@ -76,7 +76,7 @@ def test_a_deletion_tells_what_is_finished_later(shell: Shell, monkeypatch: pyte
     monkeypatch.setattr(Api, "delete_subject", lambda *_: left.pop(0))
     assert shell.ok("subject", "delete", "orders", "--yes").splitlines() == [
         "deleted orders",
-        "what cell fast holds of it is erased by the sweeper, once it can be reached or was given up",
+        "the sweeper erases the rest once cell fast can be reached or is given up",
     ]
     assert shell.ok("subject", "delete", "orders", "--yes") == "deleted orders\n"
 
@@ -86,7 +86,7 @@ def test_the_deletion_of_a_group_tells_it_too(shell: Shell, monkeypatch: pytest.
     monkeypatch.setattr(Api, "delete_group", lambda *_: left.pop(0))
     assert shell.ok("group", "delete", "orders", "billing", "--yes").splitlines() == [
         "deleted billing of orders",
-        "what cell fast holds of it is erased by the sweeper, once it can be reached or was given up",
+        "the sweeper erases the rest once cell fast can be reached or is given up",
     ]
     assert shell.ok("group", "delete", "orders", "billing", "--yes") == "deleted billing of orders\n"
 

@@ -2,27 +2,19 @@
 
 import pytest
 
-from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, MovePending, Unavailable
-from hourwheel.ports import CellStorage
 from tests.support import AT_ONCE, Bench
 from tests.unit.delay.test_cells_out_of_reach import ALL, Outage
+from tests.unit.operations.scenes import with_a_queue_in_each_cell
 
 BOTH = pytest.mark.parametrize("dry_run", [True, False])
 
 
 @pytest.fixture
 def bench() -> Bench:
-    """Returns a bench with the cells ``fast`` and ``old``, and a subject that has a queue in each cell."""
-    cells = {"fast": CellStorage(Outage(), MemoryBlobs()), "old": CellStorage(MemoryStore(), MemoryBlobs())}
-    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
-    bench.cell.cells.add("fast")
-    bench.cell.cells.add("old")
-    bench.cell.put_subject("orders", queues=3)
-    bench.cell.routes.move("orders", 1, "fast")
-    bench.cell.routes.move("orders", 2, "old")
-    return bench
+    """Returns a bench with a subject that has a queue in each of the cells home, ``fast`` and ``old``."""
+    return with_a_queue_in_each_cell(Settings(retry=AT_ONCE, registry_seconds=0), Outage())
 
 
 def break_down(bench: Bench) -> None:

@@ -7,31 +7,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.adapters.memory import MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Throttled, Unavailable
 from hourwheel.log_names import HOME
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import CellStorage
 from hourwheel.registry import moves
 from hourwheel.registry.registry import subject_record
 from hourwheel.route_records import SubjectRoute
 from hourwheel.routes import RouteChange
 from tests.support import AT_ONCE, Bench
+from tests.unit.operations.scenes import with_a_queue_in_each_cell
 
 
 @pytest.fixture
 def bench() -> Bench:
-    """Returns a bench with the cells ``fast`` and ``old``, and a subject that has a queue in each cell."""
-    cells = {name: CellStorage(MemoryStore(), MemoryBlobs()) for name in ("fast", "old")}
-    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=60), cells=cells)
-    bench.cell.cells.add("fast")
-    bench.cell.cells.add("old")
-    bench.cell.put_subject("orders", queues=3)
-    bench.cell.routes.move("orders", 1, "fast")
-    bench.cell.routes.move("orders", 2, "old")
-    return bench
+    """Returns a bench with a subject that has a queue in each of the cells home, ``fast`` and ``old``."""
+    return with_a_queue_in_each_cell(Settings(retry=AT_ONCE, registry_seconds=60), MemoryStore())
 
 
 BOTH = pytest.mark.parametrize("dry_run", [True, False])
@@ -51,6 +44,13 @@ def break_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
         bench.cell = bench.another_process()
 
     return break_down
+
+
+def leave_pending(bench: Bench, break_down: Callable[[str], None]) -> None:
+    """Requests a move of queue 1 to the home cell while its own cell does not answer."""
+    break_down("fast")
+    with pytest.raises(Unavailable):
+        bench.cell.routes.move("orders", 1, "home")
 
 
 def repair(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +90,7 @@ def test_the_sweeper_carries_out_a_pending_move_once_the_cell_answers(
     bench: Bench, break_down: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(bench, "a", 1)
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     bench.cell.sweep()
     assert pending(bench) == [None, "home", None]
     repair(bench, monkeypatch)
@@ -105,9 +103,7 @@ def test_the_sweeper_carries_out_a_pending_move_once_the_cell_answers(
 def test_a_pending_move_holds_up_no_move_of_another_queue(
     bench: Bench, break_down: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     foreseen = bench.cell.routes.move("orders", 0, "old", dry_run=True)
     step = bench.cell.routes.move("orders", 0, "old")
     assert foreseen.after == step.after
@@ -150,9 +146,7 @@ def test_an_addition_of_queues_that_waits_stops_no_producer_and_is_withdrawn_as_
 def test_an_addition_of_queues_waits_for_a_pending_move(
     bench: Bench, break_down: Callable[[str], None], dry_run: bool
 ) -> None:
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     with pytest.raises(Unavailable, match="a move of a queue of 'orders' is pending and comes first"):
         bench.cell.routes.add_queues("orders", 4, dry_run=dry_run)
 
@@ -177,9 +171,7 @@ def test_a_withdrawn_move_is_not_carried_out_later(
     bench: Bench, break_down: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(bench, "a", 1)
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     foreseen = bench.cell.routes.withdraw("orders", 1, dry_run=True)
     assert (foreseen.dry_run, foreseen.after.queues[1].moving_to) == (True, None)
     assert pending(bench) == [None, "home", None]
@@ -217,9 +209,7 @@ def test_a_withdrawal_is_repeated_without_harm_and_leaves_other_pending_moves(
 def test_a_move_that_has_sealed_its_log_cannot_be_withdrawn(
     bench: Bench, break_down: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     repair(bench, monkeypatch)
     bench.cell.context.log(bench.cell.subject("orders").log(1)).seal()
     for dry_run in (True, False):
@@ -232,9 +222,7 @@ def test_a_move_that_has_sealed_its_log_cannot_be_withdrawn(
 def test_the_withdrawal_of_all_moves_leaves_those_that_have_begun_and_names_them(
     bench: Bench, break_down: Callable[[str], None]
 ) -> None:
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     # An operator whose request was cut off: the log is sealed, and the move not carried out.
     record = subject_record(bench.cell.context, "orders")
     current = record.load()
@@ -273,9 +261,7 @@ def test_a_log_that_was_sealed_unseen_goes_on_in_its_cell_after_the_withdrawal(
     bench: Bench, break_down: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(bench, "a", 1)
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     monkeypatch.undo()
     other = bench.another_process()
     other.context.log(other.subject("orders").log(1)).seal()  # by an operator whose answer was lost
@@ -344,9 +330,7 @@ def test_the_one_who_finishes_a_move_is_told_that_it_was_withdrawn(
 def test_the_one_who_withdraws_a_move_is_told_that_it_was_carried_out(
     bench: Bench, break_down: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    break_down("fast")
-    with pytest.raises(Unavailable):
-        bench.cell.routes.move("orders", 1, "home")
+    leave_pending(bench, break_down)
     repair(bench, monkeypatch)
     other, put = bench.another_process(), bench.store.put
 

@@ -109,6 +109,11 @@ class _ClosedHome:
 _NO_STORE = cast("Store", _ClosedHome())
 
 
+def record_of_cell(home: Store, ids: Ids, name: str) -> CasRecord[CellRecord]:
+    """Returns the record of a cell in the meta table of its home (see ``registry/cells.py``)."""
+    return CasRecord(home, ids, Key(Table.META, "cells", name), CellRecord)
+
+
 @dataclass
 class StartHints:
     """Remembers the starts of wheels that this process knows. ``wakes_ms``: for each bucket a start that was ordered
@@ -219,7 +224,7 @@ class Context:
 
     def _not_opened(self, cell: str) -> CellUnavailable:
         """Returns the error for a cell in a process with one cell: a route may be older than the loss of the cell."""
-        current = CasRecord(self.store, self.ids, Key(Table.META, "cells", cell), CellRecord).load(consistent=False)
+        current = record_of_cell(self.store, self.ids, cell).load(consistent=False)
         if current is not None and current.value.lost_ms:
             return CellUnavailable(f"cell {cell} was given up: what it held is lost")
         how = f"start the server with --cell {cell}=DIRECTORY, or on AWS deploy it with hourwheel:cells"

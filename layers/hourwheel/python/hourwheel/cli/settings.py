@@ -75,8 +75,9 @@ def write_deletion(ctx: typer.Context, deleted: str, left: Sequence[str]) -> Non
         return
     write_line(f"deleted {deleted}")
     if left:
-        cells = ", ".join(left)
-        write_line(f"what cell {cells} holds of it is erased by the sweeper, once it can be reached or was given up")
+        noun, verb = ("cell", "is") if len(left) == 1 else ("cells", "are")
+        cells = f"{noun} {', '.join(left)}"
+        write_line(f"the sweeper erases the rest once {cells} can be reached or {verb} given up")
 
 
 def write_record(ctx: typer.Context, record: msgspec.Struct) -> None:

@@ -97,7 +97,7 @@ class Accumulator:
         self.size_bytes = 0
 
     def add(self, subject: str, pending: Pending) -> bool:
-        """Adds a message to the buffer of its subject. Returns True if a sender has to look again what is due."""
+        """Adds a message to the buffer of its subject. Returns True if a sender has to look at what is due."""
         buffer = self._buffers.get(subject)
         if buffer is None:
             buffer = self._buffers[subject] = SubjectBuffer(subject)
@@ -145,7 +145,7 @@ class Accumulator:
         return {buffer: buffer.accepted for buffer in self._buffers.values()}
 
     def hurry(self, subject: str) -> bool:
-        """Makes the messages of a subject due at once. Returns True if a sender has to look again what is due."""
+        """Makes the messages of a subject due at once. Returns True if a sender has to look again at what is due."""
         buffer = self._buffers.get(subject)
         return buffer is not None and self._end_linger(buffer)
 

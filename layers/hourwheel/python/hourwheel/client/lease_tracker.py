@@ -327,7 +327,7 @@ class LeaseTracker:
         """Records the outcome of a message, with the ``delay`` of a retry. A message that was decided before, or whose
         lease is lost, keeps its outcome.
 
-        Returns True if the settler has to look again what is due.
+        Returns True if the settler has to look again at what is due.
         """
         lease, index = delivery._lease, delivery._index
         if lease.lost or index not in lease.undecided:
@@ -345,7 +345,7 @@ class LeaseTracker:
         return sooner or self._holds_back(lease)
 
     def idle(self, handlers: int) -> bool:
-        """Records how many handlers wait for a message. Returns True if the settler has to look again what is due."""
+        """Records how many handlers wait for a message. Returns True if the settler has to look at what is due."""
         before, self._idle_handlers = self._idle_handlers, handlers
         return handlers > before == 0 and any(
             lease.freed_at is not None and lease.sendable for lease in self._leases.values()

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
+from hourwheel.context import record_of_cell
 from hourwheel.errors import CellUnavailable, NoAccess, Unavailable
-from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, Key, Store, Table
+from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, Store
 from hourwheel.route_records import CellKind
-from hourwheel.routes import CellRecord
 from hourwheel.times import within
 
 _logger = logging.getLogger("hourwheel")
@@ -97,7 +96,7 @@ class GuardedCells:
         now_ms = self.clock.now_ms()
         if cached is not None and 0 <= now_ms - cached[0] < self.seconds * 1_000:
             return cached[1]
-        current = CasRecord(self.home, self.ids, Key(Table.META, "cells", cell), CellRecord).load(consistent=False)
+        current = record_of_cell(self.home, self.ids, cell).load(consistent=False)
         state = "normal"
         if current is not None:
             state = "lost" if current.value.lost_ms else current.value.state

@@ -12,11 +12,11 @@ cell is for, and whether queues may move to it. A removed cell stays as a tombst
 import re
 from collections.abc import Iterable
 
-from hourwheel.context import Context
+from hourwheel.context import Context, record_of_cell
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import Ids, Key, Store, Table, items_of
+from hourwheel.ports import Ids, Store, Table, items_of
 from hourwheel.routes import CellRecord
 
 HOME_NAME = "home"
@@ -42,23 +42,26 @@ def shown(cell: str) -> str:
 
 
 def cell_record(context: Context, name: str) -> CasRecord[CellRecord]:
-    return _record(context.store, context.ids, name)
+    return record_of_cell(context.store, context.ids, name)
 
 
-def _record(store: Store, ids: Ids, name: str) -> CasRecord[CellRecord]:
-    return CasRecord(store, ids, Key(Table.META, "cells", name), CellRecord)
+def _stored(context: Context, name: str) -> CellRecord | None:
+    """Reads the record of a cell, strongly consistent; None for the home cell, and for one that never was registered.
+    One read."""
+    current = None if name == HOME else cell_record(context, name).load()
+    return None if current is None else current.value
 
 
 def load_cell(context: Context, name: str) -> CellRecord:
     """Returns the record of a cell, the home cell's too. Raises ``NotFound`` for a cell that is not registered."""
     if name == HOME:
         return CellRecord(name=HOME)
-    current = cell_record(context, name).load()
-    if current is None or current.value.removed:
-        given_up = current is not None and current.value.lost_ms
+    record = _stored(context, name)
+    if record is None or record.removed:
+        given_up = record is not None and record.lost_ms
         detail = name_is_used_up(name) if given_up else f"there is no cell {name!r}: add it with hourwheel cell add"
         raise NotFound("cell-unknown", detail, field="cell")
-    return current.value
+    return record
 
 
 def name_is_used_up(name: str) -> str:
@@ -70,8 +73,8 @@ def was_removed(context: Context, name: str, since_ms: int) -> bool:
     """Returns whether the cell, which took messages at that time, was removed since. It may have been added again."""
     if name == HOME:
         return False
-    current = cell_record(context, name).load()
-    return current is None or current.value.removed or current.value.created_ms > since_ms
+    record = _stored(context, name)
+    return record is None or record.removed or record.created_ms > since_ms
 
 
 def reachable(context: Context, cell: str) -> bool:
@@ -92,15 +95,15 @@ def changed_meanwhile(cell: str) -> Conflict:
 
 def was_given_up(context: Context, name: str) -> bool:
     """Returns whether the cell was given up, or is being given up. One read."""
-    current = None if name == HOME else cell_record(context, name).load()
-    return current is not None and current.value.lost_ms > 0
+    record = _stored(context, name)
+    return record is not None and record.lost_ms > 0
 
 
 def holds_no_lease(context: Context, name: str) -> bool:
     """Returns whether no lease is left in the cell: it was given up, or it was removed, which needs an empty cell. One
     read."""
-    current = None if name == HOME else cell_record(context, name).load()
-    return current is not None and (current.value.removed or current.value.lost_ms > 0)
+    record = _stored(context, name)
+    return record is not None and (record.removed or record.lost_ms > 0)
 
 
 def check_serving(context: Context, logs: Iterable[str]) -> None:
@@ -110,15 +113,15 @@ def check_serving(context: Context, logs: Iterable[str]) -> None:
     if context.cells is None:
         return
     for cell in {cell_of(log) for log in logs} - {HOME}:
-        current = cell_record(context, cell).load()
-        if current is not None and not current.value.serves:
+        record = _stored(context, cell)
+        if record is not None and not record.serves:
             raise CellUnavailable(f"cell {cell} is offline, and what was sent to it may be lost")
 
 
 def given_up_names(store: Store, ids: Ids) -> list[str]:
     """Returns the names of the cells of this home that were given up and removed."""
     items = items_of(store, Table.META, "cells", page=_PAGE)
-    stored = [_record(store, ids, name).opened(record) for name, record in items]
+    stored = [record_of_cell(store, ids, name).opened(record) for name, record in items]
     return [each.value.name for each in stored if each is not None and each.value.removed and each.value.lost_ms]
 
 
@@ -130,7 +133,7 @@ def all_cells(context: Context) -> list[CellRecord]:
 def registered_cells(store: Store, ids: Ids) -> list[CellRecord]:
     """Returns the registered cells of the home with this store, by name."""
     items = items_of(store, Table.META, "cells", page=_PAGE)
-    stored = [_record(store, ids, name).opened(record) for name, record in items]
+    stored = [record_of_cell(store, ids, name).opened(record) for name, record in items]
     return [current.value for current in stored if current is not None and not current.value.removed]
 
 

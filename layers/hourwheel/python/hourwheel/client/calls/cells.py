@@ -58,7 +58,8 @@ class CellCalls(Calls):
 
         Raises:
             NotFound: there is no such subject or queue.
-            Conflict: the move has begun, or was carried out meanwhile.
+            Conflict: the move has begun, or was carried out meanwhile. Without ``queue`` the error names the moves that
+                have begun; the other changes are withdrawn.
 
         Example:
             >>> step = api.withdraw_route_changes("orders", 0)
