@@ -2,16 +2,18 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.api.grants import AccessGrant, renewed, sign_grant
+from hourwheel.api.grants import AccessGrant, OpenedGrant, renewed, sign_grant
 from hourwheel.api.urls import GRANT_HEADER, identity
 from hourwheel.context import Settings
 from tests.function_urls import OPERATOR, OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, url_event
-from tests.support import Bench, CallByCall
+from tests.support import Bench, CallByCall, HandClock, NoWakeups
 from tests.unit.api.conftest import Answer
 
 ORDERS, PAID = "/v1/subjects/orders/messages", "/v1/subjects/paid/messages"
@@ -51,6 +53,19 @@ class Urls:
 
     def send(self, path: str, token: str | None, *bodies: str) -> Answer:
         return self.call("produce", "POST", path, {"messages": [{"body": body} for body in bodies]}, token=token)
+
+
+@dataclass
+class LongWaits(NoWakeups):
+    """Each wait of a pull takes its whole time, and lets ``meanwhile`` run."""
+
+    clock: HandClock = field(kw_only=True)
+    meanwhile: Callable[[], None] = lambda: None
+
+    def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
+        self.meanwhile()
+        self.clock.pass_time(seconds)
+        return False
 
 
 @pytest.fixture
@@ -193,7 +208,7 @@ def test_a_token_is_not_renewed_unless_that_was_granted(urls: Urls) -> None:
     urls.bench.clock.pass_time(3_000)
     assert GRANT_HEADER not in urls.send(ORDERS, token, "x").headers
     grant = AccessGrant(version=0, expires_s=3_600, lifetime_s=3_600, until_s=3_600)
-    assert renewed(grant, 0, 3_000_000) is None
+    assert renewed(OpenedGrant(grant, 0), 0, 3_000_000) is None
 
 
 def test_a_rotation_keeps_the_tokens_before_and_a_second_one_ends_them(urls: Urls) -> None:
@@ -212,6 +227,31 @@ def test_a_revocation_ends_every_token_within_a_minute(urls: Urls) -> None:
     urls.bench.clock.pass_time(60)
     refused = urls.send(ORDERS, token, "x")
     assert (refused.status, refused.slug) == (401, "grant-expired")
+
+
+@pytest.mark.parametrize("revokes", [[True], [False, False], [False]], ids=["revoked", "rotated twice", "rotated once"])
+def test_a_pull_that_outlasts_a_rotation_brings_no_token(revokes: list[bool]) -> None:
+    clock = HandClock()
+    urls = Urls(Bench(clock=clock, wakeups=(wakeups := LongWaits(clock=clock))))
+    urls.call("meta", "PUT", BILLING, {}, caller=OPERATOR_SESSION)
+    token = urls.grant(pull=["orders/billing"], seconds=3_600, renew_seconds=22 * 86_400)
+    clock.pass_time(3_400)
+    assert GRANT_HEADER in urls.call("pull", "POST", f"{BILLING}/pull", {"consumer": "c"}, token=token).headers
+    clock.pass_time(59)  # the function reads the version again during its next pull
+
+    def rotate() -> None:
+        for revoke in revokes:
+            body = {"revoke": revoke}
+            assert urls.call("meta", "POST", "/v1/grants/rotate", body, caller=OPERATOR_SESSION).status == 200
+
+    wakeups.meanwhile = rotate
+    waiting = {"consumer": "c", "wait_seconds": 20}
+    pulled = urls.call("pull", "POST", f"{BILLING}/pull", waiting, token=token)
+    assert (pulled.status, pulled.json["pulls"]) == (200, [])
+    assert GRANT_HEADER not in pulled.headers
+    renewed_later = urls.call("pull", "POST", f"{BILLING}/pull", {"consumer": "c"}, token=token)
+    assert (GRANT_HEADER in renewed_later.headers) == (revokes == [False]), "a plain rotation ends no renewable token"
+    assert renewed_later.status == (200 if revokes == [False] else 401)
 
 
 def test_a_process_that_has_not_read_the_version_takes_a_newer_token_at_once(urls: Urls) -> None:

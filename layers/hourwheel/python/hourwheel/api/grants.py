@@ -13,7 +13,7 @@ import binascii
 import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -79,6 +79,13 @@ class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return route == _PRODUCE_MANY and bool(self.produce)
 
 
+class OpenedGrant(NamedTuple):
+    """Holds the grant of a request's token, and the version of the key that was current when the token was checked."""
+
+    grant: AccessGrant
+    version: int
+
+
 def check_subject(grant: AccessGrant | None, subject: str, field: str) -> None:
     """Raises ``NotGranted`` if the grant of a request does not allow sending to the subject. An operator's request has
     no grant (None) and may send to every subject."""
@@ -134,9 +141,12 @@ def sign_grant(cell: Cell, grant: AccessGrant) -> str:
     return _PREFIX + urlsafe_b64encode(_mac(cell.secret, grant.version, data) + data).rstrip(b"=").decode()
 
 
-def open_grant(cell: Cell, token: str, keys: GrantKeys) -> AccessGrant:
-    """Returns the grant of a token. Raises ``Unauthenticated`` for a token that this deployment did not issue, that has
-    expired, or whose version was revoked."""
+def open_grant(cell: Cell, token: str, keys: GrantKeys) -> OpenedGrant:
+    """Returns the grant of a token, checked against the current version.
+
+    Raises ``Unauthenticated`` for a token that this deployment did not issue, that has expired, or whose version was
+    revoked.
+    """
     grant = _opened(cell.secret, token)
     if grant is None:
         raise Unauthenticated(
@@ -144,13 +154,19 @@ def open_grant(cell: Cell, token: str, keys: GrantKeys) -> AccessGrant:
         )
     if grant.expires_s * 1_000 <= cell.context.clock.now_ms():
         raise Unauthenticated("grant-expired", "the token has expired: create another one")
-    if not 0 <= keys.current(cell.context, at_least=grant.version) - grant.version <= 1:
+    version = keys.current(cell.context, at_least=grant.version)
+    if not 0 <= version - grant.version <= 1:
         raise Unauthenticated("grant-expired", "the token was revoked: create another one")
-    return grant
+    return OpenedGrant(grant, version)
 
 
-def renewed(grant: AccessGrant, version: int, now_ms: int) -> AccessGrant | None:
-    """Returns the grant that replaces this one; None in the first half of its lifetime, or if it may not be renewed."""
+def renewed(checked: OpenedGrant, version: int, now_ms: int) -> AccessGrant | None:
+    """Returns the grant that replaces a request's grant; None in the first half of its lifetime, if it may not be
+    renewed, or if ``version``, the current one, is no longer that of the check."""
+    # The token may have been revoked during the request: signed with a later version it would be valid again.
+    if version != checked.version:
+        return None
+    grant = checked.grant
     now_s = now_ms // 1_000
     expires_s = min(now_s + grant.lifetime_s, grant.until_s)
     # Not in the first half of the lifetime: else each answer to a busy caller would carry another token.

@@ -16,6 +16,7 @@ from hourwheel.api.grants import (
     OPEN,
     AccessGrant,
     GrantKeys,
+    OpenedGrant,
     open_grant,
     renewed,
     rotate,
@@ -74,15 +75,15 @@ def serve(
     if not isinstance(match, Match):
         return match
     route, names = match.route.key, match.parameters
-    grant = None if route in OPEN else _granted(cell, event, route, names, front)
+    checked = None if route in OPEN else _granted(cell, event, route, names, front)
     check_parameters(event, match.route)
     if not match.route.takes_body and match.route.query is not None:
         check_no_body(event, match.route)
-    matched = {**event, "routeKey": route, "pathParameters": names, "grant": grant}
+    matched = {**event, "routeKey": route, "pathParameters": names, "grant": checked and checked.grant}
     if match.route in URL_ROUTES:
         return _CALLS[route](cell, matched, front)
     response = function(cell, matched, context)
-    following = None if grant is None else _following(cell, grant, front)
+    following = None if checked is None else _following(cell, checked, front)
     return response if following is None else {**response, "headers": {**response["headers"], GRANT_HEADER: following}}
 
 
@@ -103,7 +104,7 @@ def _match(name: str, event: Event) -> Match | Response:
     return problem(405, "method-not-allowed", detail, instance=instance, headers={"allow": allowed})
 
 
-def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front: UrlFront) -> AccessGrant | None:
+def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front: UrlFront) -> OpenedGrant | None:
     """Returns the grant of the request's token; None for an operator, who may do everything."""
     if identity(_caller(event)) in front.operators:
         return None
@@ -114,14 +115,14 @@ def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front:
             "the request has no token, and its caller is no operator of this deployment: send a token in the header"
             f" {GRANT_HEADER}",
         )
-    grant = open_grant(cell, token.strip(), front.keys)
-    if not grant.permits(route, names):
+    checked = open_grant(cell, token.strip(), front.keys)
+    if not checked.grant.permits(route, names):
         what = " ".join(f"{field} {name!r}" for field, name in names.items() if field in ("subject", "group"))
         raise NotGranted(
             "grant-insufficient",
             f"the token does not allow {route}{what and ' for '}{what}: ask an operator for one that does",
         )
-    return grant
+    return checked
 
 
 def _caller(event: Event) -> str:
@@ -129,10 +130,10 @@ def _caller(event: Event) -> str:
     return str((authorizer.get("iam") or {}).get("userArn") or "")
 
 
-def _following(cell: Cell, grant: AccessGrant, front: UrlFront) -> str | None:
-    """Returns the token that replaces one in the second half of its lifetime; None in the first half, or if the token
-    may not be renewed."""
-    following = renewed(grant, front.keys.current(cell.context), cell.context.clock.now_ms())
+def _following(cell: Cell, checked: OpenedGrant, front: UrlFront) -> str | None:
+    """Returns the token that replaces one in the second half of its lifetime; None in the first half, if the token may
+    not be renewed, or if the key was rotated during the request."""
+    following = renewed(checked, front.keys.current(cell.context), cell.context.clock.now_ms())
     return None if following is None else sign_grant(cell, following)
 
 

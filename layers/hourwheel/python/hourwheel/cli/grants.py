@@ -55,7 +55,8 @@ def rotate(
         bool, typer.Option("--revoke", help="Refuse every token that was created before, within a minute.")
     ] = False,
 ) -> None:
-    """Sign tokens with another key. Tokens of the key before stay valid until they expire, unless --revoke is given.
+    """Sign tokens with another key. Tokens of the key before stay valid until they expire, and are renewed with the
+    new key while they are used: only --revoke ends them.
 
     Example: hourwheel grant rotate --revoke
     """

@@ -62,7 +62,8 @@ class HealthCalls(Calls):
 
     def rotate_grants(self, *, revoke: bool = False) -> int:
         """Begins another key for the tokens of function URLs, and returns its version. Tokens of the key before stay
-        valid until they expire; those of earlier keys are refused within a minute, and with ``revoke`` all are.
+        valid until they expire, and those in use are renewed under the new key; tokens of earlier keys are refused
+        within a minute, and with ``revoke`` all are.
 
         Raises:
             Unauthorized: the caller is no operator of the deployment.
