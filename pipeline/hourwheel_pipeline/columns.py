@@ -42,7 +42,7 @@ def text_column(column: TextColumn | None, kind: pa.DataType, total: int) -> pa.
     if column is None:
         return pa.nulls(total, kind)
     lengths = np.frombuffer(column.lengths, "<i4")  # -1 stands for null
-    least = lengths.min() if len(lengths) else 0
+    least = int(lengths.min()) if len(lengths) else 0
     sizes = lengths if least >= 0 else np.maximum(lengths, 0)
     end = int(sizes.sum(dtype=np.int64))
     if len(lengths) != total or end != len(column.data) or least < -1:
