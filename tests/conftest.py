@@ -1,8 +1,14 @@
 """Configures all tests."""
 
 import gc
+import signal
 
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
+
+
+# A script that runs the tests in the background (``nohup make test &``) ignores SIGINT, and so would each process that
+# a test starts and interrupts. A signal that is handled here has its default effect there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,12 @@
 """Readers of the mark see only complete numbers while another process raises it."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from hourwheel.adapters.synced_mark import NOTHING, Synced, SyncedMark
+from tests.processes import Child
 
 RAISES = 500_000
 
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_reader_sees_whole_numbers_only(path: Path) -> None:
     mark = SyncedMark(path)
     last = RAISES << 32 | RAISES
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
+    with Child([sys.executable, "-c", WRITER, str(path)]) as writer:
         found, torn, fallen = NOTHING, 0, 0
         while writer.poll() is None:
             before, found = found, mark.read() or NOTHING

@@ -22,15 +22,7 @@ GUIDE = ROOT / "docs/client.md"
 
 @contextmanager
 def running(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    # A shell that runs the tests in the background ignores SIGINT, and so would the process.
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield process, process.stdout

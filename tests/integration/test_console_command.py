@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.integration.conftest import Start
 from tests.integration.process import SECONDS, Server, send
+from tests.processes import Child
 
 _ADDRESS = re.compile(r"console of (\S+): http://127\.0\.0\.1:(\d+)/console/#secret=([0-9a-f]{32})\n")
 
@@ -46,7 +47,7 @@ class Console:
 @contextmanager
 def console(url: str, *options: str) -> Iterator[Console]:
     command = [sys.executable, "-m", "hourwheel", "console", "--url", url, "--no-browser", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         hanging = threading.Timer(SECONDS, process.kill)  # ends a test that waits for a line that does not come
         hanging.start()
         try:

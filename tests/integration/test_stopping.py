@@ -12,6 +12,7 @@ import pytest
 from tests.integration.conftest import Start
 from tests.integration.process import SECONDS, Server, bodies, pull, send
 from tests.integration.test_long_polls import ask, until_groups
+from tests.processes import Child
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -24,7 +25,7 @@ def test_a_server_without_work_waits_for_nothing_when_it_stops(start: Start, num
 
 def test_a_server_whose_output_nobody_reads_any_more_stops_as_well(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hourwheel", "serve", "--data", str(tmp_path / "data"), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with Child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith(b"hourwheel listening")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hourwheel_pipeline.locations import folder_of
+from tests.processes import Child
 
 JOB = """
 import json, os, sys
@@ -52,7 +53,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seen(scratch: Path) -> dict[str, Any]:
     """Returns the report of a running job about itself, and the view of other processes of the job."""
     command = [sys.executable, "-c", JOB, str(scratch)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+    with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         assert job.stdin is not None
         told: dict[str, Any] = json.loads(job.stdout.readline())

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from hourwheel.cli import settings
+from tests.processes import Child
 from tests.unit.cli.conftest import Shell
 from tests.unit.client.test_msgpack import MSGPACK
 
@@ -94,7 +95,7 @@ def test_ctrl_c_ends_a_consumer_whose_server_is_away() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         environment = {**os.environ, "HOURWHEEL_URL": url}
         command = [sys.executable, "-m", "hourwheel", *CONSUME]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        with Child(command, stderr=subprocess.PIPE, env=environment, text=True) as process:
             assert process.stderr is not None
             assert process.stderr.readline().endswith("is this its address?); trying again until it answers\n")
             process.send_signal(signal.SIGINT)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import Child
 from tests.unit.cli.conftest import Shell
 
 
@@ -175,7 +176,7 @@ def test_a_reader_that_leaves_gets_no_traceback_and_loses_nothing(shell: Shell) 
     program = "from hourwheel.cli.main import run; run()"
     command = [sys.executable, "-c", program, "consume", "orders", "billing", "--once"]
     environment = {**os.environ, "HOURWHEEL_URL": shell.server.url}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+    with Child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(10)

@@ -11,6 +11,7 @@ import pytest
 
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.embedded.directory import Neighbours, database, on_one_disk, prepare
+from tests.processes import Child
 
 NEIGHBOUR = """
 import sys
@@ -47,7 +48,7 @@ def neighbours(data: Path, store: SqliteStore) -> Iterator[Neighbours]:
 
 def test_what_a_neighbour_wrote_before_it_went_away_is_noticed(data: Path, neighbours: Neighbours) -> None:
     command = [sys.executable, "-c", NEIGHBOUR, str(data)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as neighbour:
+    with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as neighbour:
         assert neighbour.stdin is not None
         assert neighbour.stdout is not None
         assert neighbour.stdout.readline() == b"open\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel.embedded.roster import Roster
+from tests.processes import Child
 
 OTHER = """
 import sys
@@ -25,7 +26,7 @@ roster.close()
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", OTHER, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"entered\n"
         yield process
