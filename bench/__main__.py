@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import delays, filters, floor, measures, ordered, prepared, routes
-from bench.limits import Use, peak_mb, used
+from bench.limits import Use, peak_mb, stored_bytes, used
 from bench.measures import median, quantile
 from bench.serving import Served, server, serving
 
@@ -23,8 +23,9 @@ CALLERS = {1: 16, 10: 16, 100: 8, 1_000: 4}
 
 def throughput(served: Served, syncs_per_s: float, batch: int, rounds: int, seconds: float) -> dict[str, float | str]:
     """Returns medians of interleaved rounds; ratios are medians of each round's own ratio."""
-    bodies, callers, url = measures.bodies(batch), CALLERS[batch], served.url
-    alone, grouped = [], []
+    callers, url = CALLERS[batch], served.url
+    texts = measures.bodies(batch)
+    alone, grouped, stored = [], [], []
     uses: dict[str, list[Use]] = {"produced": [], "pulled_settled": [], "by_100": [], "consumer": []}
 
     def note(name: str, work: Callable[..., float], *arguments: Any) -> None:
@@ -32,9 +33,11 @@ def throughput(served: Served, syncs_per_s: float, batch: int, rounds: int, seco
 
     for number in range(rounds):
         subject = f"throughput-{batch}-{number}"
-        alone.append(floor.per_second(bodies, seconds / 4))
-        grouped.append(floor.per_second(bodies, seconds / 4, callers))
-        note("produced", measures.produced, subject, bodies, callers, seconds)
+        alone.append(floor.per_second(texts, seconds / 4))
+        grouped.append(floor.per_second(texts, seconds / 4, callers))
+        before = stored_bytes(served)
+        note("produced", measures.produced, subject, batch, callers, seconds)
+        stored.append((stored_bytes(served) - before) / (uses["produced"][-1].per_s * seconds))
         note("pulled_settled", measures.pulled, subject, "same", batch, callers, seconds / 2)
         note("by_100", measures.pulled, subject, "hundred", max(batch, 100), callers, seconds / 4)
     note("consumer", measures.consumed, f"throughput-{batch}-0", max(batch, 100), seconds / 2)
@@ -53,6 +56,7 @@ def throughput(served: Served, syncs_per_s: float, batch: int, rounds: int, seco
         }
     return {
         **row,
+        "bytes_on_disk": round(median(stored)),
         "produced_of_sync_each": _ratio(rates["produced"], alone),
         "produced_of_group_commit": _ratio(rates["produced"], grouped),
         "pulled_of_produced": _ratio(rates["pulled_settled"], rates["produced"]),
@@ -84,24 +88,22 @@ def backlog(url: str, largest: int, pulls: int) -> dict[str, float]:
 
 def fan_out(url: str, rounds: int) -> dict[str, float]:
     """Returns the p50 of sends with 1 and with 70 groups, in turns."""
-    batch = measures.bodies(10)
     for groups in (1, 70):
         measures.with_groups(url, f"groups-{groups}", groups)
     times: dict[int, list[float]] = {1: [], 70: []}
     for _ in range(rounds):
         for groups in (1, 70):
-            times[groups] += measures.produce_times(url, f"groups-{groups}", batch, 100)
+            times[groups] += measures.produce_times(url, f"groups-{groups}", 10, 100)
     few, many = median(times[1]), median(times[70])
     return {"p50_ms_1_group": round(few, 3), "p50_ms_70_groups": round(many, 3), "ratio": round(many / few, 3)}
 
 
 def waiting(url: str, consumers: int, sends: int) -> dict[str, float]:
     """Returns times of sends beside many consumers in a long poll, and without them."""
-    batch = measures.bodies(1)
-    alone = measures.produce_times(url, "beside", batch, sends)
+    alone = measures.produce_times(url, "beside", 1, sends)
     waiters = measures.Waiters(url, consumers)
     try:
-        beside = measures.produce_times(url, "beside", batch, sends)
+        beside = measures.produce_times(url, "beside", 1, sends)
     finally:
         waiters.close()
     return {

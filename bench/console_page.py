@@ -30,7 +30,7 @@ from playwright.sync_api import Browser, Page
 
 from bench.console import fill
 from bench.limits import cpu_seconds_without
-from bench.measures import bodies, median, produced
+from bench.measures import median, produced
 from bench.serving import Served, serving_data
 from hourwheel.client import Api
 from hourwheel.console.files import contents
@@ -125,7 +125,7 @@ class Run(NamedTuple):
 
 def run_of_producer(served: Served, seconds: float) -> Run:
     before = cpu_seconds_without(served.pid, "sweeping")
-    per_s = produced(served.url, "subject-00000", bodies(10), 1, seconds)
+    per_s = produced(served.url, "subject-00000", 10, 1, seconds)
     return Run(per_s, (cpu_seconds_without(served.pid, "sweeping") - before) * 1e6 / (per_s * seconds))
 
 

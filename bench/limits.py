@@ -5,8 +5,10 @@ commits as often as the disk syncs. Linux only: reads /proc.
 """
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from bench.serving import Served
 from hourwheel.adapters.synced_mark import SyncedMark
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGES = ("page_count", "freelist_count", "page_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,19 @@ def commits(served: Served) -> int:
         return 0 if last is None else last.number
     finally:
         mark.close()
+
+
+def stored_bytes(served: Served) -> int:
+    """Returns the bytes that the server's directory holds: the pages in use of its databases, and its other files."""
+    files = [path for path in served.data.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))]
+    return sum(_database_bytes(path) if path.suffix == ".db" else path.stat().st_size for path in files)
+
+
+def _database_bytes(path: Path) -> int:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        (pages, free, size) = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in _PAGES)
+    return int((pages - free) * size)
 
 
 def used(served: Served, syncs_per_s: float, work: Callable[[], float]) -> Use:

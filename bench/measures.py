@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import cycle
 
 from hourwheel.client import Api, Consumer, Delivery, Producer, Settlement
 
 BODY_BYTES = 200
 CONSUMER = "bench"
+_APART = 20_000  # messages between equal bodies: more than the server stores in one row or commit
 
 
 def bodies(count: int) -> list[str]:
@@ -28,6 +30,15 @@ def bodies(count: int) -> list[str]:
         return text[:-2] + filler[: BODY_BYTES - len(text)] + text[-2:]
 
     return [body(number) for number in range(count)]
+
+
+def batches(batch: int, callers: int = 1) -> list[Iterator[list[str]]]:
+    """Returns endless batches for each caller. Equal bodies never meet: callers whose requests share a row would
+    otherwise store copies, which compress to nothing."""
+    turns = max(2, math.ceil(_APART / (batch * callers)))
+    pool = bodies(batch * callers * turns)
+    texts = [pool[first : first + batch] for first in range(0, len(pool), batch)]
+    return [cycle(texts[caller::callers]) for caller in range(callers)]
 
 
 def quantile(values: list[float], part: float) -> float:
@@ -61,10 +72,11 @@ def together(callers: int, seconds: float, step: Callable[[int], int]) -> float:
     return units / taken
 
 
-def produced(url: str, subject: str, batch: list[str], callers: int, seconds: float) -> float:
-    """Returns the messages/s accepted: each caller sends the batch and waits until it is durable."""
+def produced(url: str, subject: str, batch: int, callers: int, seconds: float) -> float:
+    """Returns the messages/s accepted: each caller sends batches of this size and waits until each is durable."""
+    texts = batches(batch, callers)
     with Producer(url, subject=subject) as producer:
-        return together(callers, seconds, lambda _: len(producer.send_batch(batch)))
+        return together(callers, seconds, lambda caller: len(producer.send_batch(next(texts[caller]))))
 
 
 def pulled(url: str, subject: str, group: str, limit: int, callers: int, seconds: float) -> float:
@@ -141,14 +153,14 @@ def latency_spans(url: str, samples: int, pause_seconds: float) -> list[tuple[fl
 
 def fill(url: str, subject: str, messages: int, batch: int = 1_000) -> None:
     """Sends messages in batches of this size, from several threads if the batches are small."""
-    texts = bodies(batch)
-    left = iter(range(messages // batch))
+    callers = 1 if batch == 1_000 else 16
+    texts, left = batches(batch, callers), iter(range(messages // batch))
     with Producer(url, subject=subject) as producer:
 
-        def step(_: int) -> int:
-            return next(left, -1) >= 0 and len(producer.send_batch(texts))
+        def step(caller: int) -> int:
+            return next(left, -1) >= 0 and len(producer.send_batch(next(texts[caller])))
 
-        counted(1 if batch == 1_000 else 16, math.inf, step)
+        counted(callers, math.inf, step)
 
 
 def pull_times(url: str, subject: str, pulls: int) -> list[float]:
@@ -164,13 +176,15 @@ def pull_times(url: str, subject: str, pulls: int) -> list[float]:
     return times
 
 
-def produce_times(url: str, subject: str, batch: list[str], sends: int) -> list[float]:
-    """Returns the milliseconds of sends of one batch, one at a time."""
+def produce_times(url: str, subject: str, batch: int, sends: int) -> list[float]:
+    """Returns the milliseconds of sends of batches of this size, one at a time."""
     times = []
+    (texts,) = batches(batch)
     with Producer(url, subject=subject) as producer:
         for _ in range(sends):
+            sent = next(texts)
             began = time.perf_counter()
-            producer.send_batch(batch)
+            producer.send_batch(sent)
             times.append((time.perf_counter() - began) * 1_000)
     return times
 

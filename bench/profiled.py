@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TypeAlias
 
-from bench.measures import bodies, counted, fill
+from bench.measures import batches, counted, fill
 from hourwheel.client import Api, AsyncConsumer, AsyncProducer, Consumer, Delivery, Producer, Settlement
 
 Counts: TypeAlias = tuple[int, float]
@@ -26,26 +26,26 @@ _FILLED = {1: 40_000, 100: 400_000, 1_000: 1_000_000}
 
 
 def produce(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
-    producer, messages = Producer(url, subject=subject), bodies(batch)
-    producer.send_batch(messages)
-    return lambda: counted(callers, seconds, lambda _: len(producer.send_batch(messages)))
+    producer, texts = Producer(url, subject=subject), batches(batch, callers)
+    producer.send_batch(next(texts[0]))
+    return lambda: counted(callers, seconds, lambda caller: len(producer.send_batch(next(texts[caller]))))
 
 
 def produce_in_tasks(batch: int, callers: int, url: str, subject: str, seconds: float) -> Work:
     """Produces like ``produce``, with a task for each caller in place of a thread."""
-    messages = bodies(batch)
+    texts = batches(batch, callers)
 
-    async def call(producer: AsyncProducer, until: float) -> int:
+    async def call(producer: AsyncProducer, caller: int, until: float) -> int:
         count = 0
         while time.perf_counter() < until:
-            count += len(await producer.send_batch(messages))
+            count += len(await producer.send_batch(next(texts[caller])))
         return count
 
     async def main() -> Counts:
         async with AsyncProducer(url, subject=subject) as producer:
-            await producer.send_batch(messages)
+            await producer.send_batch(next(texts[0]))
             began = time.perf_counter()
-            counts = await asyncio.gather(*(call(producer, began + seconds) for _ in range(callers)))
+            counts = await asyncio.gather(*(call(producer, caller, began + seconds) for caller in range(callers)))
             return sum(counts), time.perf_counter() - began
 
     return lambda: asyncio.run(main())

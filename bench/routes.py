@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from bench.limits import cpu_seconds
-from bench.measures import bodies, counted, median, quantile
+from bench.measures import batches, bodies, counted, median, quantile
 from bench.serving import Served, serving
 from hourwheel.client import Api, Message, Settlement
 
@@ -46,10 +46,11 @@ class Speed:
 
 
 def produced(load: Load, seconds: float) -> Speed:
-    messages, turn = [Message(text) for text in bodies(BATCH)], count()
+    texts, turn = batches(BATCH, CALLERS), count()
     with Api(load.served.url) as api:
 
-        def step(_: int) -> int:
+        def step(caller: int) -> int:
+            messages = [Message(text) for text in next(texts[caller])]
             return len(api.produce(load.subjects[next(turn) % len(load.subjects)], messages))
 
         return _speed(load.served, seconds, step)

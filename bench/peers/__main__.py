@@ -40,11 +40,11 @@ _names = count()
 
 
 def produced(peer: Peer, batch: int, seconds: float, queue: str) -> float:
-    bodies = [body.encode() for body in measures.bodies(batch)]
     senders = [peer.sender(queue) for _ in range(SENDERS[batch])]
+    texts = measures.batches(batch, len(senders))
 
     def step(caller: int) -> int:
-        senders[caller].send(bodies)
+        senders[caller].send([body.encode() for body in next(texts[caller])])
         return batch
 
     units, taken = counted(len(senders), seconds, step)
