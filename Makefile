@@ -9,61 +9,35 @@ SEEDS ?= 0:20000
 N ?= 100000
 SEED ?= 0
 SOURCES := layers functions infra pipeline app.py tests bench demo docs/site
-CLOUD := deployed infra cost layers
-# The tests of the pipeline that judge whole lakes take longest: they run beside the others, in two parts.
-METRICS := $(patsubst %,tests/pipeline/test_%.py,growth_histories metrics metrics_growth)
-RECONCILING := $(patsubst %,tests/pipeline/test_%.py,moved_queues reconcile reconcile_growth trace)
+TESTED := $(addprefix $(VENV)/,infra-ready apps-ready console-ready docs-ready) $(GENERATOR)/ready node_modules/.package-lock.json
+# Of make verify: the seeds, one in this many directed schedules, and the releases of Debian with other Pythons.
+VOLUME_SEEDS ?= 400:6400
+VOLUME_SHARE ?= 8
+FRESH ?= trixie
 # Not empty where Spark 4.0 can start: on Java 17 to 22.
 JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E 'version "(1[7-9]|2[0-2])')
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test test-queue test-unit test-simulation test-pipeline test-metrics test-reconciling test-cloud test-apps test-console test-site check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit screenshot clean
+.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit screenshot clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo $(if $(KEEP),--keep)
 
-# Four parts run at a time, because each often waits for its servers, and each runs to its end. Everything that they
-# need is installed before. Each can be run alone. The longest parts begin first.
-test: check pipeline-package $(VENV)/infra-ready $(VENV)/apps-ready $(VENV)/console-ready $(VENV)/docs-ready $(NEWEST)/ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
-	@$(MAKE) -j4 --keep-going --no-print-directory MADE=1 test-queue test-reconciling test-metrics test-simulation test-unit test-cloud test-pipeline test-console test-apps test-site
+# Everything that the tests need is installed before. make test ROOM=queueing runs the folders of tests with this name,
+# make test PART=contract one of the parts, SLOWEST=50 lists the slowest tests.
+test: $(if $(ROOM)$(PART),,check docs pipeline-package) $(TESTED)
+	@$(RUN) -m tests.parts $(if $(ROOM),--room $(ROOM)) $(if $(PART),--part $(PART)) $(if $(SLOWEST),--slowest $(SLOWEST))
 
-test-queue: $(if $(MADE),,pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
-	$(RUN) -m pytest tests $(addprefix --ignore=tests/,apps console pipeline simulation site unit $(CLOUD))
-
-# From here on the parts show their output at the end, in one piece.
-test-unit: $(VENV)/infra-ready
-	@$(call quietly,tests/unit)
-
-test-simulation: $(VENV)/ready
-	@$(call quietly,tests/simulation)
-
-test-pipeline: $(VENV)/pipeline-ready $(NEWEST)/ready
-	@$(call quietly,tests/pipeline $(addprefix --ignore=,$(METRICS) $(RECONCILING)))
-
-test-metrics: $(VENV)/pipeline-ready
-	@$(call quietly,$(METRICS))
-
-test-reconciling: $(VENV)/pipeline-ready
-	@$(call quietly,$(RECONCILING))
-
-test-cloud: $(if $(MADE),,layers pipeline-package) $(VENV)/infra-ready node_modules/.package-lock.json
-	@$(call quietly,$(addprefix tests/,$(CLOUD)))
-
-# The integrations with their real servers, which come as wheels: PostgreSQL, Redis. Also runs the tests that Kombu,
-# Celery and Dramatiq have in their source packages.
-test-apps: $(VENV)/apps-ready $(GENERATOR)/ready $(UPSTREAM)/ready node_modules/.package-lock.json
-	@$(call quietly,tests/apps)
-
-# The console in a headless Chromium, which comes from npm: see tests/console/chromium.py.
-test-console: $(VENV)/console-ready $(VENV)/pipeline-ready node_modules/.package-lock.json
-	@$(call quietly,tests/console)
-
-test-site: docs
-	@$(call quietly,tests/site)
-
-quietly = output=$$($(RUN) -m pytest $(1) 2>&1); code=$$?; printf '\n%s\n%s\n' '$(1)' "$$output"; exit $$code
+# What repeats at length what the tests show briefly, and the commands of README on fresh machines. The parts that take
+# most memory come first. An advisory source that cannot be reached (3), or no right to make a root (3), is said and passes.
+verify: pipeline-package $(TESTED) $(NEWEST)/ready $(UPSTREAM)/ready
+	$(RUN) -m tests.parts --volume
+	$(RUN) -m tests.simulation.run --seeds $(VOLUME_SEEDS) --processes 2
+	$(RUN) -m tests.simulation.run --directed $(VOLUME_SHARE)
+	$(RUN) -m infra.supply.audit || test $$? -eq 3
+	@for suite in $(FRESH); do $(RUN) -m tests.verify.debian $$suite 'make demo' 'make test' || test $$? -eq 3 || exit 1; done
 
 check: layers $(VENV)/pipeline-ready $(VENV)/apps-ready
 	$(VENV)/bin/ruff format --check $(SOURCES)

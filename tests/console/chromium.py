@@ -69,7 +69,7 @@ def find() -> Chromium:
             "install a Chromium, and name its path in CHROMIUM"
         )
     if not PACKAGE.is_dir():
-        raise NoChromium("the npm package @sparticuz/chromium is not installed: run npm ci, as make test-console does")
+        raise NoChromium("the npm package @sparticuz/chromium is not installed: run npm ci, as make test does")
     return _unpacked()
 
 

@@ -18,6 +18,7 @@ from tests.pipeline.histories import act, fail, lose_the_store
 from tests.pipeline.worlds import World
 
 
+@pytest.mark.volume
 @pytest.mark.parametrize(("seed", "small_rows"), [(1, 0), (2, 0), (3, changed_subjects.SMALL_ROWS)])
 def test_random_histories_give_the_findings_and_metrics_of_runs_over_everything(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, small_rows: int

@@ -92,6 +92,7 @@ def test_findings_stand_in_their_table(spark: SparkSession, broken: Faulty) -> N
     assert {row["kind"]: row["count"] for row in kinds} == broken.found.counts
 
 
+@pytest.mark.volume
 def test_a_run_from_a_day_on_finds_the_errors_since_that_day(spark: SparkSession, broken: Faulty) -> None:
     broken.world.bench.clock.pass_time(1)
     first = min(one.at_ms for one in broken.found.findings if one.at_ms is not None)

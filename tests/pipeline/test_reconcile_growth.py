@@ -62,6 +62,7 @@ def test_a_run_reads_only_the_files_of_subjects_that_changed_since_the_last_whol
     assert "orders" in read
 
 
+@pytest.mark.volume
 def test_findings_come_and_go_in_subjects_without_new_rows_as_in_a_run_over_everything(
     spark: SparkSession, world: World
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_small_lake_is_judged_as_a_whole_without_a_search_for_what_changed(
     assert read == {"orders", "bills", "mail"}
 
 
+@pytest.mark.volume
 def test_runs_over_some_days_judge_what_changed_and_each_week_everything(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def test_runs_over_some_days_judge_what_changed_and_each_week_everything(
     assert scope_of_a_run(world, spark, monkeypatch, days=6) == "everything"
 
 
+@pytest.mark.volume
 def test_a_lost_copy_of_the_registry_and_its_return_are_judged_over_everything(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +208,7 @@ def scope_of_a_run(
     return scopes[0] if scopes else "everything"
 
 
+@pytest.mark.volume
 def test_damage_and_its_repair_are_judged_over_everything(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

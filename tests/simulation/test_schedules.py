@@ -1,4 +1,4 @@
-"""Runs thousands of schedules of the real library: none may break an invariant."""
+"""Runs hundreds of schedules of the real library: none may break an invariant."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.simulation.schedule import simulate
 from tests.simulation.world import World
 
 CHUNK = 100
-CHUNKS = 24
+CHUNKS = 4  # `make verify` runs thousands more
 
 
 @pytest.mark.parametrize("first", [chunk * CHUNK for chunk in range(CHUNKS)])

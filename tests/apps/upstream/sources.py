@@ -1,6 +1,6 @@
 """Downloads the tests in the source packages of the frameworks to ``build/sources``.
 
-``make test-apps`` calls this module, which downloads the packages that ``requirements/sources.lock`` pins.
+``make verify`` calls this module, which downloads the packages that ``requirements/sources.lock`` pins.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ def runs(redis_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield started
 
 
+@pytest.mark.volume
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_the_cases_of_a_framework_end_as_listed(runs: dict[str, Run], suite: Suite) -> None:
     results = runs[suite.name].results()

@@ -11,6 +11,7 @@ PYTHON = ROOT / ".venv-newest/bin/python"
 TESTS = sorted(Path(__file__).parents[1].glob("test_connector_*.py"))
 
 
+@pytest.mark.volume
 def test_the_data_source_works_on_the_newest_spark() -> None:
     if not PYTHON.exists():
         pytest.fail("there is no environment with the newest Spark: make .venv-newest/ready", pytrace=False)

@@ -1,0 +1,163 @@
+"""Runs the tests in parts, several at a time, because most of them wait for their servers: ``python -m tests.parts``.
+
+Each part is a pytest process of its own; the longest begin first. A part shows its output when it has ended. At the end
+there are a table with the time of each part, and a line that counts the tests. Exit status 1: a part has failed.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+AT_A_TIME = 4  # on two cores: three leave a core idle, five slow each other down
+_COUNT = re.compile(r"(\d+) (passed|failed|error)")
+_SLOW = re.compile(r"^(?P<seconds>\d+\.\d+)s (?:call|setup|teardown) +(?P<test>\S.*)$", re.MULTILINE)
+_FINE = (0, 5)  # of pytest; 5: the part has no test that was asked for
+
+
+@dataclass(frozen=True)
+class Part:
+    """Folders and files below ``tests``. The longest part, in seconds on two quiet cores, begins first."""
+
+    name: str
+    seconds: int
+    paths: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        return [*(f"tests/{path}" for path in self.paths), *(f"--ignore=tests/{path}" for path in self.without)]
+
+
+@dataclass(frozen=True)
+class Ended:
+    part: Part
+    output: str
+    status: int
+    seconds: float
+    cpu_seconds: float
+
+    def count(self, outcome: str) -> int:
+        last = self.output.rstrip().rpartition("\n")[2]
+        return sum(int(number) for number, found in _COUNT.findall(last) if found == outcome)
+
+    @property
+    def failed(self) -> int:
+        """The number of tests that failed; 1 at least if pytest says so."""
+        return max(self.count("failed") + self.count("error"), int(self.status not in _FINE))
+
+
+BUGS = ("simulation/test_planted_bugs.py",)
+LAKES = tuple(
+    f"pipeline/test_{name}.py"
+    for name in (
+        "growth_histories",
+        "metrics",
+        "metrics_growth",
+        "moved_queues",
+        "reconcile",
+        "reconcile_growth",
+        "trace",
+    )
+)
+CLIENT_SIDE = tuple(f"unit/{name}" for name in ("cli", "client", "outbox", "testing"))
+CORE = tuple(
+    f"unit/{name}" for name in ("delay", "handover", "logs", "push", "queueing", "registry", "retention", "sweep")
+)
+PARTS = [
+    Part("planted bugs", 240, BUGS),
+    Part("simulation", 200, ("simulation",), BUGS),
+    Part("lakes", 200, LAKES),
+    Part("pipeline", 300, ("pipeline",), (*LAKES, "pipeline/newest")),
+    Part("newest Spark", 120, ("pipeline/newest",)),
+    Part("core", 150, CORE),
+    Part("client side", 200, CLIENT_SIDE),
+    Part("other units", 150, ("unit",), (*CORE, *CLIENT_SIDE)),
+    Part("contract", 180, ("contract",)),
+    Part("integration", 220, ("integration",)),
+    Part("demo", 100, ("e2e", "docs", "fuzz")),
+    Part("cloud", 240, ("deployed", "infra", "cost", "layers")),
+    Part("apps", 250, ("apps",)),
+    Part("console", 110, ("console",)),
+    Part("site", 5, ("site",)),
+]
+
+
+def run(part: Part, options: Sequence[str]) -> Ended:
+    command = [sys.executable, "-m", "pytest", *part.arguments, "--durations=50", "--durations-min=1", *options]
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    return Ended(part, text, process.returncode, time.monotonic() - began, used.ru_utime + used.ru_stime)
+
+
+def run_all(parts: Iterable[Part], options: Sequence[str], at_a_time: int) -> list[Ended]:
+    ended = []
+    with ThreadPoolExecutor(at_a_time) as pool:
+        longest_first = sorted(parts, key=lambda part: -part.seconds)
+        for done in as_completed([pool.submit(run, part, options) for part in longest_first]):
+            ended.append(done.result())
+            print(f"\n{ended[-1].part.name}\n{ended[-1].output}", flush=True)
+    return ended
+
+
+def room(name: str) -> list[Part]:
+    """Returns one part with the folders and modules of tests that have the name. Raises ``SystemExit`` for none."""
+    tests = ROOT / "tests"
+    found = [
+        path
+        for pattern in (name, f"test_{name}.py")
+        for path in tests.rglob(pattern)
+        if "__pycache__" not in path.parts
+    ]
+    if not found:
+        raise SystemExit(f"no folder of tests is named {name}, and no module test_{name}.py")
+    return [Part(name, 0, tuple(str(path.relative_to(tests)) for path in sorted(found)))]
+
+
+def table(ended: Sequence[Ended]) -> str:
+    lines = [f"{'part':24} {'passed':>7} {'failed':>7} {'seconds':>8} {'CPU s':>6}"]
+    for each in sorted(ended, key=lambda each: -each.seconds):
+        tests = f"{each.count('passed'):>7,} {each.failed:>7,}"
+        lines.append(f"{each.part.name:24} {tests} {each.seconds:>8.0f} {each.cpu_seconds:>6.0f}")
+    return "\n".join(lines)
+
+
+def slowest(ended: Sequence[Ended], most: int) -> str:
+    found = [(float(line["seconds"]), line["test"]) for each in ended for line in _SLOW.finditer(each.output)]
+    return "\n".join(f"{seconds:6.1f} s  {test}" for seconds, test in sorted(found, reverse=True)[:most])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.parts", description="Runs the tests in parts.")
+    parser.add_argument("--volume", action="store_true", help="the tests marked as volume, in place of the others")
+    parser.add_argument("--room", metavar="NAME", help="only the folders and modules of tests with this name")
+    parser.add_argument("--part", action="append", metavar="NAME", help="only this part; may be repeated")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="list the N slowest tests")
+    parser.add_argument("--at-a-time", type=int, default=AT_A_TIME, metavar="N", help="parts (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    parts = (
+        room(options.room) if options.room else [part for part in PARTS if part.name in (options.part or [part.name])]
+    )
+    chosen = ["-m", "volume", "-o", "faulthandler_timeout=1800"] if options.volume else []
+    began = time.monotonic()
+    ended = run_all(parts, chosen, options.at_a_time)
+    print(f"\n{table(ended)}\n")
+    if options.slowest:
+        print(f"the slowest tests:\n{slowest(ended, options.slowest)}\n")
+    passed, failed = (sum(each.count("passed") for each in ended), sum(each.failed for each in ended))
+    print(f"{time.monotonic() - began:.0f} seconds, {AT_A_TIME} parts at a time")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0

@@ -1,0 +1,55 @@
+"""The parts in which ``make test`` runs."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests import parts
+from tests.parts import PARTS, ROOT, Ended, Part
+
+TESTS = ROOT / "tests"
+
+
+def files(part: Part) -> set[Path]:
+    def within(names: tuple[str, ...]) -> set[Path]:
+        paths = [TESTS / name for name in names]
+        assert all(path.exists() for path in paths), names
+        return {file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))}
+
+    return within(part.paths) - within(part.without)
+
+
+def ended(output: str, status: int) -> Ended:
+    return Ended(PARTS[0], output, status, 1.0, 1.0)
+
+
+def test_each_file_of_tests_is_in_one_part() -> None:
+    assert Counter(file for part in PARTS for file in files(part)) == Counter(TESTS.rglob("test_*.py"))
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "passed", "failed"),
+    [
+        ("..\n12 passed in 3.20s\n", 0, 12, 0),
+        ("F.\n1 failed, 1 passed, 2 errors in 3.20s\n", 1, 1, 3),
+        ("Timeout (0:05:00)!\nThread 0x1\n", 1, 0, 1),
+        ("\n3 deselected in 0.01s\n", 5, 0, 0),
+        ("12 passed in 3.20s\nFatal Python error: Segmentation fault\n", -11, 0, 1),
+    ],
+)
+def test_the_tests_of_a_part_are_counted(output: str, status: int, passed: int, failed: int) -> None:
+    assert (ended(output, status).count("passed"), ended(output, status).failed) == (passed, failed)
+
+
+def test_a_part_that_fails_makes_the_run_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_one.py").write_text("def test_fine(): pass\ndef test_wrong(): assert False\n")
+    (tmp_path / "tests/test_two.py").write_text("def test_fine(): pass\n")
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    assert (parts.main(["--room", "two"]), parts.main(["--room", "one"])) == (0, 1)
+
+
+def test_a_room_without_tests_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no folder of tests is named nowhere"):
+        parts.main(["--room", "nowhere"])
