@@ -274,8 +274,7 @@ def threads_of(server: Server) -> int:
 
 
 def writes_nothing(database: Path, *, seconds: float) -> bool:
-    connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
-    with closing(connection):
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         before = connection.execute("PRAGMA data_version").fetchone()
         threading.Event().wait(seconds)  # there is no signal to wait for
         return bool(connection.execute("PRAGMA data_version").fetchone() == before)

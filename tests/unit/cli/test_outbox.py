@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,8 @@ def test_a_database_that_cannot_be_reached_is_told_in_one_line(
 
 
 def test_an_outbox_is_made_where_it_is_missing(shell: Shell, tmp_path: Path) -> None:
-    sqlite3.connect(tmp_path / "new.db").execute("CREATE TABLE shop (id INTEGER)")
+    with closing(sqlite3.connect(tmp_path / "new.db")) as shop:
+        shop.execute("CREATE TABLE shop (id INTEGER)")
     database = f"sqlite:///{tmp_path}/new.db"
     missing = shell("outbox", "relay", "--once", "--database", database)
     assert (missing.exit_code, "hourwheel outbox create" in missing.stderr) == (1, True)

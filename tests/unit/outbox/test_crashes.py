@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -14,11 +15,18 @@ from hourwheel.client import SendResult
 from tests.unit.outbox.world import Application, Death, Queue
 
 DAYS = 86_400
+Filled: TypeAlias = Callable[[Path], Application]
 
 
-def filled(folder: Path) -> Application:
-    """Fills the outbox: ten rows of two keys and of none, of two subjects, and one that was rolled back."""
-    application = Application(folder)
+@pytest.fixture
+def filled() -> Iterator[Filled]:
+    """Fills outboxes, and closes them at the end of the test."""
+    with ExitStack() as opened:
+        yield lambda folder: fill(opened.enter_context(closing(Application(folder))))
+
+
+def fill(application: Application) -> Application:
+    """Adds ten rows of two keys and of none, of two subjects, and one that was rolled back."""
     for number in range(4):
         application.send(f"a{number}", key="a")
         application.send(f"b{number}", key="b")
@@ -40,7 +48,7 @@ def complete(application: Application) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("away", [30, 20 * DAYS], ids=["for seconds", "for weeks"])
 def test_a_relay_that_is_killed_at_any_step_neither_loses_nor_doubles_a_row(
-    tmp_path: Path, after: bool, away: int
+    tmp_path: Path, filled: Filled, after: bool, away: int
 ) -> None:
     for deadly in itertools.count(1):
         folder = tmp_path / str(deadly)
@@ -55,7 +63,6 @@ def test_a_relay_that_is_killed_at_any_step_neither_loses_nor_doubles_a_row(
             application.clock.pass_time(away)
             application.drain(most_rows=2)
             complete(application)
-            application.connection.close()
         else:
             break
     assert deadly > 50
@@ -75,7 +82,7 @@ class PausedQueue:
 
 
 @pytest.mark.parametrize("away", [30, 20 * DAYS], ids=["for seconds", "for weeks"])
-def test_a_relay_that_was_overtaken_while_it_paused_changes_nothing(tmp_path: Path, away: int) -> None:
+def test_a_relay_that_was_overtaken_while_it_paused_changes_nothing(tmp_path: Path, filled: Filled, away: int) -> None:
     """The relay wakes up while the rows of the one that has overtaken it are in any state: that one was killed, too."""
     for deadly in itertools.count(1):
         folder = tmp_path / str(deadly)
@@ -103,13 +110,12 @@ def test_a_relay_that_was_overtaken_while_it_paused_changes_nothing(tmp_path: Pa
         application.clock.pass_time(away)
         application.drain()
         complete(application)
-        application.connection.close()
         if not killed:
             break
     assert deadly > 40
 
 
-def test_a_server_whose_answers_are_lost_for_an_hour_stores_each_row_once(tmp_path: Path) -> None:
+def test_a_server_whose_answers_are_lost_for_an_hour_stores_each_row_once(tmp_path: Path, filled: Filled) -> None:
     application = filled(tmp_path)
     answers = itertools.count()
 
@@ -122,7 +128,7 @@ def test_a_server_whose_answers_are_lost_for_an_hour_stores_each_row_once(tmp_pa
     complete(application)
 
 
-def test_a_commit_whose_database_goes_away_in_the_middle_is_repeated(tmp_path: Path) -> None:
+def test_a_commit_whose_database_goes_away_in_the_middle_is_repeated(tmp_path: Path, filled: Filled) -> None:
     """The worker reads the batch under way from the shard, whether or not the commit was carried out."""
     for after in (False, True):
         folder = tmp_path / str(after)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,9 @@ from tests.unit.outbox.world import Application
 
 
 @pytest.fixture
-def application(tmp_path: Path) -> Application:
-    return Application(tmp_path)
+def application(tmp_path: Path) -> Iterator[Application]:
+    with closing(Application(tmp_path)) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize(
@@ -84,22 +87,25 @@ def test_a_message_that_may_come_a_minute_late_is_relayed_as_such(application: A
 
 
 def test_a_database_without_an_outbox_says_what_to_run() -> None:
-    connection = sqlite3.connect(":memory:")
-    with pytest.raises(OutboxMissing, match=r"no outbox: run `hourwheel outbox create"):
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(OutboxMissing, match=r"no outbox: run `hourwheel outbox create"),
+    ):
         outbox.send(connection, "orders", "paid")
 
 
 def test_an_outbox_of_another_version_says_what_to_run() -> None:
-    connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE TABLE hourwheel_outbox (id INTEGER PRIMARY KEY, subject TEXT)")
-    with pytest.raises(OutboxMissing, match="of another version"):
-        outbox.send(connection, "orders", "paid")
-    with pytest.raises(OutboxMissing, match="of another version"):
-        outbox.status(connection)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE hourwheel_outbox (id INTEGER PRIMARY KEY, subject TEXT)")
+        with pytest.raises(OutboxMissing, match="of another version"):
+            outbox.send(connection, "orders", "paid")
+        with pytest.raises(OutboxMissing, match="of another version"):
+            outbox.status(connection)
 
 
 def test_a_relay_says_at_its_start_what_its_database_lacks(tmp_path: Path) -> None:
-    sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE shop (id INTEGER)")
+    with closing(sqlite3.connect(tmp_path / "empty.db")) as shop:
+        shop.execute("CREATE TABLE shop (id INTEGER)")
     with pytest.raises(OutboxMissing, match="no outbox: run"):
         outbox.Relay(f"sqlite:///{tmp_path}/empty.db").start()
     with pytest.raises(outbox.OutboxUnreachable, match=r"there is no file /.*/nothing\.db: name the database"):
@@ -148,8 +154,8 @@ async def _send_async(session: Any) -> None:
 
 
 def test_send_async_refuses_other_sessions() -> None:
-    with pytest.raises(TypeError, match="use send for other sessions"):
-        _send_async(sqlite3.connect(":memory:")).send(None)
+    with closing(sqlite3.connect(":memory:")) as session, pytest.raises(TypeError, match="use send for other sessions"):
+        _send_async(session).send(None)
 
 
 def test_the_statements_of_mysql_lock_rows_that_nobody_holds_and_make_all_columns() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,9 @@ from tests.unit.outbox.world import Application, problem
 
 
 @pytest.fixture
-def application(tmp_path: Path) -> Application:
-    return Application(tmp_path)
+def application(tmp_path: Path) -> Iterator[Application]:
+    with closing(Application(tmp_path)) as opened:
+        yield opened
 
 
 def test_rows_of_one_key_are_sent_in_the_order_of_their_commits(application: Application) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,8 @@ class Application:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "shop.db"
-        self.connection = sqlite3.connect(self.path)
+        self._opened = ExitStack()
+        self.connection = self._connect()
         self.connection.execute("PRAGMA synchronous = OFF")  # processes die here, machines do not
         outbox.create_table(self.connection)
         self.connection.commit()
@@ -137,6 +138,12 @@ class Application:
         self.queue = Queue(self.bench, self.steps)
         self.clock = self.bench.clock
 
+    def close(self) -> None:
+        self._opened.close()
+
+    def _connect(self, **how: Any) -> sqlite3.Connection:
+        return self._opened.enter_context(closing(sqlite3.connect(self.path, **how)))
+
     def send(self, *bodies: str, subject: str = "orders", key: str | None = None, **fields: Any) -> None:
         """Commits one row for each body."""
         for body in bodies:
@@ -144,7 +151,7 @@ class Application:
                 outbox.send(self.connection, subject, body, key=key, clock=self.clock, **fields)
 
     def worker(self, **how: Any) -> Worker:
-        raw = sqlite3.connect(self.path, check_same_thread=False)
+        raw = self._connect(check_same_thread=False)
         raw.execute("PRAGMA synchronous = OFF")
         ids = SystemIds()
         shards = Shards(
