@@ -165,11 +165,14 @@ def test_another_interpreter_than_the_package_is_for_ends_the_job_with_a_sentenc
     )
 
 
-def test_the_interpreter_of_the_package_runs_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "version_info", (*map(int, build.PYTHON.split(".")), 9))
+def test_the_interpreter_of_the_package_runs_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, packed = pipeline.ENTRY.read_text(), f"\nPYTHON = ({build.PYTHON.replace('.', ', ')})\n"
+    assert packed in text
+    entry = tmp_path / "emr.py"
+    entry.write_text(text.replace(packed, f"\nPYTHON = {tuple(sys.version_info[:2])}\n"))
     monkeypatch.setattr(sys, "argv", ["emr.py", "compact"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(pipeline.ENTRY), run_name="__main__")
+        runpy.run_path(str(entry), run_name="__main__")
     assert ended.value.code == 2, "the job itself says which options it lacks"
 
 
