@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archived
 from hourwheel.context import Settings
-from hourwheel.errors import Throttled
+from hourwheel.errors import Broken, Throttled
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports import CellStorage
 from hourwheel.retention.watermarks import archived_ms
@@ -39,6 +39,14 @@ def without_disk(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bench.cells["fast"].store, name, _fail)
 
 
+def with_a_failing_disk(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Broken("the database failed: disk I/O error")
+
+    for name in ("transact", "counter", "counters", "get", "scan"):
+        monkeypatch.setattr(bench.cells["fast"].store, name, fail)
+
+
 def without_objects(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.cell.produce("orders", [NewMessage(body=LARGE, queue=1)])
     monkeypatch.setattr(bench.cells["fast"].blobs, "get", _fail)
@@ -53,7 +61,7 @@ def _fail(*_: object, **__: object) -> None:
     raise Throttled("the disk does not answer")
 
 
-@pytest.mark.parametrize("fail", [without_disk, without_objects, not_opened])
+@pytest.mark.parametrize("fail", [without_disk, with_a_failing_disk, without_objects, not_opened])
 def test_the_other_cells_are_archived_and_what_was_passed_over_follows(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,5 +1,5 @@
-"""A cell that is out of reach holds up only the delayed messages for its own queues: each is delivered once when the
-cell is back, whoever owns the bucket then."""
+"""A cell that does not answer, fails or is full holds up only the delayed messages for its own queues: each is
+delivered once when the cell is back, whoever owns the bucket then."""
 
 import logging
 import tracemalloc
@@ -16,9 +16,10 @@ from hourwheel.delay import unavailable_cells
 from hourwheel.delay.dispatch import DUE, Dispatcher
 from hourwheel.delay.ownership import Dispatched, put_dispatched
 from hourwheel.delay.wheel import Wheel
-from hourwheel.errors import Throttled
+from hourwheel.errors import HourwheelError
 from hourwheel.handover.handover import Transfer
 from hourwheel.ports import CellStorage
+from tests.failing import FAILURES
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
 
 HOUR_MS = 3_600_000
@@ -29,23 +30,24 @@ ALL = frozenset({"add", "put", "get", "get_many", "scan", "counter", "counters",
 
 
 class Outage(CallByCall):
-    """The store of a cell, of which the calls in ``down`` fail."""
+    """The store of a cell, of which the calls in ``down`` raise an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: HourwheelError = FAILURES["away"]) -> None:
         super().__init__(MemoryStore())
+        self.error = error
         self.down: frozenset[str] = frozenset()
         for verb in ALL:
             setattr(self, verb, partial(self._call, verb, getattr(self, verb)))
 
     def _call(self, verb: str, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         if verb in self.down:
-            raise Throttled("the disk does not answer")
+            raise self.error
         return call(*args, **named)
 
 
-@pytest.fixture
-def away() -> Outage:
-    return Outage()
+@pytest.fixture(params=FAILURES)
+def away(request: pytest.FixtureRequest) -> Outage:
+    return Outage(FAILURES[request.param])
 
 
 @pytest.fixture(params=["call by call", "transactions"])
@@ -167,7 +169,7 @@ def test_a_bucket_is_not_closed_while_messages_wait_for_a_cell(bench: Bench, awa
 
 
 def test_messages_that_wait_for_another_cell_are_not_tried_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    full, failing = Outage(), Outage()
+    full, failing = Outage(FAILURES["full"]), Outage(FAILURES["away"])
     cells = {"full": CellStorage(full, MemoryBlobs()), "failing": CellStorage(failing, MemoryBlobs())}
     settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024, tick_ms=500)
     bench = Bench(CallByCall(MemoryStore()), settings=settings, cells=cells)

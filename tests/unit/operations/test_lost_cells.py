@@ -20,13 +20,14 @@ from hourwheel.registry.cells import shown
 from hourwheel.registry.moves import finish_change
 from hourwheel.routes import LOST_GAP, MoveTarget, RouteChange
 from hourwheel.trace.messages import SearchSpan
+from tests.failing import FAILURES
 from tests.support import AT_ONCE, Bench
 from tests.unit.delay.test_cells_out_of_reach import ALL, Outage
 
 
-@pytest.fixture
-def fast() -> Outage:
-    return Outage()
+@pytest.fixture(params=FAILURES)
+def fast(request: pytest.FixtureRequest) -> Outage:
+    return Outage(FAILURES[request.param])
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ from hourwheel.operations.overview import OverviewRequest
 from hourwheel.operations.routes import shown_route
 from hourwheel.ports import CellStorage
 from hourwheel.routes import LOST_GAP, Mapping, Route, counted
+from tests.failing import FAILURES
 from tests.support import AT_ONCE, Bench
 from tests.unit.delay.test_cells_out_of_reach import ALL, Outage
 
 
-@pytest.fixture
-def fast() -> Outage:
-    return Outage()
+@pytest.fixture(params=FAILURES)
+def fast(request: pytest.FixtureRequest) -> Outage:
+    return Outage(FAILURES[request.param])
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ from hourwheel.ports import CellStorage
 from hourwheel.queueing.peek import PeekStart
 from hourwheel.routes import LOST_GAP
 from hourwheel.trace.messages import SearchSpan
+from tests.failing import FAILURES
 from tests.support import AT_ONCE, Bench
 from tests.unit.delay.test_cells_out_of_reach import ALL, Outage
 
 
-@pytest.fixture
-def fast() -> Outage:
-    return Outage()
+@pytest.fixture(params=FAILURES)
+def fast(request: pytest.FixtureRequest) -> Outage:
+    return Outage(FAILURES[request.param])
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from hourwheel.cell import Cell
 from hourwheel.errors import ReceiptsUnavailable, Throttled
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports import CellStorage, Store
+from tests.failing import FAILURES
 from tests.support import Bench, CallByCall
 from tests.unit.delay.test_cells_out_of_reach import ALL, Outage
 from tests.unit.queueing.test_cells_out_of_reach import moved, send
@@ -17,9 +18,9 @@ from tests.unit.queueing.test_cells_out_of_reach import moved, send
 LATER = 7  # seconds: a cell that did not answer is left alone until then
 
 
-@pytest.fixture
-def away() -> Outage:
-    return Outage()
+@pytest.fixture(params=FAILURES)
+def away(request: pytest.FixtureRequest) -> Outage:
+    return Outage(FAILURES[request.param])
 
 
 @pytest.fixture(
@@ -69,7 +70,9 @@ def test_the_receipts_of_other_cells_are_settled(bench: Bench, away: Outage) -> 
     pulls = leased(bench)
     away.down = ALL
     assert settle(bench.cell, pulls) == ["unavailable", "settled"]
-    with pytest.raises(ReceiptsUnavailable, match="the storage of cell away does not answer"):
+    with pytest.raises(
+        ReceiptsUnavailable, match=r"^the (storage|volume) of cell away (does not answer|fails|is full)$"
+    ):
         settle(bench.cell, pulls[:1])
     away.down = frozenset()
     bench.clock.pass_time(LATER)

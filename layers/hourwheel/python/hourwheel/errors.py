@@ -8,7 +8,8 @@ HourwheelError
 │   └── UnknownEncoding the body has an encoding that is not read             415
 ├── Unavailable         nothing is wrong with the request: send it again      503
 │   ├── Throttled       the store refused the call: certainly no effect
-│   ├── CellUnavailable         the storage of one cell does not answer: the others do
+│   ├── CellUnavailable         the storage of one cell cannot be used: the others can
+│   │   ├── CellFull            no room is left on the volume of the cell       507
 │   │   ├── MovePending         the request is recorded, and carried out once the cell answers
 │   │   ├── ReceiptsUnavailable every receipt of the request is of such a cell
 │   │   └── ErasureUnfinished   such a cell holds data of a deleted subject or group
@@ -23,6 +24,8 @@ HourwheelError
 └── Filled              a reserved row was filled by a reader (protocol)
 """
 
+from typing import Self
+
 import msgspec
 
 UNDECODABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -32,6 +35,9 @@ lists that are nested too deeply."""
 
 class HourwheelError(Exception):
     """Is the root of the tree."""
+
+    stored_part = False
+    """Whether a part of the batch that the caller sends was stored before this error, or may have been."""
 
 
 class Rejected(HourwheelError):
@@ -82,14 +88,22 @@ class Throttled(Unavailable):
 
 
 class CellUnavailable(Unavailable):
-    """Says that the storage of a cell other than the home cell cannot be reached, or is off line. Work on other cells
-    goes on. ``is_logged``: the log of the server has the reason. ``is_lasting``: the process that answers does not open
-    the cell at all, so that no repetition helps before it is started anew."""
+    """Says that the storage of a cell other than the home cell is out of reach: it does not answer, fails, has no room,
+    or is off line. Work on other cells goes on. ``is_logged``: the log of the server has the reason. ``is_lasting``:
+    the process that answers does not open the cell at all, so that no repetition helps before it is started anew."""
 
     def __init__(self, message: str, *, is_logged: bool = False, is_lasting: bool = False) -> None:
         super().__init__(message)
         self.is_logged = is_logged
         self.is_lasting = is_lasting
+
+    def reworded(self, message: str) -> Self:
+        """Returns an error of this class, and with these facts, that says ``message``."""
+        return type(self)(message, is_logged=self.is_logged, is_lasting=self.is_lasting)
+
+
+class CellFull(CellUnavailable):
+    """Says that a call found no room on the volume of a cell, which can be read. Other calls may find room."""
 
 
 class MovePending(CellUnavailable):

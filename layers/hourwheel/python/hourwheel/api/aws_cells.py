@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from hourwheel.errors import CellUnavailable, NoAccess, Unavailable
+from hourwheel.errors import CellUnavailable
 from hourwheel.ports import CellStorage, Clock, Ids, Store
 from hourwheel.registry.cell_marks import CellMark, check_mark, claim, home_id
-from hourwheel.registry.cell_storage import unavailable
+from hourwheel.registry.cell_storage import OUT_OF_REACH, unavailable
 from hourwheel.route_records import CellKind
 
 
@@ -49,7 +49,7 @@ class AwsCells:
                 storage, mark = self._open(cell), self._mark(cell)
                 try:
                     check_mark(storage.store, self._ids, mark)
-                except (Unavailable, NoAccess) as error:
+                except OUT_OF_REACH as error:
                     raise unavailable(cell, error) from error
                 self._opened[cell] = storage
             return storage
@@ -69,7 +69,7 @@ class AwsCells:
         storage, mark = self._open(cell), self._mark(cell)
         try:
             claim(storage.store, self._ids, mark, new=new)
-        except (Unavailable, NoAccess) as error:
+        except OUT_OF_REACH as error:
             raise unavailable(cell, error) from error
 
     def forget(self, cell: str) -> None:
