@@ -70,8 +70,8 @@ def the_epoch_goes_back() -> Iterator[None]:
             after = moves.msgspec.structs.replace(after, epoch=subject.epoch - 1)
         return after, held_up
 
-    real = moves._carried_out
-    with patch.object(moves, "_carried_out", carried_out):
+    real = moves.carried_out
+    with patch.object(moves, "carried_out", carried_out):
         yield
 
 

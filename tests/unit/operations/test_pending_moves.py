@@ -13,7 +13,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Throttled, Unavailable
 from hourwheel.log_names import HOME
 from hourwheel.model.messages import NewMessage
-from hourwheel.registry import moves
+from hourwheel.registry import move_steps, moves
 from hourwheel.registry.registry import subject_record
 from hourwheel.route_records import SubjectRoute
 from hourwheel.routes import RouteChange
@@ -286,18 +286,18 @@ def test_such_a_log_goes_on_while_another_queue_waits_for_its_cell(
 def during(bench: Bench, monkeypatch: pytest.MonkeyPatch, act: Callable[[Cell], Any]) -> Callable[[], list[Any]]:
     """Lets another process act right after the log is sealed for the first time. Returns what it got."""
     got: list[Any] = []
-    taken_over = moves._taken_over
+    taken_over = move_steps._taken_over
 
     def meanwhile(*arguments: Any) -> Any:
         end = taken_over(*arguments)
-        monkeypatch.setattr(moves, "_taken_over", taken_over)
+        monkeypatch.setattr(move_steps, "_taken_over", taken_over)
         try:
             got.append(act(bench.another_process()))
         except Conflict as error:
             got.append(error)
         return end
 
-    monkeypatch.setattr(moves, "_taken_over", meanwhile)
+    monkeypatch.setattr(move_steps, "_taken_over", meanwhile)
     return lambda: got
 
 

@@ -8,7 +8,7 @@ import pytest
 from hourwheel.errors import Conflict, NotFound
 from hourwheel.log_names import HOME
 from hourwheel.model.subjects import Subject
-from hourwheel.registry.moves import stay
+from hourwheel.registry.move_steps import stay
 from hourwheel.registry.plans import plan_drain, plan_move, plan_queues, plan_spread
 from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange, continued
 

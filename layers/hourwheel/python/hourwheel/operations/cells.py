@@ -25,6 +25,7 @@ from hourwheel.registry.cells import (
     name_is_used_up,
     reachable,
     shown,
+    takes_writes,
 )
 from hourwheel.registry.moves import Unmoved, finish_change
 from hourwheel.registry.plans import Plan, plan_drain
@@ -136,7 +137,7 @@ class CellOperations:
         self._check_other(cell, "cannot be drained")
         record = load_cell(self.context, cell)
         others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
-        others = [other for other in others if reachable(self.context, other)]
+        others = [other for other in others if takes_writes(self.context, other)]
         if not others:
             raise Conflict("cell-state", "no other cell takes queues: add one", field="cell")
         if not dry_run:

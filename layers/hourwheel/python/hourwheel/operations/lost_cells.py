@@ -16,8 +16,8 @@ from hourwheel.registry.cells import (
     cell_record,
     changed_meanwhile,
     load_cell,
-    reachable,
     shown,
+    takes_writes,
 )
 from hourwheel.registry.lost_cells import foreseen_subject, give_up_parts, holds_parts
 from hourwheel.registry.registry import Registry
@@ -120,7 +120,7 @@ class LostCells:
     def _targets(self, cell: str) -> list[str]:
         """Returns the cells in which queues may go on: those that take queues and can be reached."""
         others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
-        return [other for other in others if reachable(self.context, other)]
+        return [other for other in others if takes_writes(self.context, other)]
 
     def _subjects(self, cell: str) -> Iterator[Subject]:
         return (subject for subject in self.registry.all_subjects() if holds_parts(subject, cell))

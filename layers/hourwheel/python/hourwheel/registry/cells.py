@@ -81,11 +81,32 @@ def reachable(context: Context, cell: str) -> bool:
     """Returns whether this process can read the cell."""
     try:
         # The counter of a log that does not exist: the cheapest read that needs the tables.
-        probe = f"{cell}:probe" if cell else "probe"
+        probe = _probe(cell)
         context.store_of(probe).counter(probe)
     except CellUnavailable:
         return False
     return True
+
+
+def prove_writable(context: Context, cell: str) -> None:
+    """Writes to the cell, and changes nothing that anybody reads. Raises ``CellUnavailable`` for a cell that is out of
+    reach, and the errors of the home store for the home cell."""
+    probe = _probe(cell)
+    context.store_of(probe).add(probe, rows=1, numbers=0)
+
+
+def takes_writes(context: Context, cell: str) -> bool:
+    """Returns whether this process can write to the cell."""
+    try:
+        prove_writable(context, cell)
+    except CellUnavailable:
+        return False
+    return True
+
+
+def _probe(cell: str) -> str:
+    """Returns the name of a counter in the cell that counts for no log."""
+    return f"{cell}:probe" if cell else "probe"
 
 
 def changed_meanwhile(cell: str) -> Conflict:

@@ -16,7 +16,8 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.model.subjects import Subject
-from hourwheel.registry.moves import finish_change, without
+from hourwheel.registry.move_steps import without
+from hourwheel.registry.moves import finish_change
 from hourwheel.registry.plans import plan_drain
 from hourwheel.registry.registry import Registry, subject_record
 from hourwheel.routes import MOST_OFFSETS, MoveTarget, RouteChange, continued, joined

@@ -6,9 +6,10 @@
     4  close the old mapping, add the new one and raise the epoch: one conditional write
 
 Every process that finds a change after step 1 repeats the steps 2 to 4: an operator, a producer that meets the seal, a
-pull, the dispatcher, the sweeper. A target that cannot take over is given up: its move is withdrawn, and a log that
-was sealed already is continued by a new part in its own cell. So no seal stays without a log that follows it. A move
-whose old log does not answer stays pending, and the moves of other queues go on (``withdrawals.py`` withdraws one).
+pull, the dispatcher, the sweeper. A target whose cell is out of reach, full or failing included, is given up: its move
+is withdrawn, and a log that was sealed already is continued by a new part in its own cell, or in the home cell if its
+own is full (``move_steps.py``). So no seal stays without a log that follows it. A move whose old log does not answer
+stays pending, and the moves of other queues go on (``withdrawals.py`` withdraws one).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +21,10 @@ from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict, HourwheelError, MovePending, Rejected, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.subjects import Subject
-from hourwheel.registry.cells import check_takes_queues, shown
+from hourwheel.registry.cells import shown
+from hourwheel.registry.move_steps import carried_out, check_target, continuation
 from hourwheel.registry.registry import Registry, subject_record, unknown_subject
-from hourwheel.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, continued, joined
+from hourwheel.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, joined
 
 _TRIES = 10  # each needs another change of the subject between the read and the write
 
@@ -123,6 +125,8 @@ def _outcome(
     if after is None or after.deleted or after.generation != before.generation:
         raise unknown_subject(before.name)
     unmoved = list(refused)
+    if before.queues < change.queues <= after.queues:
+        return after, unmoved  # an addition may have taken another target than it began with
     open_targets = after.change.targets if after.change else ()
     for target in change.targets:
         if took_over(before, after, target):
@@ -178,11 +182,11 @@ def refused_by_target(context: Context, subject: Subject, target: MoveTarget) ->
     """Returns the error, with the reason, if the cell of the target cannot take over the queue now."""
     stays = f"queue {target.queue} stays where it is"
     try:
-        _check_target(context, subject, target)
+        check_target(context, subject, target)
     except Rejected as error:
         return Conflict("cell-state", f"{error}; {stays}", field="cell")
     except CellUnavailable as error:
-        return CellUnavailable(f"{error}; {stays}", is_logged=error.is_logged, is_lasting=error.is_lasting)
+        return error.reworded(f"{error}; {stays}")
     except Unavailable as error:
         return error
     return None
@@ -207,97 +211,12 @@ def _finish(registry: Registry, name: str) -> tuple[Subject | None, Unavailable 
     held_up: Unavailable | None = None
     while current is not None and current.value.change is not None and not current.value.deleted:
         # Each step may have been done before, by a caller that was cut off: sealing and beginning change nothing then.
-        after, held_up = _carried_out(context, current.value, current.value.change)
+        after, held_up = carried_out(context, current.value, current.value.change)
         if after is None:
             break
         current, held_up = record.swap(current.token, after).current, None
     registry.forget(name)
     return None if current is None else current.value, held_up
-
-
-def _carried_out(context: Context, subject: Subject, change: RouteChange) -> tuple[Subject | None, Unavailable | None]:
-    """Seals the old logs and begins the new ones. Returns the subject as it is then (None: nothing can be done now),
-    and the error of a cell for which targets wait. An addition of queues is carried out as a whole, a move for
-    itself."""
-    ends: dict[int, tuple[int, int]] = {}
-    given_up: list[MoveTarget] = []
-    waiting: list[MoveTarget] = []
-    held_up: Unavailable | None = None
-    adds = change.queues > subject.queues
-    try:
-        # No queue shall stand still because another one waits for its cell: all logs must answer before one is sealed.
-        for target in change.targets if adds else ():
-            context.log(subject.log(target.queue)).totals()
-    except Unavailable as error:
-        return None, error
-    for target in change.targets:
-        try:
-            end = _taken_over(context, subject, target)
-        except Unavailable as error:
-            held_up = error
-            waiting.append(target)
-            continue
-        if end is None:
-            given_up.append(target)
-        else:
-            ends[target.queue] = end
-    if waiting and (adds or not (ends or given_up)):
-        return None, held_up
-    # One write for all queues that move now: no reader sees a route with only some of the queues that were added.
-    epoch = subject.epoch + bool(ends)
-    done = RouteChange(tuple(target for target in change.targets if target.queue in ends), change.queues)
-    routes = continued(subject.all_routes(), done, ends, epoch=epoch) if ends else subject.all_routes()
-    rest = RouteChange(tuple(waiting), change.queues) if waiting else None
-    after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=rest)
-    return (without(context, after, given_up) if given_up else after), held_up
-
-
-def _taken_over(context: Context, subject: Subject, target: MoveTarget) -> tuple[int, int] | None:
-    """Seals the old log of a queue and begins the new one. Returns the sequence and the rows at which the old one ends,
-    or None if the target cannot take over. Raises ``Unavailable`` if the old log's cell does not answer."""
-    try:
-        _check_target(context, subject, target)
-    except (Rejected, Unavailable):
-        return None
-    # Until here the move can be withdrawn without a trace. From here on the old log takes no message.
-    end = _ended(context, subject, target)
-    try:
-        context.log(subject.log_of(target.queue, target)).begin(end[0])
-    except Unavailable:
-        # In its own cell no other target would do better: the change stays open, and is tried again.
-        if target.cell == subject.route(target.queue).last.cell:
-            raise
-        return None
-    return end
-
-
-def _ended(context: Context, subject: Subject, target: MoveTarget) -> tuple[int, int]:
-    """Ends the log that takes the queue's messages, and returns the sequence and the rows at which it ends. A log in a
-    cell that was given up cannot be sealed, and nobody writes to it any more (``lost_cells.py``)."""
-    if target.lost:
-        return subject.route(target.queue).lost_end, 0
-    ended = context.log(subject.log(target.queue)).seal()
-    return ended.numbers, ended.rows
-
-
-def _check_target(context: Context, subject: Subject, target: MoveTarget) -> None:
-    """Raises ``Rejected`` or ``Unavailable`` for a target that cannot take over. Read after the change was written: a
-    cell that is being removed has left its normal state before anybody looks for changes that lead to it."""
-    if target.cell != subject.route(target.queue).last.cell:
-        check_takes_queues(context, target.cell)
-        context.log(subject.log_of(target.queue, target)).totals()
-
-
-def without(context: Context, subject: Subject, given_up: Sequence[MoveTarget]) -> Subject:
-    """Returns the subject without these targets, which its open change has no more. A log that is sealed already goes
-    on in its own cell."""
-    routes = list(subject.all_routes())
-    for target in given_up:
-        # A slow process may still begin the counter of the target. Its name is used up, so no later move meets that
-        # counter.
-        routes[target.queue] = routes[target.queue].spent(target)
-    after = msgspec.structs.replace(subject, routes=tuple(routes))
-    return msgspec.structs.replace(after, change=joined(after.change, _continuation(context, after)))
 
 
 def refresh_route(registry: Registry, seen: Subject) -> None:
@@ -311,7 +230,7 @@ def refresh_route(registry: Registry, seen: Subject) -> None:
     current = record.load()
     if current is None or not _as_seen(current.value, seen):
         return
-    more = _continuation(registry.context, current.value)
+    more = continuation(registry.context, current.value)
     if more is not None:
         changed = msgspec.structs.replace(current.value, change=joined(current.value.change, more))
         record.swap(current.token, changed)
@@ -327,29 +246,6 @@ def _as_seen(subject: Subject | None, seen: Subject) -> bool:
         and not subject.deleted
         and (subject.generation, subject.epoch) == (seen.generation, seen.epoch)
     )
-
-
-def _continuation(context: Context, subject: Subject) -> RouteChange | None:
-    """Returns the change by which each sealed log that should take messages, and that no open change moves, is followed
-    by a new part in its own cell."""
-    moving = {target.queue for target in subject.change.targets} if subject.change else set()
-    stuck = [queue for queue in range(subject.queues) if queue not in moving and sealed(context, subject.log(queue))]
-    return stay(subject, stuck, subject.queues) if stuck else None
-
-
-def sealed(context: Context, log: str) -> bool:
-    """Returns whether the log is known to be sealed. A log in a cell that is out of reach is not."""
-    try:
-        return context.log(log).totals().sealed
-    except CellUnavailable:
-        return False
-
-
-def stay(subject: Subject, queues: list[int], count: int) -> RouteChange:
-    """Returns the change by which each of these queues goes on in a new log of the cell in which it is, and the subject
-    has ``count`` queues."""
-    routes = subject.all_routes()
-    return RouteChange(tuple(routes[queue].target(queue, routes[queue].last.cell) for queue in queues), count)
 
 
 def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> None:

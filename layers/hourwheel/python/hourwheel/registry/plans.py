@@ -7,7 +7,7 @@ from typing import TypeAlias
 from hourwheel.errors import Conflict, NotFound
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import shown
-from hourwheel.registry.moves import stay
+from hourwheel.registry.move_steps import stay
 from hourwheel.routes import RouteChange
 from hourwheel.words import counted, no_queue
 

@@ -13,7 +13,8 @@ from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.cells import shown
-from hourwheel.registry.moves import finish_change, load_alive, sealed, took_over, without
+from hourwheel.registry.move_steps import sealed, without
+from hourwheel.registry.moves import finish_change, load_alive, took_over
 from hourwheel.registry.plans import check_queue
 from hourwheel.registry.registry import Registry, subject_record
 from hourwheel.routes import MoveTarget, RouteChange
