@@ -40,7 +40,7 @@ _STATUSES = {
     "429": "Too many requests: wait",
     "500": "A fault of the server",
     "503": "The server or its storage is unavailable: send the request again",
-    "507": "No room is left on the volume of the server",
+    "507": "No room is left on a volume of the server",
 }
 
 _DESCRIPTION = (

@@ -4,6 +4,7 @@ import msgspec
 
 from hourwheel.api.events import Response
 from hourwheel.errors import (
+    CellFull,
     CellUnavailable,
     Conflict,
     Filled,
@@ -80,7 +81,7 @@ TITLES = {
     "internal": "A fault of the server",
     "server-busy": "The number of connections has reached its limit",
     "unavailable": "The storage did not answer in time",
-    "storage-full": "The server's volume is full",
+    "storage-full": "A volume of the server is full",
     "not-ready": "Nothing can be stored now",
 }
 
@@ -134,6 +135,8 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
     if isinstance(error, Rejected) and error.slug in TITLES:
         results = error.results if isinstance(error, StaleReceipts) else None
         return problem(error.status, error.slug, str(error), instance=instance, field=error.field, results=results)
+    if isinstance(error, (StorageFull, CellFull)):
+        return problem(507, "storage-full", _told_full(error, produces=produces), instance=instance)
     if isinstance(error, Unavailable):
         retry = {"retry-after": str(RETRY_AFTER_SECONDS)}
         detail = "send the request again" + (", with the same idempotency key if it had one" if produces else "")
@@ -150,15 +153,25 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
             " request"
         )
         return problem(409, "changed-meanwhile", detail, instance=instance)
-    if isinstance(error, StorageFull):
-        detail = "the server's volume is full and nothing was stored: free some space, then send the request again"
-        return problem(507, "storage-full", detail, instance=instance)
     return problem(
         500,
         "internal",
         "the server failed: its log has the error, under the correlation id that instance names",
         instance=instance,
     )
+
+
+def _told_full(error: StorageFull | CellFull, *, produces: bool) -> str:
+    """Returns the detail of a full volume: which one it is, and what was carried out of the request."""
+    where = str(error) if isinstance(error, CellFull) else "the server's volume is full"
+    again = "free some space on the volume, then send the request again"
+    if not produces:
+        return f"{where}: {again}, as it was not carried out, or not completely"
+    if error.stored_part:
+        return (
+            f"{where}, and at most a part of the batch was stored: {again}, with the same idempotency key if it had one"
+        )
+    return f"{where} and nothing was stored: {again}"
 
 
 def is_fault(error: Exception) -> bool:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeAlias
 
-import msgspec
-
 from hourwheel.buckets.buckets import Bucket, reserve_in
 from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.context import Context
@@ -25,9 +23,10 @@ from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import IDEMPOTENCY_MS, MAX_DELAY_MS
 from hourwheel.model.messages import AddressedMessage, NewMessage, are_plain
 from hourwheel.model.subjects import Subject
+from hourwheel.queueing.batch_rows import row_of
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
-from hourwheel.queueing.stored_batches import StoredBatch
+from hourwheel.queueing.stored_batches import StoredBatch, partly_stored
 from hourwheel.registry.cells import check_serving, was_given_up, was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
@@ -93,7 +92,7 @@ def _produce(
         _check_queues(subjects, indexes, messages)
         batch = _Batch(context, Batch(subjects, indexes, messages, dues))
         try:
-            stored = batch.store() if idempotency is None else batch.store_once(idempotency, keyspace)
+            stored = batch.store() if idempotency is None else _stored_once(batch, idempotency, keyspace)
             check_serving(context, [reservation.log for reservation in stored.reservations])
         except Sealed:
             batch.forget_ids()
@@ -110,6 +109,11 @@ def _produce(
         _announce(context, stored.parts, stored.reservations)
         return stored
     raise Unavailable("the subject keeps being moved or deleted: send the batch again")
+
+
+def _stored_once(batch: "_Batch", idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
+    with partly_stored(lambda: True):  # an earlier request with the key may have stored a part
+        return batch.store_once(idempotency, keyspace)
 
 
 def _subjects(
@@ -218,11 +222,11 @@ class _Batch:
         def append(context: Context) -> list[Reservation]:
             # Every part is reserved before any part is stored: a sealed log shows while nothing is stored yet.
             reservations = _reserve(context, parts, rows)
+            appended: list[Reservation] = []
             try:
-                appended = [
-                    self._append(context, part, row, reservation)
-                    for part, row, reservation in zip(parts, rows, reservations, strict=True)
-                ]
+                with partly_stored(lambda: bool(appended) and context.later is None):
+                    for part, row, reservation in zip(parts, rows, reservations, strict=True):
+                        appended.append(self._append(context, part, row, reservation))
                 _announce_early(context, parts)
                 return appended
             except Sealed:
@@ -411,7 +415,7 @@ class _Batch:
             rows.update(zip(numbers, built, strict=True))
         implied = prefix if any(message.id is None for message in self.batch.messages) else ""
         spare_bytes = self.context.settings.summary_bytes
-        return [_row_of(part, rows[i], at_ms, implied, spare_bytes) for i, part in enumerate(parts)]
+        return [row_of(part, rows[i], at_ms, implied, spare_bytes) for i, part in enumerate(parts)]
 
     def _put_parts(
         self,
@@ -487,14 +491,3 @@ def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) 
             context.log(reservation.log).abandon(reservation, row)
         raise
     return reserved
-
-
-def _row_of(part: BatchPart, row: Row, at_ms: int, prefix: str, spare_bytes: int) -> Row:
-    """Returns the row as the part's log stores it: with the expiry of a queue, the prefix of ids and a summary of the
-    tags, or with the due times of a bucket."""
-    if part.bucket is not None:
-        return msgspec.structs.replace(row, expires_ms=0, meta=part.meta)
-    expires_ms = at_ms + part.subject.retention_ms
-    if row.expires_ms != expires_ms or prefix:
-        row = msgspec.structs.replace(row, expires_ms=expires_ms, prefix=prefix)
-    return with_tags(row, part.log, part.messages, spare_bytes)

@@ -1,10 +1,12 @@
 """Tells producers where the messages of an accepted batch are: message by message, or part by part."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.scheduled_ids import SchedulePosition
+from hourwheel.errors import HourwheelError
 from hourwheel.logs.log import Reservation
 from hourwheel.model.messages import CompactProduceResult, SendResult
 from hourwheel.queueing.routing import BatchPart
@@ -51,3 +53,13 @@ class StoredBatch:
                 for part, reservation in zip(self.parts, self.reservations, strict=True)
             ],
         )
+
+
+@contextmanager
+def partly_stored(happened: Callable[[], bool]) -> Iterator[None]:
+    """Notes in an error within the block whether a part of the batch stays stored: what ``happened`` returns then."""
+    try:
+        yield
+    except HourwheelError as error:
+        error.stored_part = happened()
+        raise
