@@ -22,7 +22,8 @@ from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTarget
 from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine
 from tests.simulation.history import History
-from tests.simulation.store import CallsOfCell, CellStore, SimulatedStore, State, TransactionalStore
+from tests.simulation.outages import CallsOfCell, CellStore
+from tests.simulation.store import SimulatedStore, State, TransactionalStore
 from tests.simulation.timers import Alarms, Announcements, SimulatedPreciseTimers, SimulatedTimers
 from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Turns, Verb, Violation, World
 

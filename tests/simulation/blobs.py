@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.errors import Throttled, Unavailable
+from hourwheel.errors import Broken, Unavailable
+from tests.simulation.outages import cut_off
 from tests.simulation.store import Connection
 from tests.simulation.world import Process
 
@@ -21,10 +22,9 @@ class SimulatedBlobs(Connection):
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         try:
-            if self.world.now_ms < self.world.outages.get(self._cell, 0):
-                raise Throttled(f"simulated: the objects of cell {self._cell} are out of reach")
-            return super().call(name, about, effect)
-        except Unavailable:
+            with cut_off(self.world, self._cell, name):
+                return super().call(name, about, effect)
+        except (Unavailable, Broken):
             self.process.verb.unread.add(self._cell)
             raise
 

@@ -29,4 +29,14 @@ class Faults:
     """Rate per call at which the bytes of a stored batch become wrong, under a correct checksum."""
 
 
+@dataclass(frozen=True)
+class Outage:
+    """A cell that is out of reach until a time: it is ``away``, and answers nothing; it is ``full``, and can be read;
+    or it is ``failing``, and raises an error for half of its calls, some of which take effect."""
+
+    until_ms: int
+    kind: str
+
+
+OUTAGES = ("away", "full", "failing")
 NONE = Faults()

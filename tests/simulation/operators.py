@@ -10,6 +10,7 @@ from hourwheel.model.pulls import PullRequest
 from hourwheel.retention.watermarks import archived_ms
 from tests.simulation.actors import Actor
 from tests.simulation.couriers import target_of
+from tests.simulation.faults import OUTAGES, Outage
 from tests.simulation.plan import FILTERS
 from tests.simulation.world import Violation
 
@@ -121,8 +122,11 @@ class Operator(Actor):
     def _outage(self, _: str, __: str) -> None:
         """Takes a cell out of reach for some time, in the middle of its requests."""
         cell = f"c{self.rng.randrange(self.world.plan.cells)}"
-        self.world.outages[cell] = self.world.now_ms + self.rng.choice((500, 4_000, 30_000))
-        self.world.record(self.process.name, "outage", cell)
+        self.outage(cell, self.rng.choice(OUTAGES), self.rng.choice((500, 4_000, 30_000)))
+
+    def outage(self, cell: str, kind: str, length_ms: int) -> None:
+        self.world.outages[cell] = Outage(self.world.now_ms + length_ms, kind)
+        self.world.record(self.process.name, "outage", cell, kind)
 
     def _attempts(self, subject: str, group: str) -> None:
         attempts = self.rng.choice((1, 2, 5))

@@ -1,15 +1,17 @@
 """Implements producers: actors that send messages."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from hourwheel.errors import Rejected
+from hourwheel.errors import CellUnavailable, Rejected
 from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.simulation.actors import Actor
 from tests.simulation.dates import RequestedDue
 from tests.simulation.filters import tags_of
+from tests.simulation.world import Violation
 
 _LONGEST_CALL_MS = 300_000
 
@@ -80,10 +82,23 @@ class Producer(Actor):
             "produce", lambda: self._send(batch, idempotency), key=batch.key, bodies=batch.bodies, waits=waits
         )
         if positions is None:
+            self._check_refusal(verb.error, batch)
             return isinstance(verb.error, Rejected)
         window = (began_ms, self.latest_ms())
         self.history.produced(self.process.name, batch.targets, batch.bodies, batch.waits, positions, before, window)
         return True
+
+    def _check_refusal(self, error: Exception | None, batch: Batch) -> None:
+        """Checks that no producer is refused for a cell that never had a part of its queues: a move to such a cell
+        holds up nobody."""
+        if not isinstance(error, CellUnavailable) or "delete-subject" in self.world.plan.moves:
+            return
+        subjects = self.history.audit.subjects
+        routes = [route for name in set(batch.targets) for route in subjects[name].all_routes()]
+        held = {mapping.cell for route in routes for mapping in route.mappings}
+        named = set(re.findall(r"\bc\d+\b", str(error)))
+        if named and not named & held:
+            raise Violation("10", f"a producer is refused for a cell that has no part of its queues: {error}")
 
     def _may_repeat(self, batch: Batch, sent_ms: int) -> bool:
         if batch.key is None:

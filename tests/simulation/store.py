@@ -13,11 +13,11 @@ from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
-from hourwheel.errors import NotFound, OutcomeUnknown, Sealed, Throttled, Unavailable
+from hourwheel.errors import Broken, NotFound, OutcomeUnknown, Sealed, Throttled, Unavailable
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.rows import sort_of
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
-from tests.simulation.world import Crashed, Process, Verb, Violation, World
+from tests.simulation.world import Crashed, Process, Verb, World
 
 T = TypeVar("T")
 
@@ -360,7 +360,7 @@ class SimulatedStore(Connection):
         try:
             yield
             self.process.verb.learn(row)
-        except Unavailable:
+        except (Unavailable, Broken):
             self.process.verb.unanswered.add(row)
             raise
 
@@ -478,22 +478,3 @@ class _Inside(SimulatedStore):
             self.world.record(self.process.name, name, about, "crash within the transaction")
             raise Crashed
         return super().call(name, about, effect)
-
-
-class CallsOfCell(SimulatedStore):
-    """The store of another cell: it contains only logs whose names have the cell."""
-
-    def __init__(self, process: Process, state: State, cell: str) -> None:
-        super().__init__(process, state)
-        self.cell = cell
-
-    def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
-        if name not in ("transact", "collect") and f"{self.cell}:" not in str(about):
-            raise Violation("10", f"{name} {about} in cell {self.cell}: that is not its log")
-        if self.world.now_ms < self.world.outages.get(self.cell, 0):
-            raise Throttled(f"simulated: cell {self.cell} is out of reach")
-        return super().call(name, about, effect)
-
-
-class CellStore(CallsOfCell, TransactionalStore):
-    """The store of another cell, with transactions."""

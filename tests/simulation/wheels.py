@@ -5,8 +5,10 @@ from functools import partial
 
 from hourwheel.buckets.starts import SOON_MS
 from hourwheel.delay.wheel import WheelEnd
+from hourwheel.errors import CellUnavailable
 from tests.simulation.actors import Actor
 from tests.simulation.timers import Sleeper, Start
+from tests.simulation.world import Violation
 
 
 @dataclass
@@ -33,12 +35,14 @@ class WheelTurner(Actor):
         # Like one server that turns all its wheels under one name, or like a function with a name for each wheel.
         owner = self.process.name if plan.seed % 2 else f"{self.process.name}.{self.lives}"
         sleeper = self.machine.announcements.sleeper(self.process, bucket)
-        _, ended = self.ask(
+        verb, ended = self.ask(
             "wheel",
             lambda: self.cell.turn_wheel(bucket, owner, partial(self._pause, sleeper), leaves_ms=leaves_ms),
             bucket=bucket,
             leaves_ms=leaves_ms,
         )
+        if isinstance(verb.error, CellUnavailable):
+            raise Violation("7", f"one cell ended the wheel, for which others wait: {verb.error}")
         again = ended in (None, WheelEnd.BUSY, WheelEnd.STOPPED) and self.rng.random() < 0.5
         if again:
             self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, Start(bucket)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from tests.simulation.faults import NONE
+from tests.simulation.faults import NONE, Outage
 from tests.simulation.plan import Plan
 
 START_MS = 1_800_000_000_000
@@ -123,8 +123,8 @@ class World:
         """Removes a share of the items that TTL may remove by now."""
         self.spoil: Callable[[], None] = lambda: None
         """Damages a stored batch."""
-        self.outages: dict[str, int] = {}
-        """The cells that do not answer, and the time until which they do not."""
+        self.outages: dict[str, Outage] = {}
+        """The cells that are out of reach, or were."""
         self.trace: list[tuple[Any, ...]] = []
         self._hub: greenlet | None = None
         self._processes: list[Process] = []
@@ -292,6 +292,11 @@ class World:
         while self._pending:
             self.now_ms = max(self.now_ms, self._pending[0][0])
             self._apply_due()
+
+    def outage(self, cell: str) -> str:
+        """Returns the kind of the cell's outage; "" without one."""
+        outage = self.outages.get(cell)
+        return outage.kind if outage is not None and self.now_ms < outage.until_ms else ""
 
     def record(self, *what: Any) -> None:
         self.trace.append((self.now_ms - START_MS, *what))
