@@ -164,14 +164,14 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
 def _told_full(error: StorageFull | CellFull, *, produces: bool) -> str:
     """Returns the detail of a full volume: which one it is, and what was carried out of the request."""
     where = str(error) if isinstance(error, CellFull) else "the server's volume is full"
-    again = "free some space on the volume, then send the request again"
+    advice = "free some space on the volume, then send the request again"
     if not produces:
-        return f"{where}: {again}, as it was not carried out, or not completely"
+        return f"{where}: {advice}, as it was not carried out, or not completely"
     if error.stored_part:
         return (
-            f"{where}, and at most a part of the batch was stored: {again}, with the same idempotency key if it had one"
+            f"{where}, and at most a part of the batch was stored: {advice}, with the same idempotency key if it had one"
         )
-    return f"{where} and nothing was stored: {again}"
+    return f"{where} and nothing was stored: {advice}"
 
 
 def is_fault(error: Exception) -> bool:
