@@ -85,15 +85,18 @@ def said(
         watch = asyncio.ensure_future(registry.watch())
         context = tls.client if tls is not None and handshake else None
         reader, writer = await asyncio.open_connection(*made.sockets[0].getsockname(), ssl=context)
-        async with asyncio.timeout(LONG):
-            answer = await talk(Client(reader, writer, registry, seen))
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-            await registry.drained(LONG)
-        watch.cancel()
-        made.close()
-        await made.wait_closed()
+        try:
+            async with asyncio.timeout(LONG):
+                answer = await talk(Client(reader, writer, registry, seen))
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+                await registry.drained(LONG)
+        finally:
+            watch.cancel()
+            made.close()
+            registry.abort()
+            await made.wait_closed()
         return answer
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,10 +1,12 @@
 """With TLS, the server knows the number of unsent bytes, and counts every connection."""
 
 import asyncio
+import resource
 import socket
 import ssl
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +119,33 @@ def test_a_connection_ends_with_its_client(tls: Tls) -> None:
         return await client.reader.read()
 
     assert said(talk, tls=tls) == b""
+
+
+def test_an_open_connection_does_not_keep_the_memory_of_its_largest_answer(tls: Tls) -> None:
+    async def talk(client: Client) -> bytes:
+        address = client.writer.get_extra_info("peername")
+        with ExitStack() as stack:
+            await asyncio.to_thread(_read_large, stack, address, tls)  # what the process keeps once
+            before = _resident_bytes()
+            for _ in range(10):
+                await asyncio.to_thread(_read_large, stack, address, tls)
+            return b"%d" % (_resident_bytes() - before)
+
+    assert int(said(talk, tls=tls, handshake=False, respond=large)) < 2 * len(LARGE)
+
+
+def _read_large(stack: ExitStack, address: tuple[str, int], tls: Tls) -> None:
+    raw = stack.enter_context(socket.create_connection(address, timeout=LONG))
+    connection = stack.enter_context(tls.client.wrap_socket(raw, server_hostname=address[0]))
+    connection.sendall(get("/"))
+    unread = len(LARGE)
+    while unread > 0:
+        unread -= len(connection.recv(200_000))
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def _read_slowly(address: tuple[str, int], tls: Tls) -> bytes:

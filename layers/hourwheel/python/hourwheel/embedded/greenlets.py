@@ -80,18 +80,22 @@ class GreenletRunner:
         elif self._idle:
             self._idle.pop().switch(work)
         else:
-            greenlet(self._work).switch(work)
+            worker = greenlet(self._work)
+            worker.switch()
+            worker.switch(work)
 
-    def _work(self, work: Callable[[], None]) -> None:
-        """Does the work of one ``spawn`` after the other, because a new greenlet costs more than a small request."""
+    def _work(self) -> None:
+        """Does the work of one ``spawn`` after the other, because a new greenlet costs more than a small request. Takes
+        the first work as it takes later ones: a greenlet keeps its arguments until it ends."""
         current = getcurrent()
         while True:
+            assert current.parent is not None
+            work = current.parent.switch()
             work()
+            del work  # it holds a request with its body, and the connection
             if len(self._idle) >= _IDLE_GREENLETS:
                 return
             self._idle.append(current)
-            assert current.parent is not None
-            work = current.parent.switch()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Runs ``work`` in a greenlet and returns its result or raises its error.

@@ -100,11 +100,12 @@ class Connection(asyncio.Protocol):
         self._registry.open.discard(self)
         self._registry.farewells.discard(self)
         self._state = State.CLOSING
+        self._data = b""
         if self._request is not None:
             self._request.leave()
-            # The request and this connection refer to each other: the body would stay until the garbage collector runs,
-            # which is seldom.
-            self._request = None
+        # The request and the task refer to this connection: all would stay until the garbage collector runs, which is
+        # seldom.
+        self._request = self._task = self._answerer = None
 
     def data_received(self, data: bytes) -> None:
         if self._state is State.CLOSING:

@@ -42,9 +42,12 @@ class ConnectionRegistry:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.bounds.tick_seconds)
-            now = loop.time()
-            for connection in [*self.open, *self.farewells]:
-                connection.check_time(now)
+            self._check_time(loop.time())
+
+    def _check_time(self, now: float) -> None:
+        # A loop within ``watch`` would keep its last connection until the next check.
+        for connection in [*self.open, *self.farewells]:
+            connection.check_time(now)
 
     def _parse_short_head(self, data: bytes) -> Head:
         """Parses a head, which shares its headers and plans with those that differ only in the length of the body: with

@@ -4,14 +4,18 @@ The TLS of the event loop does not tell how many bytes wait below it. So answers
 closing a connection would cut off an answer that the client reads more slowly than the end of TLS allows. It also hides
 connections until their handshake is over. This layer therefore only encrypts and decrypts, and passes on the socket's
 own reports of full and empty buffers.
+
+OpenSSL keeps its buffers as large as their largest content. So bytes pass through them in slices, and they are dropped
+with the connection.
 """
 
 import asyncio
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, cast
 
-_READ_BYTES = 256 * 1024  # as many as the event loop reads from a plain socket
+_SLICE_BYTES = 64 * 1024  # four records of TLS: larger slices are not encrypted faster
 
 
 class Secure(asyncio.Protocol, asyncio.Transport):
@@ -22,6 +26,8 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         self._protocol = protocol
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._dropped = False
+        """Whether TLS has ended, and its objects are dropped."""
         self._socket: asyncio.Transport = cast(asyncio.Transport, None)
         self._established = False
         self._unsent: list[bytes] = []
@@ -34,21 +40,12 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         self._protocol.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        self._incoming.write(data)
-        try:
-            if not self._established:
-                self._shake_hands()
-            while not self.is_closing():
-                text = self._tls.read(_READ_BYTES)
-                if not text:
-                    self._end()
-                    return
-                self._protocol.data_received(text)
-        except ssl.SSLWantReadError:
-            self._flush()
-        except ssl.SSLError:
-            self._flush()  # sends the alert, which tells the client the reason
-            self._socket.close()
+        view = memoryview(data)
+        for start in range(0, len(data), _SLICE_BYTES):
+            if self.is_closing():
+                return
+            self._incoming.write(view[start : start + _SLICE_BYTES])
+            self._decrypt()
 
     def eof_received(self) -> bool:
         """Ends the connection, as the other side reads nothing after the end of TLS, even if its TCP connection is
@@ -63,7 +60,10 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._protocol.connection_lost(exc)
+        self._drop()
+        protocol = self._protocol
+        del self._protocol  # it refers to this object: both would stay until the garbage collector runs
+        protocol.connection_lost(exc)
 
     # Called by the protocol
 
@@ -76,8 +76,7 @@ class Secure(asyncio.Protocol, asyncio.Transport):
         if not self._established:
             self._unsent.append(bytes(data))
             return
-        self._tls.write(data)
-        self._flush()
+        self._socket.writelines(self._encrypt([data]))
 
     def can_write_eof(self) -> bool:
         return False
@@ -89,12 +88,13 @@ class Secure(asyncio.Protocol, asyncio.Transport):
                 self._tls.unwrap()
             self._flush()
         self._socket.close()
+        self._drop()
 
     def abort(self) -> None:
         self._socket.abort()
 
     def is_closing(self) -> bool:
-        return self._socket.is_closing()
+        return self._dropped or self._socket.is_closing()
 
     def pause_reading(self) -> None:
         self._socket.pause_reading()
@@ -110,19 +110,54 @@ class Secure(asyncio.Protocol, asyncio.Transport):
 
     # TLS
 
+    def _decrypt(self) -> None:
+        """Passes on the bytes that have arrived."""
+        try:
+            if not self._established:
+                self._shake_hands()
+            while not self.is_closing():
+                text = self._tls.read(_SLICE_BYTES)
+                if not text:
+                    self._end()
+                    return
+                self._protocol.data_received(text)
+        except ssl.SSLWantReadError:
+            self._flush()
+        except ssl.SSLError:
+            self._flush()  # sends the alert, which tells the client the reason
+            self._socket.close()
+            self._drop()
+
     def _shake_hands(self) -> None:
         self._tls.do_handshake()
         self._established = True
         unsent, self._unsent = self._unsent, []
-        for data in unsent:
-            self._tls.write(data)
         self._flush()
+        self._socket.writelines(self._encrypt(unsent))
+
+    def _encrypt(self, texts: Iterable[bytes | bytearray | memoryview]) -> list[bytes]:
+        """Returns the texts as records of TLS. The socket gets them in one call, and then knows how many bytes are
+        unsent."""
+        records = []
+        for text in texts:
+            view = memoryview(text)
+            while view:
+                view = view[self._tls.write(view[:_SLICE_BYTES]) :]
+                records.append(self._outgoing.read())
+        return records
 
     def _flush(self) -> None:
-        if self._outgoing.pending and not self.is_closing():
+        if not self.is_closing() and self._outgoing.pending:
             self._socket.write(self._outgoing.read())
 
     def _end(self) -> None:
         """Handles the end of TLS by the other side."""
         if not self._protocol.eof_received():
             self.close()
+
+    def _drop(self) -> None:
+        """Drops the objects of TLS. Later bytes of either side are dropped too."""
+        if not self._dropped:
+            self._dropped = True
+            self._unsent = []
+            del self._tls, self._incoming, self._outgoing
