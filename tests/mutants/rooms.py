@@ -1,0 +1,91 @@
+"""Says for each room of the protocol which modules get mutants, and which checks have to find them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import pytest
+
+from tests.mutants.mutations import LIBRARY
+from tests.simulation.directed import Case, cases, run_case
+from tests.simulation.scenes import SCENES
+from tests.simulation.schedule import simulate
+
+# The library is imported before pytest begins, so that one import serves all mutants.
+_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+
+
+@dataclass(frozen=True)
+class Room:
+    """``modules``: patterns of paths in the library. ``tests``: what pytest gets, the fastest first. ``scenes``: words
+    of the scenes of directed schedules; none for all scenes."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    scenes: tuple[str, ...] = ()
+
+    def paths(self) -> list[str]:
+        found = {path for pattern in self.modules for path in LIBRARY.glob(pattern) if path.name != "__init__.py"}
+        return sorted(str(path.relative_to(LIBRARY)) for path in found)
+
+
+ROOMS = {
+    "logs": Room(("logs/*.py",), ("tests/unit/logs", "tests/unit/queueing")),
+    "handover": Room(("handover/*.py",), ("tests/unit/handover", "tests/unit/queueing", "tests/unit/delay")),
+    "queueing": Room(
+        ("queueing/*.py",), ("tests/unit/queueing", "tests/unit/operations", "tests/simulation/test_dozing.py")
+    ),
+    "delay": Room(
+        ("delay/*.py", "buckets/*.py"),
+        ("tests/unit/delay", "tests/unit/buckets", "tests/unit/sweep"),
+        ("delayed", "due", "owner", "bucket", "wheel", "cancel", "move", "archive"),
+    ),
+    "registry": Room(
+        ("registry/*.py",),
+        ("tests/unit/registry", "tests/unit/operations", "tests/unit/queueing", "tests/unit/sweep"),
+        ("queue", "operators", "move", "cell", "parts"),
+    ),
+    "sweep": Room(("sweep/*.py", "retention/*.py"), ("tests/unit/sweep", "tests/unit/retention", "tests/unit/delay")),
+    "push": Room(("push/*.py",), ("tests/unit/push", "tests/unit/queueing"), ("target",)),
+}
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The checks of one room, in the order in which they run. ``directed``: one in this many directed schedules."""
+
+    room: Room
+    seeds: range
+    directed: int
+    chosen: list[Case] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, room: Room, seeds: range, directed: int) -> "Checks":
+        """Chooses the directed schedules, from the calls that the unchanged code makes."""
+        words = room.scenes or ("",)
+        scenes = [scene for scene in SCENES if any(word in scene.name for word in words)]
+        return cls(room, seeds, directed, list(cases(directed, scenes)) if directed else [])
+
+    def finder(self) -> str:
+        """Runs the checks, and returns the first that fails; "" if none does."""
+        return next(filter(None, (check() for check in self._in_turn())), "")
+
+    def _in_turn(self) -> Iterator[Callable[[], str]]:
+        first = islice(self.room.tests, 1)
+        yield from (self._pytest(tests) for tests in first)
+        yield lambda: _first_seed(self.seeds[: len(self.seeds) // 4])
+        yield from (self._pytest(tests) for tests in self.room.tests[1:])
+        yield lambda: _first_case(self.chosen)
+        yield lambda: _first_seed(self.seeds[len(self.seeds) // 4 :])
+
+    @staticmethod
+    def _pytest(tests: str) -> Callable[[], str]:
+        return lambda: tests if pytest.main([*_OPTIONS, tests]) else ""
+
+
+def _first_seed(seeds: Sequence[int]) -> str:
+    return next((f"seed {seed}" for seed in seeds if simulate(seed).violation is not None), "")
+
+
+def _first_case(chosen: list[Case]) -> str:
+    return next((f"schedule {case.label!r}" for case in chosen if run_case(case).violation is not None), "")

@@ -1,0 +1,82 @@
+"""Surveys mutants: ``make mutants N=50 SEED=7 ROOM=queueing``, or some of them: ``--only "PullLog.claim:"``.
+
+Prints each survivor with its place, its change, and its entry in ``verdicts.toml``. The exit status is 1 if one has
+none.
+"""
+
+import argparse
+import re
+import sys
+
+from tests.mutants.mutations import Mutant, mutants
+from tests.mutants.rooms import ROOMS, Checks
+from tests.mutants.survey import NOT_PLANTED, SURVIVED, TOO_LONG, UNCHANGED, Verdict, sampled, survey
+from tests.mutants.verdicts import verdicts
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description="Surveys mutants.")
+    parser.add_argument("--count", type=int, default=50, help="this many mutants of each room, drawn by the seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--room", choices=("all", *ROOMS), default="all")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="only mutants whose names this finds")
+    parser.add_argument("--list", action="store_true", help="print the names, and check nothing")
+    parser.add_argument("--seeds", type=int, default=200, help="this many schedules of the simulation")
+    parser.add_argument("--directed", type=int, default=200, help="one in this many directed schedules; 0: none")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=300, help="a mutant that takes longer is found")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    names = list(ROOMS) if options.room == "all" else [options.room]
+    unjudged = 0
+    for name in names:
+        every = [mutant for path in ROOMS[name].paths() for mutant in mutants(path)]
+        wanted = [mutant for mutant in every if re.search(options.only, mutant.name)]
+        chosen = sampled(wanted, options.count, options.seed)
+        if options.list:
+            _say("\n".join(f"{mutant.place}  {mutant.name}" for mutant in chosen))
+        elif chosen:
+            unjudged += _survey(name, chosen, len(every), options)
+    return 1 if unjudged else 0
+
+
+def _survey(name: str, chosen: list[Mutant], every: int, options: argparse.Namespace) -> int:
+    """Surveys mutants of one room, and returns the number of survivors without a verdict."""
+    checks = Checks.of(ROOMS[name], range(options.seeds), options.directed)
+    harmless, done = verdicts(), list[Verdict]()
+    tried = [UNCHANGED, *chosen]
+    for verdict in survey(tried, checks.finder, processes=options.processes, longest_seconds=options.seconds):
+        if verdict.mutant is UNCHANGED:
+            if verdict.finder != SURVIVED:
+                raise SystemExit(f"the checks fail without a mutant: {verdict.finder}")
+            continue
+        done.append(verdict)
+        _say(_line(verdict, harmless))
+    planted = [verdict for verdict in done if verdict.finder != NOT_PLANTED]
+    survivors = [verdict.mutant.name for verdict in planted if verdict.finder == SURVIVED]
+    unjudged = [each for each in survivors if each not in harmless]
+    late = sum(verdict.finder == TOO_LONG for verdict in planted)
+    _say(
+        f"{name}: {len(planted)} of {every} mutants planted, {len(planted) - len(survivors)} found "
+        f"({late} by the time-out), {len(survivors)} survived, {len(unjudged)} of them without a verdict"
+    )
+    return len(unjudged)
+
+
+def _line(verdict: Verdict, harmless: dict[str, str]) -> str:
+    mutant, how = verdict.mutant, verdict.finder
+    if how == SURVIVED:
+        how = f"SURVIVED; {harmless.get(mutant.name, 'no verdict')}"
+    return f"{mutant.place}  {mutant.name}\n    {verdict.seconds:.0f} s  {how}"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
