@@ -19,7 +19,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz openapi layers pipeline-package synth deploy format lock sbom audit screenshot clean
+.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -79,6 +79,11 @@ simulate: $(VENV)/ready
 # Any number of requests by the grammar of docs/api.md, to a server of its own: make fuzz N=100000 SEED=7
 fuzz: $(VENV)/ready
 	@$(RUN) -m tests.fuzz.run --requests $(N) --seed $(SEED)
+
+# Mutants of the protocol's modules, and the checks that find them: make mutants N=50 SEED=7 ROOM=queueing
+mutants: N = 50
+mutants: $(VENV)/ready
+	@$(RUN) -m tests.mutants.run --count $(N) --seed $(SEED) --room $(or $(ROOM),all)
 
 # The OpenAPI document, from the types that parse requests: a test fails while it differs from the code.
 openapi: $(VENV)/ready

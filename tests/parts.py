@@ -83,7 +83,7 @@ PARTS = [
     Part("other units", 150, ("unit",), (*CORE, *CLIENT_SIDE)),
     Part("contract", 180, ("contract",)),
     Part("integration", 220, ("integration",)),
-    Part("demo", 100, ("e2e", "docs", "fuzz")),
+    Part("demo", 100, ("e2e", "docs", "fuzz", "mutants")),
     Part("cloud", 240, ("deployed", "infra", "cost", "layers")),
     Part("apps", 250, ("apps",)),
     Part("console", 110, ("console",)),

@@ -31,7 +31,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """The name of the mutant in ``verdicts.toml``, which contains no line number."""
+        """The name of the mutant in ``harmless.toml``, which contains no line number."""
         return f"{self.module} {self.function}: {self.kind}: {self.text}" + f" #{self.ordinal}" * (self.ordinal > 1)
 
     @property

@@ -1,6 +1,6 @@
-"""Surveys mutants: ``make mutants N=50 SEED=7 ROOM=queueing``, or some of them: ``--only "PullLog.claim:"``.
+"""Tries mutants: ``make mutants N=50 SEED=7 ROOM=queueing``, or some of them: ``--only "PullLog.claim:"``.
 
-Prints each survivor with its place, its change, and its entry in ``verdicts.toml``. The exit status is 1 if one has
+Prints each survivor with its place, its change, and its entry in ``harmless.toml``. The exit status is 1 if one has
 none.
 """
 
@@ -8,14 +8,14 @@ import argparse
 import re
 import sys
 
+from tests.mutants.harmless import reasons
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.rooms import ROOMS, Checks
-from tests.mutants.survey import NOT_PLANTED, SURVIVED, TOO_LONG, UNCHANGED, Verdict, sampled, survey
-from tests.mutants.verdicts import verdicts
+from tests.mutants.trials import NOT_PLANTED, SURVIVED, TOO_LONG, UNCHANGED, Trial, sampled, trials
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description="Surveys mutants.")
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description="Tries mutants.")
     parser.add_argument("--count", type=int, default=50, help="this many mutants of each room, drawn by the seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", choices=("all", *ROOMS), default="all")
@@ -39,38 +39,38 @@ def main(arguments: list[str] | None = None) -> int:
         if options.list:
             _say("\n".join(f"{mutant.place}  {mutant.name}" for mutant in chosen))
         elif chosen:
-            unjudged += _survey(name, chosen, len(every), options)
+            unjudged += _try(name, chosen, len(every), options)
     return 1 if unjudged else 0
 
 
-def _survey(name: str, chosen: list[Mutant], every: int, options: argparse.Namespace) -> int:
-    """Surveys mutants of one room, and returns the number of survivors without a verdict."""
+def _try(name: str, chosen: list[Mutant], every: int, options: argparse.Namespace) -> int:
+    """Tries mutants of one room, and returns the number of survivors without a reason."""
     checks = Checks.of(ROOMS[name], range(options.seeds), options.directed)
-    harmless, done = verdicts(), list[Verdict]()
+    harmless, done = reasons(), list[Trial]()
     tried = [UNCHANGED, *chosen]
-    for verdict in survey(tried, checks.finder, processes=options.processes, longest_seconds=options.seconds):
-        if verdict.mutant is UNCHANGED:
-            if verdict.finder != SURVIVED:
-                raise SystemExit(f"the checks fail without a mutant: {verdict.finder}")
+    for trial in trials(tried, checks.finder, processes=options.processes, longest_seconds=options.seconds):
+        if trial.mutant is UNCHANGED:
+            if trial.finder != SURVIVED:
+                raise SystemExit(f"the checks fail without a mutant: {trial.finder}")
             continue
-        done.append(verdict)
-        _say(_line(verdict, harmless))
-    planted = [verdict for verdict in done if verdict.finder != NOT_PLANTED]
-    survivors = [verdict.mutant.name for verdict in planted if verdict.finder == SURVIVED]
+        done.append(trial)
+        _say(_line(trial, harmless))
+    planted = [trial for trial in done if trial.finder != NOT_PLANTED]
+    survivors = [trial.mutant.name for trial in planted if trial.finder == SURVIVED]
     unjudged = [each for each in survivors if each not in harmless]
-    late = sum(verdict.finder == TOO_LONG for verdict in planted)
+    late = sum(trial.finder == TOO_LONG for trial in planted)
     _say(
         f"{name}: {len(planted)} of {every} mutants planted, {len(planted) - len(survivors)} found "
-        f"({late} by the time-out), {len(survivors)} survived, {len(unjudged)} of them without a verdict"
+        f"({late} by the time-out), {len(survivors)} survived, {len(unjudged)} of them without a reason"
     )
     return len(unjudged)
 
 
-def _line(verdict: Verdict, harmless: dict[str, str]) -> str:
-    mutant, how = verdict.mutant, verdict.finder
+def _line(trial: Trial, harmless: dict[str, str]) -> str:
+    mutant, how = trial.mutant, trial.finder
     if how == SURVIVED:
-        how = f"SURVIVED; {harmless.get(mutant.name, 'no verdict')}"
-    return f"{mutant.place}  {mutant.name}\n    {verdict.seconds:.0f} s  {how}"
+        how = f"SURVIVED; {harmless.get(mutant.name, 'no reason')}"
+    return f"{mutant.place}  {mutant.name}\n    {trial.seconds:.0f} s  {how}"
 
 
 def _say(line: str) -> None:

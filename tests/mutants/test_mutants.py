@@ -1,4 +1,4 @@
-"""The survey of mutants names the same mutants each time, plants them in loaded code alone, and tells which survive."""
+"""A trial names the same mutants each time, plants them in loaded code alone, and tells which survive."""
 
 import ast
 import sys
@@ -9,11 +9,11 @@ import pytest
 from hourwheel.logs.log import GRACE_MS, Log
 from hourwheel.logs.rows import Row
 from tests.mutants import changes
+from tests.mutants.harmless import reasons
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.planting import plant
 from tests.mutants.rooms import ROOMS
-from tests.mutants.survey import NOT_PLANTED, SURVIVED, TOO_LONG, UNCHANGED, sampled, survey
-from tests.mutants.verdicts import verdicts
+from tests.mutants.trials import NOT_PLANTED, SURVIVED, TOO_LONG, UNCHANGED, sampled, trials
 from tests.support import Bench
 
 KINDS = {
@@ -75,15 +75,15 @@ def finder() -> str:
     return "" if overdue_at(GRACE_MS) else "a second is not long enough any more"
 
 
-def test_a_survey_tells_how_each_mutant_fares_and_leaves_this_process_alone() -> None:
+def test_a_trial_tells_how_each_mutant_fares_and_leaves_this_process_alone() -> None:
     moved, kept = named("Log._overdue: bound moved"), named("Log.trim: condition ignored: +pass -if mark")
     unknown = Mutant(moved.module, moved.function, moved.line, "comparison weakened", "", -2, 1)
     chosen = [UNCHANGED, moved, kept]
-    found = {each.mutant: each.finder for each in survey(chosen, finder, processes=2, longest_seconds=60)}
+    found = {each.mutant: each.finder for each in trials(chosen, finder, processes=2, longest_seconds=60)}
     assert found == {UNCHANGED: SURVIVED, moved: "a second is not long enough any more", kept: SURVIVED}
     assert overdue_at(GRACE_MS)
-    [verdict] = survey([unknown], finder, processes=1, longest_seconds=60)
-    assert verdict.finder.startswith("StopIteration"), "an error while a mutant is planted is told"
+    [trial] = trials([unknown], finder, processes=1, longest_seconds=60)
+    assert trial.finder.startswith("StopIteration"), "an error while a mutant is planted is told"
 
 
 def test_checks_that_do_not_end_are_ended() -> None:
@@ -91,15 +91,15 @@ def test_checks_that_do_not_end_are_ended() -> None:
         while True:
             pass
 
-    [verdict] = survey([UNCHANGED], wait, processes=1, longest_seconds=0.2)
-    assert verdict.finder == TOO_LONG
+    [trial] = trials([UNCHANGED], wait, processes=1, longest_seconds=0.2)
+    assert trial.finder == TOO_LONG
 
 
 def test_a_function_whose_module_is_not_loaded_is_not_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "hourwheel.logs.log")
     assert not plant(named("Log._overdue: bound moved"))
-    [verdict] = survey([named("Log._overdue: bound moved")], finder, processes=1, longest_seconds=60)
-    assert verdict.finder == NOT_PLANTED
+    [trial] = trials([named("Log._overdue: bound moved")], finder, processes=1, longest_seconds=60)
+    assert trial.finder == NOT_PLANTED
 
 
 def test_a_sample_is_drawn_by_the_seed_and_takes_the_kinds_in_turn() -> None:
@@ -110,10 +110,10 @@ def test_a_sample_is_drawn_by_the_seed_and_takes_the_kinds_in_turn() -> None:
     assert max(kinds.values()) - min(kinds.values()) <= 3
 
 
-def test_each_verdict_is_about_a_mutant_that_there_is() -> None:
+def test_each_reason_is_about_a_mutant_that_there_is() -> None:
     names = {mutant.name for room in ROOMS.values() for path in room.paths() for mutant in mutants(path)}
-    assert verdicts().keys() <= names, "the code of these has changed: judge them anew, or take them out"
-    assert all(len(reason) > 20 for reason in verdicts().values())
+    assert reasons().keys() <= names, "the code of these has changed: judge them anew, or take them out"
+    assert all(len(reason) > 20 for reason in reasons().values())
 
 
 def test_a_planted_mutant_changes_what_the_code_does(monkeypatch: pytest.MonkeyPatch) -> None:

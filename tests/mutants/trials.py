@@ -18,7 +18,7 @@ UNCHANGED = Mutant("", "", 0, "no change", "", -1, 1)
 """Passes all checks, or the checks say nothing about mutants."""
 
 
-class Verdict(NamedTuple):
+class Trial(NamedTuple):
     """How a mutant fared: ``finder`` is the check that found it; "" if it survived all of them."""
 
     mutant: Mutant
@@ -45,10 +45,10 @@ def sampled(found: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
     return [kinds[kind][at] for at, kind in sorted(turns)[:count]]
 
 
-def survey(
+def trials(
     chosen: Sequence[Mutant], finder: Callable[[], str], *, processes: int, longest_seconds: float
-) -> Iterator[Verdict]:
-    """Yields the verdict of each mutant as soon as it is known. A mutant whose checks take longer than this is found:
+) -> Iterator[Trial]:
+    """Yields how each mutant fared as soon as it is known. A mutant whose checks take longer than this is found:
     the checks of the unchanged code must take much less."""
     waiting, running = list(reversed(chosen)), selectors.DefaultSelector()
     while waiting or running.get_map():
@@ -92,8 +92,8 @@ def _live(mutant: Mutant, finder: Callable[[], str], writing: int) -> None:
         os._exit(0)
 
 
-def _end(child: _Child, answers: int, result: str) -> Verdict:
-    """Ends the processes of the mutant, and returns its verdict."""
+def _end(child: _Child, answers: int, result: str) -> Trial:
+    """Ends the processes of the mutant, and returns how it fared."""
     if not result:
         answer = os.read(answers, 4_096).decode(errors="replace")
         result = answer[1:] if answer else "the process ended"
@@ -103,4 +103,4 @@ def _end(child: _Child, answers: int, result: str) -> Verdict:
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGKILL)
     os.waitpid(child.pid, 0)
-    return Verdict(child.mutant, result, time.monotonic() - child.began)
+    return Trial(child.mutant, result, time.monotonic() - child.began)
