@@ -91,7 +91,7 @@ def test_an_unknown_id_is_one_line_and_exit_status_1(shell: Shell, command: list
 def test_list_counts_by_the_hour(shell: Shell) -> None:
     for at in ("2026-11-20T10:10:00Z", "2026-11-20T10:20:00Z", "2026-11-21T09:00:00Z"):
         schedule(shell, at=at)
-    [counts] = shell.json("scheduled", "list", "orders")
+    [counts] = shell.json("scheduled", "list", "orders", "--hours", "72")
     assert counts == {
         "subject": "orders",
         "messages": 3,
@@ -104,8 +104,17 @@ def test_list_counts_by_the_hour(shell: Shell) -> None:
     assert ["2026-11-20", "10:00:00Z", "2"] in [line.split() for line in listed.splitlines()]
     assert listed.endswith("2 due within 2 h; --hours looks further, up to 744\n")
     shell.ok("subject", "create", "returns")
-    assert shell.ok("scheduled", "list", "returns") == "0 due within 72 h; --hours looks further, up to 744\n"
+    assert shell.ok("scheduled", "list", "returns") == "0 due within 72 h, 0 in all\n"
     assert shell("scheduled", "list", "orders", "--hours", "0").exit_code == 2
+
+
+def test_a_message_that_is_due_in_weeks_is_counted_in_all_and_tells_its_time(shell: Shell) -> None:
+    schedule(shell, at="2027-01-01T09:00:00Z")
+    schedule(shell, at="2027-02-01T09:00:00Z")
+    listed = shell.ok("scheduled", "list", "orders")
+    assert listed == "0 due within 72 h, 2 in all, the next at 2027-01-01 09:00:00Z\n"
+    [counts] = shell.json("scheduled", "list", "orders")
+    assert (counts["messages"], counts["total"], counts["next_at"]) == (0, 2, "2027-01-01T09:00:00.000Z")
 
 
 def test_messages_are_listed_one_by_one(shell: Shell) -> None:

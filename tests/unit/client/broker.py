@@ -160,14 +160,15 @@ class Broker:
         moved = answer.known["state"] == "waiting"
         return answer.known | {"state": "moved"} if moved else answer.known
 
-    def pending(self, subject: str, hours: int) -> Json:
+    def pending(self, subject: str, hours: int | None) -> Json:
         self.known_subject(subject)
-        before = text_of(datetime.fromisoformat(NOW) + timedelta(hours=hours))
+        before = text_of(datetime.fromisoformat(NOW) + timedelta(hours=hours or 72))
         waiting = {each.known["scheduled_id"]: each.known for each in self.scheduled.values()}.values()
         dues = [known["deliver_at"] for known in waiting if known["subject"] == subject and known["state"] == "waiting"]
         each = Counter(due[:14] + "00:00.000Z" for due in dues if due < before)
         counts = [{"hour": hour, "messages": count} for hour, count in sorted(each.items())]
-        return {"subject": subject, "messages": sum(each.values()), "hours": counts}
+        total = {"total": len(dues), "complete": True} | ({"next_at": min(dues)} if dues else {})
+        return {"subject": subject, "messages": sum(each.values()), "hours": counts} | ({} if hours else total)
 
     def list_delayed(self, query: Json) -> Json:
         return delayed_page(self.scheduled.values(), query)

@@ -261,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         if call in ("peek", "trace", "list_delayed", "list_subject_delayed"):
             given.append(query)
         if call == "pending":
-            given.append(int(query["hours"]))
+            given.append(int(query["hours"]) if "hours" in query else None)
         with broker.changed:
             answer = getattr(broker, call)(*given)
         return (204, None) if answer is None else (200, answer)

@@ -259,10 +259,13 @@ def test_what_is_due_is_counted_by_the_hour(api: Api, server: FakeServer) -> Non
     api.cancel(soon)
     first, last = datetime(2026, 11, 20, 10, tzinfo=UTC), datetime(2026, 11, 23, 8, tzinfo=UTC)
     hours = [PendingHour(hour=first, messages=2), PendingHour(hour=last, messages=1)]
-    assert api.pending("orders") == PendingCounts(subject="orders", messages=3, hours=hours)
+    counted = api.pending("orders")
+    # Half past ten by the clock of the fake: 90 minutes from nine.
+    following = datetime(2026, 11, 20, 10, 30, tzinfo=UTC)
+    assert counted == PendingCounts(subject="orders", messages=3, hours=hours, total=4, next_at=following)
     assert api.pending("orders", hours=2).hours == hours[:1]
     assert [request.target for request in server.calls("pending")] == [
-        "/v1/subjects/orders/scheduled?hours=72",
+        "/v1/subjects/orders/scheduled",
         "/v1/subjects/orders/scheduled?hours=2",
     ]
     with pytest.raises(NotFound):

@@ -79,11 +79,77 @@ def test_the_counters_tell_of_hours_that_are_not_read_yet(monkeypatch: pytest.Mo
     for hours in (3, 4, 5):
         for _ in range(2):
             bench.send_later("a", "b", delay=f"{hours}h")
-    first = due(bench)
+    first = due(bench, NOON_MS)
     assert (first.messages, first.complete) == (12, False)
-    assert not due(bench, subject="orders").complete
-    counts = due(bench, subject="orders")
+    assert not due(bench, NOON_MS, subject="orders").complete
+    counts = due(bench, NOON_MS, subject="orders")
     assert (counts.messages, counts.complete) == (12, True)
+
+
+def test_without_a_span_the_total_and_the_next_due_time_are_told(bench: Bench) -> None:
+    assert (due(bench).total, due(bench).next_at) == (0, None)
+    bench.send_later("a", "b", delay="30d")
+    bench.send_later("c", delay="40d")
+    bench.send_later("d", delay="20d", subject="other")
+    for step in ("hour", "minute"):
+        counts = due(bench, subject="orders", step=step)
+        assert (counts.messages, counts.total, counts.complete) == (0, 3, True)
+        assert counts.next_at == rfc3339(NOON_MS + 30 * DAY_MS)
+    assert (due(bench).total, due(bench).next_at) == (4, rfc3339(NOON_MS + 20 * DAY_MS))
+    for since_ms, until_ms in ((NOON_MS, None), (None, NOON_MS + DAY_MS)):
+        assert (due(bench, since_ms, until_ms).total, due(bench, since_ms, until_ms).next_at) == (None, None)
+
+
+def test_the_next_due_time_is_that_of_a_message_that_still_waits(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing")
+    first, *_ = bench.send_later("a", delay="65m")
+    bench.send_later("b", delay="70m")
+    bench.send_later("c", delay="95m")
+    bench.send_later("d", delay="40d")
+    bench.cell.cancel(first.scheduled_id or "")
+    assert due(bench).next_at == rfc3339(NOON_MS + 70 * MINUTE_MS)
+    bench.turn(80 * 60)
+    assert (due(bench).total, due(bench).next_at) == (2, rfc3339(NOON_MS + 95 * MINUTE_MS))
+    bench.turn(20 * 60)
+    assert (due(bench).total, due(bench).next_at) == (1, rfc3339(NOON_MS + 40 * DAY_MS))
+
+
+def test_a_total_is_incomplete_until_every_row_is_read(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+    monkeypatch.setattr("hourwheel.operations.background._ROWS", 2)
+    for days in (30, 31, 32):
+        for _ in range(2):
+            bench.send_later("a", "b", delay=f"{days}d")
+    first = due(bench, subject="orders")
+    assert (first.complete, first.next_at) == (False, rfc3339(NOON_MS + 30 * DAY_MS))
+    while not (counts := due(bench, subject="orders")).complete:
+        assert counts.total is not None
+        assert first.total is not None
+        assert counts.total > first.total
+        first = counts
+    assert counts.total == 12
+
+
+def test_the_due_time_of_an_hour_with_many_rows_is_its_start(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+    monkeypatch.setattr("hourwheel.delay.due_minutes._ROWS", 3)
+    for minutes in (70, 65, 75, 80):
+        bench.send_later("a", delay=f"{minutes}m")
+    assert due(bench).next_at == rfc3339(NOON_MS + HOUR_MS)
+
+
+def test_a_total_over_two_years_of_hours_reads_counters_by_the_hundred(bench: Bench) -> None:
+    store = bench.store = CallByCall(bench.store)
+    cell = bench.another_process()
+    for hour in range(1, 701):
+        bench.send_later("a", delay=f"{hour}h", subject="other")
+    bench.send_later("far", delay="701h")
+    subject = cell.subject("orders")
+    owner = (subject.name, subject.generation)
+    total = cell.background.total(owner)
+    assert (total.messages, total.next_at) == (1, rfc3339(NOON_MS + 701 * HOUR_MS))
+    store.calls.clear()
+    assert cell.background.total(owner).messages == 1
+    assert [verb for verb, _ in store.calls].count("counters") == 8, "701 hours"
+    assert len(store.calls) <= 8 + 2 + 2 * 3 + 3, "the counters, the buckets, the wheels of this hour and the next two"
 
 
 def test_the_minutes_of_an_hour(bench: Bench) -> None:

@@ -276,7 +276,9 @@ class _Query(BaseModel):
 
 
 class PendingQuery(_Query):
-    hours: Annotated[int, Field(ge=1, le=744)] = 72  # 744 hours are 31 days, 72 are three
+    """Says how many hours ahead are counted; without ``hours`` three days, and the total of all times beside them."""
+
+    hours: Annotated[int, Field(ge=1, le=744)] | None = None  # 744 hours are 31 days
 
 
 class PeekQuery(_Query):

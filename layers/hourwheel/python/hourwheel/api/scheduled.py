@@ -12,6 +12,7 @@ from hourwheel.misfits import decode
 from hourwheel.times import rfc3339
 
 _decoder = msgspec.json.Decoder(RescheduleBody)
+_HOURS = 72  # three days
 
 
 def get_scheduled(cell: Cell, event: Event) -> Response:
@@ -30,15 +31,22 @@ def reschedule(cell: Cell, event: Event) -> Response:
 
 
 def pending(cell: Cell, event: Event) -> Response:
+    """Answers with the number of messages that are due in each of the next hours; where the caller names no number of
+    hours, with the total of all times and the next due time too."""
     subject = path_name(event, "subject")
-    hours = cell.pending(subject, hours=decode_query(PendingQuery, event).hours)
-    return ok(
-        {
-            "subject": subject,
-            "messages": sum(messages for _, messages in hours),
-            "hours": [{"hour": rfc3339(hour_ms), "messages": messages} for hour_ms, messages in hours],
-        }
-    )
+    asked = decode_query(PendingQuery, event).hours
+    hours = cell.pending(subject, hours=asked or _HOURS)
+    counts = {
+        "subject": subject,
+        "messages": sum(messages for _, messages in hours),
+        "hours": [{"hour": rfc3339(hour_ms), "messages": messages} for hour_ms, messages in hours],
+    }
+    if asked is not None:
+        return ok(counts)
+    owner = cell.subject(subject)
+    total = cell.background.total((owner.name, owner.generation))
+    next_at = {} if total.next_at is None else {"next_at": total.next_at}
+    return ok({**counts, "total": total.messages, **next_at, "complete": total.complete})
 
 
 def list_delayed(cell: Cell, event: Event) -> Response:

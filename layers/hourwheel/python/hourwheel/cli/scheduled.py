@@ -18,7 +18,7 @@ from hourwheel.cli.settings import (
     write_list,
     write_record,
 )
-from hourwheel.client import ScheduledMessage
+from hourwheel.client import PendingCounts, ScheduledMessage
 
 app = typer.Typer(no_args_is_help=True, help="Show, list, count, move or cancel delayed messages.")
 
@@ -68,9 +68,14 @@ def move(
 def list_(
     ctx: typer.Context,
     subject: SubjectArgument,
-    hours: Annotated[int, typer.Option(min=1, max=744, help="Count this many hours ahead.")] = 72,
+    hours: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=744, help="Count this many hours ahead; by default 72, and the total of all times beside them."
+        ),
+    ] = None,
 ) -> None:
-    """Count the delayed messages of a subject by the hour in which they are due.
+    """Count the delayed messages of a subject by the hour in which they are due, and tell when the next one is.
 
     Example: hourwheel scheduled list orders --hours 24
     """
@@ -81,7 +86,7 @@ def list_(
         return
     if counts.hours:
         write_table(["hour", "messages"], [(each.hour, each.messages) for each in counts.hours])
-    write_line(f"{counts.messages} due within {hours} h; --hours looks further, up to 744")  # 31 days, as in the API
+    write_line(_counted(counts, hours))
 
 
 @app.command()
@@ -114,6 +119,15 @@ def messages(
         if message.damaged is not None:
             write_error(f"{message.scheduled_id} cannot be read: {message.damaged}")
     say_more(following)
+
+
+def _counted(counts: PendingCounts, hours: int | None) -> str:
+    if hours is not None:
+        return f"{counts.messages} due within {hours} h; --hours looks further, up to 744"  # 31 days, as in the API
+    total = counts.total if counts.complete else f"{counts.total} or more"
+    following = "" if counts.next_at is None else f", the next at {text_of(counts.next_at)}"
+    incomplete = "" if counts.complete else "; the server has not counted all yet: run the command again"
+    return f"{counts.messages} due within 72 h, {total} in all{following}{incomplete}"
 
 
 def _print_outcome(ctx: typer.Context, message: ScheduledMessage, done: str, *, state: str) -> None:

@@ -35,13 +35,17 @@ from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message, message_bytes
 from hourwheel.model.pages import DelayedMessage, DelayedPage
 from hourwheel.model.subjects import Subject
-from hourwheel.times import HOUR_MS, rfc3339
+from hourwheel.times import HOUR_MS, rfc3339, within
 
 _STRETCH_ROWS = 1_000
 _STRETCH_MESSAGES = 1_000
 _STRETCH_BYTES = 4 << 20  # of rows: what a call of Lambda reads from DynamoDB within a second
 _FIRST_PAGE, _LARGEST_PAGE = 16, 128  # rows of a read; most buckets have few, and 128 rows of 12 KB are 1.5 MB
-_BUCKETS = 100  # a call looks into at most this many buckets: each costs two reads or three
+_BUCKETS = 100  # a call that has found a message looks into at most this many buckets: each costs two reads or three
+_SEARCH_MS = 5_000
+"""A call that has found no message looks on, whatever the number of buckets and rows, until this time is over: an
+empty page would look like the end of the list. On one machine the buckets of two years take less."""
+
 _BODIES_BYTES = 16 << 20  # rows that one call decodes: more than a page of messages of ordinary size needs
 _SHOWN = 1_000
 """The characters, or bytes, that are shown of a body. A hundred of them fit into an answer, whatever they are."""
@@ -160,18 +164,22 @@ class DelayedList:
     subject: Subject | None
     request: DelayedRequest
     _messages: list[DelayedMessage] = field(default_factory=list)
+    _began_ms: int = 0
     _rows: int = 0
     _bytes: int = 0
     _decoded_bytes: int = 0
 
     def page(self) -> DelayedPage:
         """Returns up to ``limit`` messages. There may be fewer though ``next`` is set: a call reads a bounded number of
-        rows. Raises ``Rejected`` for an empty span, and for a cursor of another list.
+        rows. It has none only at the end of the list, or after a search of ``_SEARCH_MS``. Raises ``Rejected`` for an
+        empty span, and for a cursor of another list.
 
-        On DynamoDB: a query for the buckets, and for each of up to 100 of them one for each 128 of its rows, up to
-        2,000 rows in all. For each bucket with messages on the page a batch of gets, and where messages are due the
-        search of the dispatch log. An object for each row of the page that is stored as one.
+        On DynamoDB: a query for each 500 buckets, and for each of up to 100 of them one for each 128 of its rows, up
+        to 2,000 rows in all; before the first message is found, as many as the time allows. For each bucket with
+        messages on the page a batch of gets, and where messages are due the search of the dispatch log. An object for
+        each row of the page that is stored as one.
         """
+        self._began_ms = self.context.clock.now_ms()
         first_ms, end_ms = self._span
         if first_ms >= end_ms:
             raise Rejected(
@@ -208,7 +216,7 @@ class DelayedList:
             position: _PagePosition | None = (
                 start if start is not None and bucket == start.bucket else _PagePosition(bucket)
             )
-            if looked == _BUCKETS:
+            if looked >= _BUCKETS and self._may_end:
                 return position
             looked += 1
             while position is not None:
@@ -223,7 +231,13 @@ class DelayedList:
     @property
     def _is_over(self) -> bool:
         """Whether the page is full, or this call has read as much as it may."""
-        return len(self._messages) >= self.request.limit or self._rows >= _STRETCH_ROWS or self._bytes >= _STRETCH_BYTES
+        has_read = self._rows >= _STRETCH_ROWS or self._bytes >= _STRETCH_BYTES
+        return len(self._messages) >= self.request.limit or (has_read and self._may_end)
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether the page may end before the list does."""
+        return bool(self._messages) or not within(self._began_ms, self.context.clock.now_ms(), _SEARCH_MS)
 
     def _add_stretch(self, position: _PagePosition, *, closed: bool) -> tuple[_PagePosition | None, bool]:
         """Adds the messages of a stretch. Returns the position of what follows in the bucket, and whether the page ends

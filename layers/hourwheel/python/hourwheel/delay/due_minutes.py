@@ -1,4 +1,4 @@
-"""Counts the delayed messages of an hour by the minute in which they fall due."""
+"""Counts the delayed messages of an hour by the minute in which they fall due, and finds the first of them."""
 
 from collections import Counter
 from itertools import islice
@@ -28,9 +28,27 @@ def due_by_minute(
     return dict(sorted(counts.items())), complete
 
 
+def first_due_ms(context: Context, bucket: Bucket, subject: tuple[str, int] | None) -> int:
+    """Returns when the first message of the subject in this bucket is due, in Unix milliseconds; the start of the
+    bucket where not every row was read, or where its messages were handed over meanwhile. Reads as ``due_by_minute``
+    does."""
+    dues, complete = _waiting(context, bucket, subject)
+    return min(dues, default=bucket.start_ms) if complete else bucket.start_ms
+
+
 def _count(
     context: Context, bucket: Bucket, span: tuple[int, int], subject: tuple[str, int] | None, counts: Counter[int]
 ) -> bool:
+    dues, complete = _waiting(context, bucket, subject)
+    for due_ms in dues:
+        if span[0] <= due_ms < span[1]:
+            counts[due_ms // MINUTE_MS * MINUTE_MS] += 1
+    return complete
+
+
+def _waiting(context: Context, bucket: Bucket, subject: tuple[str, int] | None) -> tuple[list[int], bool]:
+    """Returns when the messages of the bucket are due that are neither handed over nor cancelled, and whether all rows
+    were read."""
     dispatched = list(islice(DispatchLog(context, bucket).rows(), _ROWS))
     done = {pick for _, row in dispatched for transfer in row.transfers for pick in transfer.picks}
     dues: list[tuple[int, int, int]] = []
@@ -42,7 +60,5 @@ def _count(
             done.add((entry.row_no, entry.index))
         elif entry is not None and entry.member is None and subject in (None, (entry.subject, entry.generation)):
             dues += [(row_no, index, entry.due_ms(index)) for index in range(row.count)]
-    for row_no, index, due_ms in dues:
-        if span[0] <= due_ms < span[1] and (row_no, index) not in done:
-            counts[due_ms // MINUTE_MS * MINUTE_MS] += 1
-    return max(rows, len(dispatched)) < _ROWS
+    waiting = [due_ms for row_no, index, due_ms in dues if (row_no, index) not in done]
+    return waiting, max(rows, len(dispatched)) < _ROWS

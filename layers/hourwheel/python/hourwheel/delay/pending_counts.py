@@ -87,13 +87,12 @@ class PendingCounts:
             return Counter(self._totals), True
 
     def by_hour(
-        self, context: Context, span: tuple[int, int], subject: tuple[str, int] | None, *, most_rows: int
+        self, context: Context, span: tuple[int, int], subject: tuple[str, int] | None
     ) -> tuple[dict[int, int], bool]:
         """Returns the number of delayed messages of the subject (name and generation; None: of all) by the start of
         the hour, in a span of Unix milliseconds, and whether they are exact. Overdue messages count in the first hour.
-        Reads at most about ``most_rows`` rows; of a bucket that is not read yet the counter tells how many messages and
-        retries were stored, if those of all subjects are asked for. Other reads: see ``everywhere``."""
-        self.everywhere(context, most_rows=most_rows)
+        Reads no rows, but counts those that ``everywhere`` has read; of a bucket that is not read yet the counter tells
+        how many messages and retries were stored, if those of all subjects are asked for."""
         first_ms, end_ms = span
         counts_by_hour: Counter[int] = Counter()
         complete = True
@@ -108,8 +107,16 @@ class PendingCounts:
                 read = tally.next_row >= totals.rows
                 complete = complete and read
                 exact = read or subject is not None
-                counts_by_hour[hour_ms] += _of_subject(tally.counts, subject) if exact else totals.numbers
+                counts_by_hour[hour_ms] += count_of(tally.counts, subject) if exact else totals.numbers
         return {hour: count for hour, count in sorted(counts_by_hour.items()) if count}, complete
+
+    def first_bucket(self, subject: tuple[str, int] | None) -> Bucket | None:
+        """Returns the first bucket that is known to have delayed messages of the subject (name and generation; None: of
+        any subject); None where there is none. Reads nothing: see ``everywhere``."""
+        with self._lock:
+            names = (name for name, tally in self._tallies.items() if count_of(tally.counts, subject))
+            first = min(names, default=None)
+        return None if first is None else Bucket.parse(first)
 
     def rows_of(self, context: Context, address: Address, *, before_ms: int) -> Iterator[tuple[Bucket, list[int]]]:
         """Yields the buckets that begin before ``before_ms``, each with the rows of its schedule log that hold messages
@@ -204,16 +211,16 @@ class PendingCounts:
         self._totals[address] += messages
 
 
+def count_of(counts: Counter[Address], subject: tuple[str, int] | None) -> int:
+    """Returns the number of messages, without retries, of the subject or of all subjects."""
+    if subject is not None:
+        return max(0, counts[*subject, None])
+    return sum(max(0, count) for (_, _, member), count in counts.items() if member is None)
+
+
 def _with_totals(context: Context, open_buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, LogTotals]]:
     """Yields the buckets, each with the counter of its schedule log, which are read 100 at a time."""
     for start in range(0, len(open_buckets), GET_MANY):
         page = open_buckets[start : start + GET_MANY]
         totals = context.store.counters([bucket.log for bucket in page])
         yield from ((bucket, totals[bucket.log]) for bucket in page)
-
-
-def _of_subject(counts: Counter[Address], subject: tuple[str, int] | None) -> int:
-    """Returns the number of messages, without retries, of the subject or of all subjects."""
-    if subject is not None:
-        return max(0, counts[*subject, None])
-    return sum(max(0, count) for (_, _, member), count in counts.items() if member is None)

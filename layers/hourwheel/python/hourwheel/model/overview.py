@@ -157,12 +157,24 @@ class DueCount(Struct, kw_only=True):
     messages: int
 
 
-class DueCounts(Struct, kw_only=True):
+class DueCounts(Struct, kw_only=True, omit_defaults=True):
     """Delayed messages by hour or minute; steps without any are left out. ``complete`` is False where not every row was
-    read: a step may then be too high or, for one subject, too low."""
+    read: a step may then be too high or, for one subject, too low. Where no span was asked for, ``total`` counts the
+    delayed messages of all times, and ``next_at`` is the time at which the next one is due."""
 
     messages: int
     steps: list[DueCount]
+    complete: bool
+    total: int | None = None
+    next_at: str | None = None
+
+
+class DelayedCount(Struct, kw_only=True):
+    """The number of delayed messages of all times, and when the next one is due (None: there is none). ``complete`` is
+    False where not every row was read: there may then be more, and an earlier one."""
+
+    messages: int
+    next_at: str | None
     complete: bool
 
 

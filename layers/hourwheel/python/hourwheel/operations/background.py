@@ -10,8 +10,8 @@ import msgspec
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, buckets
 from hourwheel.buckets.lease import WheelOwner, lacks_wheel
 from hourwheel.context import Context
-from hourwheel.delay.due_minutes import due_by_minute
-from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.delay.due_minutes import due_by_minute, first_due_ms
+from hourwheel.delay.pending_counts import PendingCounts, count_of
 from hourwheel.errors import UNDECODABLE, Rejected
 from hourwheel.model.fields import MAX_DELAY_MS
 from hourwheel.model.last_runs import REPORT, CompactRun, LeavingJob, ReconcileRun, ReportRun, file_of
@@ -19,6 +19,7 @@ from hourwheel.model.overview import (
     ArchiveState,
     BucketWheel,
     BucketWheels,
+    DelayedCount,
     DueCount,
     DueCounts,
     LakeState,
@@ -52,11 +53,29 @@ class Background:
 
     def due(self, subject: Subject | None, since_ms: int | None, until_ms: int | None, step: DueStepSize) -> DueCounts:
         """Returns the delayed messages between the two times (by default from now on, for three days or an hour), by
-        hour or minute. Raises ``Rejected`` for a span of more than two years, or by minute of more than an hour.
+        hour or minute; without both times also what ``total`` returns. Raises ``Rejected`` for a span of more than two
+        years, or by minute of more than an hour.
 
         On DynamoDB by hour: a query for each 500 buckets, two batches for each 100, and up to 2,000 rows that this
         process has not read before. By minute: up to 4,000 rows of each bucket in the span.
         """
+        first_ms, end_ms = self._span(since_ms, until_ms, step)
+        owner = None if subject is None else (subject.name, subject.generation)
+        everything = since_ms is None and until_ms is None
+        total = self.total(owner) if everything else None
+        if step == "minute":
+            counts, complete = due_by_minute(self.context, (first_ms, end_ms), owner)
+        else:
+            if not everything:
+                self.pending_counts.everywhere(self.context, most_rows=self._most_rows)
+            counts, complete = self.pending_counts.by_hour(self.context, (first_ms, end_ms), owner)
+        steps = [DueCount(at=rfc3339(at_ms), messages=messages) for at_ms, messages in counts.items()]
+        due = DueCounts(messages=sum(counts.values()), steps=steps, complete=complete)
+        if total is not None:
+            due.total, due.next_at, due.complete = total.messages, total.next_at, complete and total.complete
+        return due
+
+    def _span(self, since_ms: int | None, until_ms: int | None, step: DueStepSize) -> tuple[int, int]:
         length_ms, most_ms = (_DEFAULT_MS, _LONGEST_MS) if step == "hour" else (HOUR_MS, HOUR_MS)
         first_ms = self.context.clock.now_ms() // HOUR_MS * HOUR_MS if since_ms is None else since_ms
         end_ms = first_ms + length_ms if until_ms is None else until_ms
@@ -65,14 +84,23 @@ class Background:
             raise Rejected(
                 "field-invalid", f"with step={step}, to must be later than from by {longest} at most", field="to"
             )
-        owner = None if subject is None else (subject.name, subject.generation)
-        if step == "minute":
-            counts, complete = due_by_minute(self.context, (first_ms, end_ms), owner)
-        else:
-            rows = _ROWS if transactional(self.context.store) else _FAR_ROWS
-            counts, complete = self.pending_counts.by_hour(self.context, (first_ms, end_ms), owner, most_rows=rows)
-        steps = [DueCount(at=rfc3339(at_ms), messages=messages) for at_ms, messages in counts.items()]
-        return DueCounts(messages=sum(counts.values()), steps=steps, complete=complete)
+        return first_ms, end_ms
+
+    def total(self, owner: tuple[str, int] | None) -> DelayedCount:
+        """Returns the number of the delayed messages of the subject (name and generation; None: of all), and when the
+        next one is due.
+
+        One query for each 500 buckets and one batch of counters for each 100, and the rows that this process has not
+        read before, up to 20,000 (2,000 on DynamoDB); of the first bucket with a message up to 2,000 rows of each log.
+        """
+        counts, complete = self.pending_counts.everywhere(self.context, most_rows=self._most_rows)
+        bucket = self.pending_counts.first_bucket(owner)
+        next_at = None if bucket is None else rfc3339(first_due_ms(self.context, bucket, owner))
+        return DelayedCount(messages=count_of(counts, owner), next_at=next_at, complete=complete)
+
+    @property
+    def _most_rows(self) -> int:
+        return _ROWS if transactional(self.context.store) else _FAR_ROWS
 
     def wheels(self) -> BucketWheels:
         """Returns the wheels of the first 100 open buckets. Two queries and a batch; on DynamoDB the first query reads

@@ -29,6 +29,7 @@ def without_none(**fields: Any) -> dict[str, Any]:
 
 
 def query(**fields: Any) -> str:
-    """Returns the query string of the fields that are not None. Writes a blank as %20, because a signature of AWS takes
-    "+" for a plus sign."""
-    return "?" + urlencode(without_none(**fields), quote_via=quote)
+    """Returns the query string of the fields that are not None; nothing if all are None. Writes a blank as %20, because
+    a signature of AWS takes "+" for a plus sign."""
+    text = urlencode(without_none(**fields), quote_via=quote)
+    return text and f"?{text}"

@@ -74,7 +74,8 @@ class ScheduledCalls(Calls):
         Lists the messages that are due from ``since`` on (by default the current hour) and before ``until`` (by default
         without an end), hour by hour. Within an hour they are sorted by their time; an hour with more than 1,000
         messages is sorted in stretches of 1,000. With ``bodies`` each message has the beginning of its body. A page may
-        have few messages, or none, though there is a next page.
+        have few messages though there is a next page; it has none at the end of the list, or where the server has
+        searched for 5 s.
 
         Raises:
             BadRequest: the span is empty, or ``after`` is the cursor of another list.
@@ -118,8 +119,9 @@ class ScheduledCalls(Calls):
         page: DelayedPage = self._http.call("GET", target, answers(DelayedPage))
         return page
 
-    def pending(self, subject: str, *, hours: int = 72) -> PendingCounts:
+    def pending(self, subject: str, *, hours: int | None = None) -> PendingCounts:
         """Counts the delayed messages of a subject that fall due within this many hours (1 to 744), hour by hour.
+        Without ``hours`` counts three days, and tells the total of all times and the next due time.
 
         Raises:
             NotFound: there is no such subject.

@@ -222,18 +222,23 @@ class DueCount(Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class DueCounts(Struct, frozen=True, kw_only=True):
+class DueCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The delayed messages by hour or minute, without the steps in which none is due. ``complete`` is False while the
-    server has not read all of them.
+    server has not read all of them. A call without ``since`` and ``until`` is told the ``total`` of all times, and when
+    the next message is due (``next_at``; None: no message is delayed).
 
     Example:
-        >>> api.due("orders").messages
-        0
+        >>> result = api.produce("orders", [Message("remind", delay="90d")])
+        >>> due = api.due("orders")
+        >>> due.messages, due.total
+        (0, 1)
     """
 
     messages: int
     steps: list[DueCount]
     complete: bool
+    total: int | None = None
+    next_at: datetime | None = None
 
 
 class BucketWheel(Struct, frozen=True, kw_only=True):

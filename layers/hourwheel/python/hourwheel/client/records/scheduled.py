@@ -67,8 +67,8 @@ class DelayedMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 class DelayedPage(Struct, frozen=True, kw_only=True):
-    """A page of delayed messages. ``next`` is the ``after`` of the next page; None after the last one. A page may be
-    empty though there is a next one.
+    """A page of delayed messages. ``next`` is the ``after`` of the next page; None after the last one. A page is
+    empty only at the end of the list, or where the server has searched for 5 s and found none yet.
 
     Example:
         >>> api.list_delayed().next is None
@@ -92,15 +92,24 @@ class PendingHour(Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class PendingCounts(Struct, frozen=True, kw_only=True):
-    """The numbers of delayed messages of a subject: ``messages`` of all hours together, and those of each hour that has
-    any.
+class PendingCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The numbers of delayed messages of a subject: ``messages`` of the counted hours together, and those of each hour
+    that has any.
+
+    A call that names no ``hours`` is told the ``total`` of all times, and when the next message is due (``next_at``;
+    None: no message is delayed). ``complete`` is False while the server has not read all of them: there may then be
+    more, and an earlier one; the next calls go on.
 
     Example:
-        >>> api.pending("orders", hours=24)
-        PendingCounts(subject='orders', messages=0, hours=[])
+        >>> result = api.produce("orders", [Message("remind", delay="90d")])
+        >>> counts = api.pending("orders")
+        >>> counts.messages, counts.total
+        (0, 1)
     """
 
     subject: str
     messages: int
     hours: list[PendingHour]
+    total: int | None = None
+    next_at: datetime | None = None
+    complete: bool = True

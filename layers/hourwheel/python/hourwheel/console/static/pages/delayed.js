@@ -6,7 +6,7 @@
 import { get, poll } from "../api.js";
 import { barChart, updateChart } from "../charts.js";
 import { h, replace, withQuery } from "../dom.js";
-import { count, isUtc } from "../format.js";
+import { count, isUtc, timeText } from "../format.js";
 import { failure, heading, section } from "../frame.js";
 import { delayedMessages } from "./parts/delayed_messages.js";
 import { delayedSubjects } from "./parts/delayed_subjects.js";
@@ -79,7 +79,7 @@ function dueChart({ query, signal, navigate, address }) {
     else replace(shown, (chart = barChart(options)));
     const total = bars.reduce((sum, bar) => sum + bar.value, 0);
     const sentence = `${count(total)} ${total === 1 ? "message is" : "messages are"} due in this span.`;
-    said.textContent = sentence + (found.complete ? "" : INCOMPLETE);
+    said.textContent = sentence + nextOf(span, found.steps) + (found.complete ? "" : INCOMPLETE);
   }
 
   const polled = poll(load, {
@@ -91,6 +91,12 @@ function dueChart({ query, signal, navigate, address }) {
   });
   document.addEventListener("zonechange", polled.refresh, { signal });
   return section("Due", ways, shown, said);
+}
+
+/** Returns when the next message is due, where the span is all the time ahead. */
+function nextOf({ level }, steps) {
+  if (level !== "years" || !steps.length) return "";
+  return ` The next is due in the hour of ${timeText(steps[0].at)}.`;
 }
 
 function wayOf(way, isHere, address) {
