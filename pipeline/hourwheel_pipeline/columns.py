@@ -42,7 +42,7 @@ def text_column(column: TextColumn | None, kind: pa.DataType, total: int) -> pa.
     if column is None:
         return pa.nulls(total, kind)
     lengths = np.frombuffer(column.lengths, "<i4")  # -1 stands for null
-    least = int(lengths.min()) if len(lengths) else 0
+    least = int(np.min(lengths)) if len(lengths) else 0
     sizes = lengths if least >= 0 else np.maximum(lengths, 0)
     end = int(sizes.sum(dtype=np.int64))
     if len(lengths) != total or end != len(column.data) or least < -1:
@@ -66,7 +66,7 @@ def time_column(column: TextColumn | None, total: int) -> pa.Array:
 
 def _check_texts(texts: pa.Array, data: memoryview) -> None:
     """Raises ``Corrupt`` for a text that is not UTF-8."""
-    if not data or np.frombuffer(data, np.uint8).max() <= _LAST_OF_ASCII:
+    if not data or np.max(np.frombuffer(data, np.uint8)) <= _LAST_OF_ASCII:
         return  # checking each text takes ten times as long
     try:
         texts.validate(full=True)
@@ -83,8 +83,8 @@ def pairs(values: Iterable[tuple[int, int]]) -> Ints:
 
 
 def _checked(ms: Ints) -> Ints:
-    if len(ms) and not 0 <= ms.min() <= ms.max() <= _LATEST_MS:
-        raise Corrupt(f"a time between {ms.min()} and {ms.max()} ms is out of range")
+    if len(ms) and not 0 <= (least := np.min(ms)) <= (most := np.max(ms)) <= _LATEST_MS:
+        raise Corrupt(f"a time between {least} and {most} ms is out of range")
     return ms
 
 
