@@ -30,6 +30,7 @@ _ENVIRONMENT = {
     "PIP_CERT": CERTIFICATES,
     "SSL_CERT_FILE": CERTIFICATES,
 }
+_APT = "-o Acquire::Check-Valid-Until=false"  # a mirror may keep an older state of sid
 _MOUNTS = "mount --rbind /dev dev && mount -t proc proc proc && mount -t tmpfs -o mode=1777 shm dev/shm && "
 _PACKAGES = re.compile(r"^sudo apt install (?P<packages>.+)$", re.MULTILINE)
 _MIRROR = re.compile(r"^(?:URIs: *|deb (?:\[.*\] )?)(?P<mirror>https?://\S+/debian)/?(?: |$)", re.MULTILINE)
@@ -95,7 +96,7 @@ class Machine:
     def install(self, names: Sequence[str]) -> int:
         """Installs packages of Debian without those that they only recommend, and returns apt's exit status."""
         install = "DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends"
-        return self.run(f"apt-get update -qq && {install} {' '.join(names)} > /dev/null")
+        return self.run(f"apt-get update -qq {_APT} && {install} {' '.join(names)} > /dev/null")
 
     def run(self, command: str, folder: str = "/root") -> int:
         """Runs a command of the shell, and returns its exit status."""
