@@ -168,9 +168,8 @@ def _told_full(error: StorageFull | CellFull, *, produces: bool) -> str:
     if not produces:
         return f"{where}: {advice}, as it was not carried out, or not completely"
     if error.stored_part:
-        return (
-            f"{where}, and at most a part of the batch was stored: {advice}, with the same idempotency key if it had one"
-        )
+        stored = f"{where}, and at most a part of the batch was stored"
+        return f"{stored}: {advice}, with the same idempotency key if it had one"
     return f"{where} and nothing was stored: {advice}"
 
 
