@@ -14,7 +14,9 @@ from hourwheel.api.problems import TITLES
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.client import Api
 from hourwheel.model.fields import MAX_QUEUES, NAME_PATTERN
+from layers.openapi.examples import EXAMPLES
 from layers.openapi.operations import OPERATIONS, Operation
+from layers.openapi.tags import TAGS, tag_of
 
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)\}")
@@ -68,6 +70,7 @@ def document() -> dict[str, Any]:
         "info": {"title": "Hourwheel", "version": __version__, "description": _DESCRIPTION},
         "servers": [{"url": "http://127.0.0.1:7420"}],
         "security": [{}, {"token": []}],
+        "tags": [{"name": name, "description": told} for name, told in TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": {name: _described(schemas[name]) for name in sorted(schemas)},
@@ -84,7 +87,12 @@ def text(*, indent: int | None) -> str:
 
 
 def _operation(route: HttpRoute, operation: Operation) -> dict[str, Any]:
-    described_call: dict[str, Any] = {"operationId": operation.name, "summary": _summary(operation.name)}
+    described_call: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [tag_of(operation.name)],
+        "summary": _summary(operation.name),
+    }
+    example = EXAMPLES.get(operation.name)
     parameters = [_path_parameter(name) for name in _PARAMETER.findall(route.template)]
     if operation.query is not None:
         parameters += _query_parameters(operation.query)
@@ -93,29 +101,29 @@ def _operation(route: HttpRoute, operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         described_call["requestBody"] = {
             "required": operation.body_required,
-            "content": _json(_schema_of(operation.body)),
+            "content": _json(_schema_of(operation.body), example and example.request),
         }
     described_call["responses"] = {
-        **_success(operation),
+        **_success(operation, example and example.answer),
         **{status: {"$ref": f"#/components/responses/Problem{status}"} for status in _STATUSES},
     }
     return described_call
 
 
-def _success(operation: Operation) -> dict[str, Any]:
+def _success(operation: Operation, example: dict[str, Any] | None) -> dict[str, Any]:
     if operation.answer is None:
         done: dict[str, Any] = {"204": {"description": "Done"}}
         if operation.partly is not None:
             done["200"] = {"description": "Done in part", "content": _json(_schema_of(operation.partly))}
         return done
-    success: dict[str, Any] = {"description": "Done", "content": _json(_schema_of(operation.answer))}
+    success: dict[str, Any] = {"description": "Done", "content": _json(_schema_of(operation.answer), example)}
     if operation.links:
         success["links"] = {name: {"operationId": name, **link} for name, link in operation.links.items()}
     return {"200": success}
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
+def _json(schema: dict[str, Any], example: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"application/json": {"schema": schema} | ({} if example is None else {"example": example})}
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:

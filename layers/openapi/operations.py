@@ -101,7 +101,11 @@ _S = "/v1/subjects/{subject}"
 _G = f"{_S}/groups/{{group}}"
 _SAME = {"subject": "$request.path.subject", "group": "$request.path.group"}
 _ID = {"parameters": {"id": "$response.body#/results/0/scheduled_id"}}
-_SETTLES = {"parameters": _SAME, "requestBody": {"settle": [{"receipt": "$response.body#/pulls/0/receipt"}]}}
+_SETTLES = {
+    # Without a ``requestBody``: openapi-generator takes only text there, and no text is the body of a settlement.
+    "description": 'Settle each pull by its receipt: `{"settle": [{"receipt": "…"}]}`.',
+    "parameters": _SAME,
+}
 _BODIES: dict[str, Any] = {"body_required": True}
 
 OPERATIONS: dict[str, Operation] = {

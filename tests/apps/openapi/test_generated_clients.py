@@ -1,5 +1,6 @@
 """Clients that are generated from the OpenAPI document send, pull and settle."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,6 +24,22 @@ def run(command: Sequence[str | Path], folder: Path, *, path: Path) -> list[str]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
+
+
+def test_a_second_validator_takes_the_document(tmp_path: Path) -> None:
+    tools = ROOT / ".venv-generator/bin"
+    validated = run([tools / "openapi-spec-validator", "--errors", "all", DOCUMENT], tmp_path, path=tools)
+    assert validated == [f"{DOCUMENT}: OK"]
+
+
+def test_a_second_validator_refuses_a_document_with_an_unknown_field(tmp_path: Path) -> None:
+    """Proves that the validator ran."""
+    told = json.loads(DOCUMENT.read_text())
+    told["paths"]["/v1/health"]["get"]["responses"] = {"200": {"content": {}}}
+    (tmp_path / "wrong.json").write_text(json.dumps(told))
+    command = [ROOT / ".venv-generator/bin/openapi-spec-validator", tmp_path / "wrong.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Validation Error" in done.stdout) == (1, True), done.stdout + done.stderr
 
 
 def test_a_client_in_typescript_is_typed_and_works(server: Server, tmp_path: Path) -> None:

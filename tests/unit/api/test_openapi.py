@@ -4,9 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from hourwheel.api.routes import ROUTES
 from layers.openapi.__main__ import INDENTS, SERVED
 from layers.openapi.document import document, text
+from layers.openapi.examples import EXAMPLES
 from layers.openapi.operations import OPERATIONS
 from tests.unit.api.conftest import Api
 
@@ -60,6 +63,75 @@ def test_the_limits_of_a_request_are_those_of_its_parser() -> None:
     assert pull["properties"]["max_messages"] == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
     assert pull["additionalProperties"] is False
     assert document()["components"]["schemas"]["Received"]["properties"]["produced_at"]["format"] == "date-time"
+
+
+def test_each_operation_has_a_tag_that_the_document_describes() -> None:
+    told = document()
+    described = [tag["name"] for tag in told["tags"]]
+    assert len(set(described)) == len(described)
+    used = [call["tags"] for calls in told["paths"].values() for call in calls.values()]
+    assert {len(tags) for tags in used} == {1}
+    assert {tag for (tag,) in used} == set(described)
+
+
+def test_the_examples_parse_as_the_server_and_the_client_parse_them() -> None:
+    assert {"produce", "pull", "settle"} <= set(EXAMPLES)
+    by_name = {operation.name: operation for operation in OPERATIONS.values()}
+    for name, example in EXAMPLES.items():
+        msgspec.convert(example.request, by_name[name].body, strict=True)
+        answer = msgspec.convert(example.answer, by_name[name].answer, strict=True)
+        known = msgspec.to_builtins(answer)
+        assert set(example.answer) <= set(known), "the example has a field that no answer has"
+        (shown,) = [
+            each for calls in document()["paths"].values() for each in calls.values() if name == each["operationId"]
+        ]
+        assert shown["requestBody"]["content"]["application/json"]["example"] == example.request
+        assert shown["responses"]["200"]["content"]["application/json"]["example"] == example.answer
+
+
+LINK_TEXTS = {"operationRef", "operationId", "requestBody", "description"}
+"""The fields of a link that the parser of openapi-generator (swagger-parser, ``getLink``) takes only as text."""
+
+LINK_FIELDS = LINK_TEXTS | {"parameters", "server", "headers"}
+
+
+def refused(told: Any) -> list[str]:
+    """Returns what swagger-parser refuses, by its rules that other validators do not know."""
+    calls = [call for path in told["paths"].values() for call in path.values()]
+    links = [
+        (f"{call['operationId']}: {name}", link)
+        for call in calls
+        for response in call["responses"].values()
+        for name, link in response.get("links", {}).items()
+    ]
+    ids = [call["operationId"] for call in calls]
+    found = [
+        f"{where}.{key} is not text"
+        for where, link in links
+        for key in LINK_TEXTS & link.keys()
+        if not isinstance(link[key], str)
+    ]
+    found += [f"{where}: no operation {link['operationId']}" for where, link in links if link["operationId"] not in ids]
+    found += [f"{where}: unknown {key}" for where, link in links for key in link.keys() - LINK_FIELDS]
+    found += [f"operationId {each} twice" for each in set(ids) if ids.count(each) > 1]
+    found += [
+        f"path parameter {each['name']} must be required"
+        for call in calls
+        for each in call.get("parameters", ())
+        if each["in"] == "path" and each.get("required") is not True
+    ]
+    return found
+
+
+def test_the_parser_of_openapi_generator_takes_the_document() -> None:
+    assert refused(document()) == []
+
+
+def test_the_rules_of_that_parser_find_a_body_that_is_no_text() -> None:
+    told = document()
+    pulled = told["paths"]["/v1/subjects/{subject}/groups/{group}/pull"]["post"]["responses"]["200"]
+    pulled["links"]["settle"]["requestBody"] = {"settle": []}
+    assert refused(told) == ["pull: settle.requestBody is not text"]
 
 
 def test_the_api_answers_its_document() -> None:

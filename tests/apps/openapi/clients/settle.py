@@ -2,7 +2,9 @@
 
 import sys
 
-from generated.api.default import get_subject, produce, pull, settle
+from generated.api.produce import produce
+from generated.api.pull import pull, settle
+from generated.api.subjects import get_subject
 from generated.client import Client
 from generated.models import (
     NewMessage,
