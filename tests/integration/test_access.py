@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel.api.routes import ROUTES
 from hourwheel.client import Api, Message, ServerFault, Unauthorized
 from tests.certificates import Certificate
 from tests.integration.conftest import Start
@@ -44,6 +45,34 @@ def test_a_read_only_token_reads_and_changes_nothing(start: Start) -> None:
             answer = connection.call(method, path, body)
             assert (answer.status, answer.json["type"]) == (403, "urn:hourwheel:token-read-only")
         assert connection.ok("GET", f"{GROUP}/lag")["waiting"] == 2
+
+
+def test_a_read_only_token_sees_of_a_target_only_its_host(start: Start) -> None:
+    server = start(tokens=["all"], read_only_tokens=["reader"])
+    url = "https://hooks.example.com:8443/services/T0/s3cret?key=s3cret"
+    with server.connect(token="all") as connection:
+        connection.ok("PUT", "/v1/subjects/orders", {})
+        assert connection.ok("PUT", GROUP, {"push": {"kind": "https", "url": url}})["push"]["url"] == url
+        connection.ok("POST", f"{GROUP}/pause", None)
+        assert connection.ok("GET", GROUP)["push"]["url"] == url
+        reads = [route for route in ROUTES if route.method == "GET"]
+    with server.connect(token="reader") as connection:
+        for path in (GROUP, "/v1/subjects/orders/groups"):
+            shown = connection.ok("GET", path)
+            (group,) = shown.get("groups", [shown])
+            assert group["push"]["url"] == "https://hooks.example.com:8443/"
+        names = {
+            "subject": "orders",
+            "group": "billing",
+            "queue": "0",
+            "cell": "home",
+            "consumer": "c",
+            "id": "1",
+            "dead_id": "1",
+        }
+        told = [connection.call("GET", route.template.format(**names)).json for route in reads]
+        assert len(told) == len(reads) > 20
+        assert "s3cret" not in str(told)
 
 
 def test_a_client_that_trusts_the_certificate_is_served_over_tls(

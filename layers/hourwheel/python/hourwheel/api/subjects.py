@@ -1,5 +1,9 @@
 """Creates, changes, shows, lists, pauses and deletes subjects and groups, and moves groups to other positions."""
 
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
 from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
@@ -59,11 +63,11 @@ def list_groups(cell: Cell, event: Event) -> Response:
     query = decode_query(PageQuery, event)
     after = check_name(query.after, "after") if query.after else ""
     groups, following = cell.groups(path_name(event, "subject"), after, query.limit)
-    return ok({"groups": [_group(cell, group) for group in groups], "next": following})
+    return ok({"groups": [_shown_group(cell, group, event) for group in groups], "next": following})
 
 
 def get_group(cell: Cell, event: Event) -> Response:
-    return ok(_group(cell, cell.group(path_name(event, "subject"), path_name(event, "group"))))
+    return ok(_shown_group(cell, cell.group(path_name(event, "subject"), path_name(event, "group")), event))
 
 
 def put_group(cell: Cell, event: Event) -> Response:
@@ -172,6 +176,20 @@ def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
         "groups": [group.name for group in groups],
         "more_groups": following is not None,
     }
+
+
+def _shown_group(cell: Cell, group: Group, event: Event) -> dict[str, object]:
+    """Returns the group for the caller of the event. A caller who may only read gets of a target's URL the scheme and
+    the host: whoever knows the rest may be able to send to the target."""
+    if group.push is not None and group.push.kind == "https" and event.get("readOnly"):
+        group = replace(group, push=replace(group.push, address=_origin_of(group.push.address)))
+    return _group(cell, group)
+
+
+def _origin_of(url: str) -> str:
+    """Returns the scheme, the host and the port of a URL, without a user, a password, a path or a query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
 
 
 def _group(cell: Cell, group: Group) -> dict[str, object]:

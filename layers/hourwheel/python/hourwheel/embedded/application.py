@@ -162,7 +162,7 @@ class Application:
         body = b"" if grant is Grant.NONE else await request.body()
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
-        return await self._served(match, request, body, request_id)
+        return await self._served(match, request, body, request_id, grant)
 
     def _console_answer(self, grant: Grant, request: Request, request_id: str) -> Response:
         """Returns a file of the console, or its refusal. A server without tokens gives it only to requests at localhost
@@ -176,7 +176,7 @@ class Application:
         settings = settings_for(grant, is_open=self._is_open)
         return console_answer(request.method, request.path, request.headers, settings, request_id)
 
-    async def _served(self, match: Match, request: Request, body: bytes, request_id: str) -> Response:
+    async def _served(self, match: Match, request: Request, body: bytes, request_id: str, grant: Grant) -> Response:
         """Returns the answer of the route's function, which runs on the loop, or in a thread if it may take long."""
         if match.route.function == "ready":
             return await self._runtime.readiness.answer(request_id)
@@ -193,6 +193,7 @@ class Application:
             request_id=request_id,
             source=request.client,
         )
+        event["readOnly"] = grant is Grant.READ
         if match.route.function == "pull":
             return await self._pull(event, request)
         function = _FUNCTIONS[match.route.function]
