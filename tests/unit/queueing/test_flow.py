@@ -55,7 +55,7 @@ def test_leases_of_other_processes_count_and_their_settlements_make_room(bench: 
 
 
 def test_retries_count(bench: Bench) -> None:
-    limited(bench, *"abcd", max_in_flight=2)
+    limited(bench, *"abcd", max_in_flight=2, retry_percent=100)
     (pull,) = pulled(bench.cell).pulls
     bench.settle(pull, retry=[0, 1])
     again = pulled(bench.cell)
@@ -64,7 +64,7 @@ def test_retries_count(bench: Bench) -> None:
 
 
 def test_a_lease_that_ends_makes_room_for_its_retry(bench: Bench) -> None:
-    limited(bench, *"abcd", max_in_flight=2)
+    limited(bench, *"abcd", max_in_flight=2, retry_percent=100)
     pulled(bench.cell, lease_seconds=5)
     bench.cell.sweep()
     bench.clock.pass_time(6)
@@ -148,7 +148,7 @@ class LosesARace(CallByCall):
 
 def test_a_claim_that_lost_a_race_is_not_made_in_another_log_within_the_limits_of_before() -> None:
     bench = Bench(store := LosesARace(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    limited(bench, "retried", max_in_flight=1)
+    limited(bench, "retried", max_in_flight=1, retry_percent=100)
     bench.settle(pulled(bench.cell).pulls[0], retry=[0])
     bench.send("new")
     other = bench.another_process()

@@ -228,6 +228,7 @@ def test_rows_do_not_grow_where_one_transaction_settles_and_claims() -> None:
 
 
 def test_retries_come_before_the_row_grows(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", retry_percent=100)
     consumer = alone(bench)
     (pulled,) = bench.pull(1)
     bench.settle(pulled, retry=[0])

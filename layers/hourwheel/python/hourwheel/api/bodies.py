@@ -146,6 +146,7 @@ class GroupBody(_Body):
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
     max_in_flight: Annotated[int, Field(ge=0, le=MOST_IN_FLIGHT)] | None = None
     messages_per_second: Annotated[float, Field(ge=0, le=MOST_PER_SECOND, allow_inf_nan=False)] | None = None
+    retry_percent: Annotated[int, Field(ge=1, le=100)] | None = None
     retry: RetryBody | None = None
     push: PushBody | None = None
     filter: FilterBody | None = None

@@ -19,6 +19,10 @@ MaxInFlightOption: TypeAlias = Annotated[
 MessagesPerSecondOption: TypeAlias = Annotated[
     float | None, typer.Option(help="Messages that may be leased per second: 0 to 1000000 (0: no limit).")
 ]
+RetryPercentOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(help="Percentage of retries while new messages wait: 1 to 100 (50 by default)."),
+]
 RetryFirstOption: TypeAlias = Annotated[float | None, typer.Option(help="Seconds before the first retry.")]
 RetryFactorOption: TypeAlias = Annotated[
     float | None, typer.Option(help="Factor by which each wait is longer than the one before.")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from hourwheel.log_names import LogName, Member, shared_name
-from hourwheel.model.fields import DEFAULT_MAX_HELD, MAX_RETRY_SECONDS
+from hourwheel.model.fields import DEFAULT_MAX_HELD, DEFAULT_RETRY_PERCENT, MAX_RETRY_SECONDS
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +90,8 @@ class Group(Struct, frozen=True, kw_only=True):
     record names the ``consumer`` and says when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most
     ``max_in_flight`` messages are leased at once, and on average at most ``messages_per_second`` (0: no limit). An
     ``ordered`` group serves the messages of a key one after the other; a queue with ``max_held`` held keys hands out
-    parked messages alone, and ``when_dead`` says what a dead letter means for its key.
+    parked messages alone, and ``when_dead`` says what a dead letter means for its key. While new messages wait,
+    retries are ``retry_percent`` of the messages that pulls hand out.
     """
 
     subject: str
@@ -121,6 +122,7 @@ class Group(Struct, frozen=True, kw_only=True):
     deleted: bool = False
     erased: bool = False
     seeking_ms: int = 0
+    retry_percent: int = DEFAULT_RETRY_PERCENT
 
     @property
     def flow_limited(self) -> bool:

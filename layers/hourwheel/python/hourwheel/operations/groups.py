@@ -39,6 +39,7 @@ class GroupSettings(TypedDict, total=False):
     consumer_expires_seconds: int | None
     max_in_flight: int | None
     messages_per_second: float | None
+    retry_percent: int | None
     ordered: bool | None
     when_dead: WhenDead | None
     max_held: int | None
@@ -135,6 +136,7 @@ def changed(group: Group, settings: GroupSettings) -> Group:
         retry=_either(settings.get("retry"), group.retry),
         max_in_flight=_either(settings.get("max_in_flight"), group.max_in_flight),
         messages_per_second=_either(settings.get("messages_per_second"), group.messages_per_second),
+        retry_percent=_either(settings.get("retry_percent"), group.retry_percent),
         push=target,
         push_secret=group.push_secret if target is None else max(group.push_secret, target.secret_version),
         **_refiltered(group, tag_filter),

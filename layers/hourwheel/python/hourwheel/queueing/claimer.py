@@ -21,6 +21,7 @@ from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
 from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog, pull_logs
+from hourwheel.queueing.retry_share import NOT_SHARED, RetryShare, share_of
 from hourwheel.queueing.settlements import (
     OpenedSettlement,
     SettlementAnswers,
@@ -37,7 +38,8 @@ _logger = logging.getLogger("hourwheel")
 class Look:
     """What one look of a pull has settled and claimed so far. ``nothing``: the logs in which no message waits;
     ``limited``: there may be more messages; ``limit``: what keeps them from the group; ``due_ms``: when the next parked
-    message is due. In a group with limits, a claim takes the pull row in ``rows``."""
+    message is due. In a group with limits, a claim takes the pull row in ``rows``. ``share`` bounds the retries of the
+    pull (None: not drawn yet), and ``held_back`` are the logs with retries that exceed it."""
 
     subject: Subject
     group: Group
@@ -48,16 +50,31 @@ class Look:
     limit: Limit | None = None
     rows: dict[str, int] = field(default_factory=dict)
     due_ms: int | None = None
+    share: RetryShare | None = None
+    held_back: dict[str, PullLog] = field(default_factory=dict)
 
     def copied(self, settled: list[Settled], *, limited: bool) -> "Look":
-        """Returns the look with lists of its own. Not ``replace``, which visits every field: each pull does this."""
-        claims, nothing = [*self.claims], [*self.nothing]
-        return Look(self.subject, self.group, settled, claims, nothing, limited, self.limit, self.rows, self.due_ms)
+        """Returns the look with collections of its own. Not ``replace``, which visits every field: each pull does
+        this."""
+        claims, nothing, held_back = [*self.claims], [*self.nothing], self.held_back.copy()
+        head = (self.subject, self.group, settled, claims, nothing, limited)
+        return Look(*head, self.limit, self.rows, self.due_ms, self.share, held_back)
+
+    @property
+    def retries(self) -> int:
+        """The number of retries among the claims, as far as they count for the share."""
+        return sum(claim.pull_row.value.claimed if log.queue is None else claim.retries for log, claim in self.claims)
+
+    @property
+    def share_left(self) -> RetryShare:
+        """The share of the retries that the next claim may use."""
+        return NOT_SHARED if self.share is None else self.share.after(self.retries)
 
 
 @dataclass
 class Claimer:
-    """Settles and claims for one request. ``single``: a claim of one log is enough."""
+    """Settles and claims for one request. ``single``: a claim of one log is enough. ``shares``: there may be new
+    messages beside retries."""
 
     context: Context
     flow: FlowControl
@@ -66,12 +83,19 @@ class Claimer:
     settlements: Settlements
     request: PullRequest
     single: bool
+    shares: bool = False
 
     def take(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         """Carries out the settlements, then claims from these logs, which are given by the name of their source."""
         if look.group.flow_limited:
             return self._within_limits(look, opened, logs)
-        return self._by_cell(look, opened, logs)
+        return self._by_cell(self._shared(look, logs), opened, logs)
+
+    def take_held_back(self, look: Look) -> Look:
+        """Claims the retries that exceed their share, where new messages have left room."""
+        if not look.held_back or look.limit is not None or self.is_satisfied(look):
+            return look
+        return self.take(replace(look, share=NOT_SHARED, held_back={}), (), look.held_back)
 
     def is_satisfied(self, look: Look) -> bool:
         """Returns whether the look has claimed as much as the request asks for, or as fits into an answer."""
@@ -93,7 +117,7 @@ class Claimer:
         most = self.request.max_messages - room + allowance.messages
         request = msgspec.structs.replace(self.request, max_messages=most)
         within = replace(self, request=request)
-        look = within._by_cell(replace(look, rows=allowance.rows), [], logs)
+        look = within._by_cell(within._shared(replace(look, rows=allowance.rows), logs), [], logs)
         return replace(look, limit=allowance.limit) if within._full(look) else look
 
     def _by_cell(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
@@ -151,7 +175,7 @@ class Claimer:
 
         def work(context: Context) -> Look:
             # A transaction may run more than once: each run begins with what was claimed before it.
-            in_turn = self._in_turn(logs)
+            in_turn = self._in_turn(look, logs)
             applied = self._apply(look, opened, in_turn, context)
             settled = applied.answers if opened else look.settled
             after = look.copied(settled, limited=True)
@@ -172,10 +196,24 @@ class Claimer:
             return True
         return is_current(pull_logs(context, look.subject, look.group), look.rows)
 
-    def _in_turn(self, logs: Sequence[PullLog]) -> list[PullLog]:
+    def _shared(self, look: Look, logs: Mapping[str, PullLog]) -> Look:
+        """Returns the look with the share of its retries."""
+        if look.share is not None or not logs:
+            return look
+        if not self.shares:
+            return replace(look, share=NOT_SHARED)
+        chances = self.context.ids.jitter(), self.context.ids.jitter()
+        room, _ = self._room(look)
+        share = share_of(look.group, room, single=self.single, chances=chances, fills=len(logs) == 1)
+        return replace(look, share=share)
+
+    def _in_turn(self, look: Look, logs: Sequence[PullLog]) -> list[PullLog]:
         """Returns the logs in the order of their claims: retries first, then the queues from a random one on, so that
-        no queue is always last."""
+        no queue is always last. Retries without a share are claimed by ``take_held_back``."""
         retries = [log for log in logs if log.queue is None]
+        if look.share_left.messages == 0:
+            look.held_back.update({log.source.name: log for log in retries})
+            retries = []
         queues = [log for log in logs if log.queue is not None]
         first = int(self.context.ids.jitter() * len(queues))
         return [*retries, *queues[first:], *queues[:first]]
@@ -187,20 +225,22 @@ class Claimer:
         if not opened:
             return SettlementAnswers([], {}, None)
         first = logs[0].on(context) if logs and not look.claims else None
-        request = self._claim_request(look)
+        request = self._claim_request(look, first)
         return self.settlements.apply_and_grow(context, look.subject, look.group, opened, first, request)
 
-    def _claim_request(self, look: Look, only_row: int | None = None, before: SettledRow | None = None) -> ClaimRequest:
-        messages, size = self._room(look)
-        return ClaimRequest(
+    def _claim_request(
+        self, look: Look, log: PullLog | None, only_row: int | None = None, before: SettledRow | None = None
+    ) -> ClaimRequest:
+        request = ClaimRequest(
             self.request.consumer,
-            messages,
-            size,
+            *self._room(look),
             self.request.lease_seconds * 1_000,
             strict_bytes=bool(look.claims),
             only_row=only_row,
             before=before,
+            share=look.share_left,
         )
+        return request if log is None or log.queue is not None else request.of_retries()
 
     def _claim(self, look: Look, logs: Sequence[PullLog], applied: SettlementAnswers, context: Context) -> bool:
         """Claims from the logs until the request is full. Adds the claims to the look, and returns whether there may be
@@ -212,17 +252,19 @@ class Claimer:
                 result: ClaimResult | None = applied.claimed
             else:
                 row, before = look.rows.get(log.partition), applied.acknowledged.get(log.partition)
-                result = self._claim_from(log, self._claim_request(look, row, before), alone=not look.claims)
+                result = self._claim_from(log, self._claim_request(look, log, row, before), alone=not look.claims)
             if result is None:
                 return True
-            more = more or result.limited
+            if result.held_back:
+                look.held_back[log.source.name] = unbound
+            more = more or (result.limited and not result.held_back)
             if result.nothing is not None:
                 look.nothing.append((log, result.nothing))
             if result.claim is not None:
                 look.claims.append((log, result.claim))
                 if self.is_satisfied(look):
                     return True
-            elif result.limited and look.rows:
+            elif result.limited and look.rows and not result.held_back:
                 return True  # another claim came first: the limits of the group leave fewer messages now
         return more
 

@@ -22,6 +22,7 @@ from hourwheel.queueing.keyed_rows import KeyedMessages, KeyedRow, KeyedRowCache
 from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Order, OrderedMessages, Parked, bits
 from hourwheel.queueing.pull_log import PullLog, first_page
 from hourwheel.queueing.records import Position
+from hourwheel.queueing.retry_share import NOT_SHARED, RetryShare
 
 AHEAD = 100
 """A claim looks at least at this many messages, and at three times as many as it may take, for one whose key is not in
@@ -29,16 +30,21 @@ flight: the digests of all of them stand in its row, at 6 bytes each."""
 
 _MOST_AHEAD = 1_000  # 6 KB of digests in a pull row
 _TURNS_SORTED = 4  # up to this many times the messages of a pull are sorted; of more the first ones are chosen
+_ReadyKey = tuple[bytes, tuple[Parked, ...]]
+_Ready = list[_ReadyKey]
+
 _ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no more of them
 
 
 @dataclass(frozen=True)
 class ClaimLimits:
-    """The limits of a claim. ``strict_bytes``: even the first message must fit into ``max_bytes``."""
+    """The limits of a claim. ``strict_bytes``: even the first message must fit into ``max_bytes``. ``share`` bounds the
+    messages of keys that are tried again."""
 
     max_messages: int
     max_bytes: int
     strict_bytes: bool
+    share: RetryShare = NOT_SHARED
 
     @property
     def ahead(self) -> int:
@@ -147,6 +153,10 @@ class OrderedSelection:
     """The number of messages that the pull takes."""
     unreadable: dict[int, tuple[int, Corrupt]] = field(default_factory=dict)
     limited: bool = False
+    retries: int = 0
+    """The number of messages that the pull takes of keys that are tried again, if these are bounded."""
+    held_back: bool = False
+    """Whether the bound has left such messages."""
     size: int = 0
     _rows: dict[int, KeyedRow] = field(default_factory=dict)
     """The rows of the parked messages that the pull takes."""
@@ -158,12 +168,21 @@ class OrderedSelection:
     covered: _OrderedRange = field(init=False)
 
     def select(self) -> None:
-        state = self.state
+        state, limits = self.state, self.limits
         self.covered = _OrderedRange(state.position, state.position, state.seq)
-        self._take_parked(state.ready(self.now_ms, self.limits.max_messages))
-        if not self.limited and self.count < self.limits.max_messages:
+        ready, retries = state.ready(self.now_ms, limits.max_messages), _Ready()
+        if limits.share.messages is not None and state.retries:
+            retries = [key for key in ready if key[0] in state.retries]
+            ready = [key for key in ready if key[0] not in state.retries]
+            self._take_retries(retries)
+        self.limited = not self._take_parked(ready, limits.max_messages - self.count, limits.max_bytes)
+        if not self.limited and self.count < limits.max_messages:
             self._look_ahead(self.covered)
         self.covered.cut(state.position, state.seq)
+        if self.held_back and limits.share.fills:
+            self._fill_up(retries)
+        if retries:
+            self.parked.sort(key=lambda parked: (parked[1].row_no, parked[1].in_row))
 
     @property
     def writes(self) -> bool:
@@ -211,35 +230,62 @@ class OrderedSelection:
 
     # Parked messages
 
-    def _take_parked(self, ready: list[tuple[bytes, tuple[Parked, ...]]]) -> None:
-        taken, most, start = self.parked, self.limits.max_messages, 0
+    def _take_retries(self, retries: _Ready) -> None:
+        """Takes messages of the keys that are tried again, as many as their share allows. Of a key whose turn ends
+        within, the messages behind stay parked, and so do those that nobody has seen."""
+        limits, share = self.limits, self.limits.share
+        most = min(share.messages or 0, limits.max_messages)
+        max_bytes = share.bytes_of(limits.max_bytes, limits.max_messages)
+        self.held_back = not self._take_parked(retries, most, max_bytes, strict=share.strict)
+        self.retries = self.count
+
+    def _fill_up(self, retries: _Ready) -> None:
+        """Takes retries that exceed their share, where new messages have left room."""
+        left, before = list[_ReadyKey](), self.count
+        done = {(message.row_no, message.in_row) for _, message in self.parked}
+        done.update((row_no, in_row) for _, row_no, in_row in self.dropped)
+        for digest, messages in retries:
+            rest = tuple([message for message in messages if (message.row_no, message.in_row) not in done])
+            if rest:
+                left.append((digest, rest))
+        self.held_back = not self._take_parked(left, self.limits.max_messages - before, self.limits.max_bytes)
+        self.retries += self.count - before
+
+    def _take_parked(self, ready: _Ready, most: int, max_bytes: int, *, strict: bool = False) -> bool:
+        """Takes the first of these messages, at most this many, and returns whether these are all."""
+        taken, before, start = self.parked, len(self.parked), 0
         turns, complete = _first_turns(ready, most)
         rows = self._read([turn[0] for turn in turns[:most]])
-        while start < len(turns) and not self.limited:
+        while start < len(turns):
             row_no, _, digest, parked = turns[start]
-            if len(taken) >= most or row_no not in rows:
-                self.limited = True
-            elif row_no in self._charged:
+            room = most - (len(taken) - before)
+            if room <= 0 or row_no not in rows:
+                break
+            if row_no in self._charged:
                 # There is room for all messages of the row: they are taken at once.
-                end = min(bisect_left(turns, (row_no + 1,), start), start + most - len(taken))
+                end = min(bisect_left(turns, (row_no + 1,), start), start + room)
                 taken += [turn[2:] for turn in turns[start:end]]
                 start = end
-            else:
-                self.limited = not self._take(digest, parked, rows[row_no])
+            elif self._take(digest, parked, rows[row_no], max_bytes, strict=strict):
                 start += 1
-        self.count = len(taken)
-        self.limited = self.limited or not complete
-        if self.limited:
-            return
+            else:
+                break
+        self.count += len(taken) - before
+        if not complete or start < len(turns):
+            return False
         # What follows of a digest of which nothing stays parked may come in the same pull.
-        self._free = {digest for digest, entries in ready if len(entries) == self.state.parked_of(digest)}
+        self._free.update(digest for digest, entries in ready if len(entries) == self.state.parked_of(digest))
+        return True
 
-    def _take(self, digest: bytes, parked: Parked, row: KeyedRow | None) -> bool:
+    def _take(
+        self, digest: bytes, parked: Parked, row: KeyedRow | None, max_bytes: int, *, strict: bool = False
+    ) -> bool:
         """Takes or drops a parked message. Returns False if it does not fit into the answer."""
         if row is None or row.row.expires_ms <= self.now_ms:
             self.dropped.append((digest, parked.row_no, parked.in_row))
             return True
-        if not self._fits(parked.row_no, row, parked.in_row, first=not self.parked):
+        first = not (strict or self.parked or self.covered.taken)
+        if not self._fits(parked.row_no, row, parked.in_row, max_bytes, first=first):
             return False
         self._rows[parked.row_no] = row
         self.parked.append((digest, parked))
@@ -312,7 +358,8 @@ class OrderedSelection:
                     break
                 parks.append(index)
                 continue
-            if not (whole or self._fits(row_no, row, index, first=not (self.count or takes))):
+            first = not (self.count or takes)
+            if not (whole or self._fits(row_no, row, index, self.limits.max_bytes, first=first)):
                 self.limited, end = True, index
                 break
             whole = row_no in self._charged
@@ -357,18 +404,19 @@ class OrderedSelection:
             cached = self.decoded_rows.cached(self.log.source.name, start.row_no)
         yield from self.log.unread(start, self.now_ms, page)
 
-    def _fits(self, row_no: int, keyed: KeyedRow, index: int, *, first: bool) -> bool:
-        """Returns whether the answer has room for the message, and takes the room. A row counts in full while there is
-        room for all of it: its messages need not be measured then. ``first``: the pull takes none before it."""
+    def _fits(self, row_no: int, keyed: KeyedRow, index: int, max_bytes: int, *, first: bool) -> bool:
+        """Returns whether there is room for the message in this many bytes of the answer, and takes the room. A row
+        counts in full while there is room for all of it: its messages need not be measured then. ``first``: the pull
+        takes none before it."""
         if row_no in self._charged:
             return True
         answer_bytes = keyed.row.answer_bytes
-        if answer_bytes and self.size + answer_bytes <= self.limits.max_bytes:
+        if answer_bytes and self.size + answer_bytes <= max_bytes:
             self.size += answer_bytes
             self._charged.add(row_no)
             return True
         size = message_size(keyed.message(index))
-        if self.size + size <= self.limits.max_bytes or (first and not self.limits.strict_bytes):
+        if self.size + size <= max_bytes or (first and not self.limits.strict_bytes):
             self.size += size
             return True
         return False
@@ -377,7 +425,7 @@ class OrderedSelection:
 _Turn = tuple[int, int, bytes, Parked]
 
 
-def _first_turns(ready: Sequence[tuple[bytes, tuple[Parked, ...]]], most: int) -> tuple[list[_Turn], bool]:
+def _first_turns(ready: Sequence[_ReadyKey], most: int) -> tuple[list[_Turn], bool]:
     """Returns the messages whose turn it is in their order, at least the first ``most``, and whether these are all."""
     if sum(len(entries) for _, entries in ready) <= _TURNS_SORTED * most:
         # By their numbers: to compare the structs takes three times as long.
@@ -389,6 +437,6 @@ def _first_turns(ready: Sequence[tuple[bytes, tuple[Parked, ...]]], most: int) -
     return list(islice(merge(*map(_turns, keys)), most)), False
 
 
-def _turns(key: tuple[bytes, tuple[Parked, ...]]) -> Iterator[_Turn]:
+def _turns(key: _ReadyKey) -> Iterator[_Turn]:
     digest, entries = key
     return ((parked.row_no, parked.in_row, digest, parked) for parked in entries)

@@ -1,4 +1,4 @@
-"""Pulls: carries out the settlements of the request, then claims the next messages, the group's retries first.
+"""Pulls: carries out the settlements of the request, then claims the next messages: retries and new ones, each a share.
 
 ``settlements.py`` opens and applies the settlements, ``source_logs.py`` finds the logs that may have messages,
 ``claimer.py`` claims them, and ``answers.py`` reads and signs what was claimed.
@@ -259,7 +259,14 @@ class Puller:
         look = Look(subject, group)
         if opened or moved:
             claimer = Claimer(
-                self.context, self.flow, self.key_states, self.leases.faults, self._settlements, request, single=pushing
+                self.context,
+                self.flow,
+                self.key_states,
+                self.leases.faults,
+                self._settlements,
+                request,
+                single=pushing,
+                shares=self._source_logs.shares(sources, moved),
             )
             look = self._take(claimer, look, opened, sources, moved)
         for log, claim in look.claims:
@@ -293,6 +300,23 @@ class Puller:
         sources: Sources,
         logs: dict[str, PullLog],
     ) -> Look:
+        """Settles, and claims from these logs: retries beyond their share last, where there is room for them."""
+        look = self._take_parts(claimer, look, opened, sources, logs)
+        if look.held_back:
+            try:
+                look = claimer.take_held_back(look)
+            except (Unavailable, Broken) as error:
+                look = self._cut_off(look, error)
+        return replace(look, limited=True) if look.held_back and not look.limited else look
+
+    def _take_parts(
+        self,
+        claimer: Claimer,
+        look: Look,
+        opened: Sequence[OpenedSettlement],
+        sources: Sources,
+        logs: dict[str, PullLog],
+    ) -> Look:
         """Settles, and claims from these logs. A part of a queue has its turn when the parts before it have no message
         left, so that messages of a key come in order. (Ordered groups have chosen their logs so already.)"""
         if sources.group.ordered or not sources.subject.routes:
@@ -304,11 +328,7 @@ class Puller:
             try:
                 look = claimer.take(look, opened, first)
             except (Unavailable, Broken) as error:
-                if not look.claims:
-                    raise
-                # The messages claimed so far must be handed out: nobody else gets them before their lease ends.
-                _logger.warning("a pull of %s/%s ended early: %s", self.subject, self.group, error)
-                return replace(look, limited=True)
+                return self._cut_off(look, error)
             opened = ()
             if not later or claimer.is_satisfied(look):
                 break
@@ -321,6 +341,14 @@ class Puller:
                 break
         # Of the queues from which this look claimed, other pulls may claim the next parts.
         return replace(look, limited=look.limited or bool(later and look.claims))
+
+    def _cut_off(self, look: Look, error: Unavailable | Broken) -> Look:
+        """Returns the look as far as it came: the messages claimed so far must be handed out, because nobody else gets
+        them before their lease ends. Without any, raises the error."""
+        if not look.claims:
+            raise error
+        _logger.warning("a pull of %s/%s ended early: %s", self.subject, self.group, error)
+        return replace(look, limited=True)
 
     def _paused(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], pause: Limit) -> Look:
         """Ends leases and settles, and claims nothing. Reads nothing where there is nothing to settle."""

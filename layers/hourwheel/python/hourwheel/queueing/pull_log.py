@@ -34,6 +34,7 @@ from hourwheel.queueing.records import (
     PullRow,
     Tail,
 )
+from hourwheel.queueing.retry_share import NOT_SHARED, RetryShare
 from hourwheel.queueing.selection import Selection
 from hourwheel.routes import FIRST, Mapping
 
@@ -52,6 +53,8 @@ class Claim:
     rows: tuple[tuple[int, Row], ...]
     answer_bytes: int
     taken: tuple[KeyedMessages, ...] = ()
+    retries: int = 0
+    """The number of messages that a shared claim of an ordered group takes of keys that are tried again."""
     log_end: int | None = None
     """The row behind the last one of the source log, if the claim took all that was there."""
 
@@ -80,7 +83,8 @@ class Nothing(NamedTuple):
 class ClaimRequest(NamedTuple):
     """A consumer's request for messages that take at most ``max_bytes`` in an answer. If the first row takes more, the
     messages that fit into an answer are claimed, or none with ``strict_bytes``. With ``only_row`` the claim is this
-    pull row, or none. ``before`` is the row that the pull has acknowledged in this log."""
+    pull row, or none. ``before`` is the row that the pull has acknowledged in this log, and ``share`` bounds the
+    messages of an ordered group that are retried."""
 
     consumer: str
     max_messages: int
@@ -89,15 +93,28 @@ class ClaimRequest(NamedTuple):
     strict_bytes: bool = False
     only_row: int | None = None
     before: SettledRow | None = None
+    share: RetryShare = NOT_SHARED
+
+    def of_retries(self) -> "ClaimRequest":
+        """Returns the request to the retry log, of which every message counts for the share."""
+        share = self.share
+        if share.messages is None:
+            return self
+        return self._replace(
+            max_messages=min(share.messages, self.max_messages),
+            max_bytes=share.bytes_of(self.max_bytes, self.max_messages),
+            strict_bytes=self.strict_bytes or share.strict,
+        )
 
 
 class ClaimResult(NamedTuple):
     """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it came
-    to this end of the log without a message."""
+    to this end of the log without a message; ``held_back``: it left retries that exceed their share."""
 
     claim: Claim | None
     limited: bool
     nothing: Nothing | None = None
+    held_back: bool = False
 
 
 class GrowthResult(NamedTuple):
@@ -216,7 +233,8 @@ class PullLog:
             taken = self._take(tail, request, now_ms)
             if not (taken.total or self._passes(taken, now_ms)):
                 nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
-                return ClaimResult(None, taken.limited, None if taken.limited else nothing)
+                held_back = self._holds_back(taken, request)
+                return ClaimResult(None, taken.limited, None if taken.limited else nothing, held_back)
             if growing is not None:
                 outcome = self.end_growth(tail.row_no - 1, growing)
                 tail, growing = (
@@ -243,7 +261,8 @@ class PullLog:
             if outcome.current is not None and holds_claim(outcome.current.value, value.claim):
                 claim = Claim.of(tail.row_no, outcome.current, taken)
                 # A row that only passes others says nothing about the next part of the queue: the pull looks again.
-                return ClaimResult(claim if taken.total else None, taken.limited or not taken.total)
+                limited, held_back = taken.limited or not taken.total, self._holds_back(taken, request)
+                return ClaimResult(claim if taken.total else None, limited, held_back=held_back)
             self.context.meter.record("ClaimConflicts", 1)
             # Row by row while the races are few, as the winner tells where it ends. Otherwise one read finds the far
             # end.
@@ -281,7 +300,10 @@ class PullLog:
         outcome = self.record(row_no).swap(claimed.token, value, token=claim)
         if outcome.current is None or not holds_claim(outcome.current.value, claim):
             return GrowthResult(None, outcome.current)
-        return GrowthResult(ClaimResult(Claim.of(row_no, outcome.current, taken), taken.limited), outcome.current)
+        claim_result = ClaimResult(
+            Claim.of(row_no, outcome.current, taken), taken.limited, held_back=self._holds_back(taken, request)
+        )
+        return GrowthResult(claim_result, outcome.current)
 
     def end_growth(self, row_no: int, seen: Versioned[PullRow]) -> CasResult[PullRow]:
         """Makes the end of a row that grows final, so that a row may be put behind it. Refused if the row has changed
@@ -375,6 +397,10 @@ class PullLog:
                 taken.limited = True
                 break
         return taken
+
+    def _holds_back(self, taken: ClaimRange, request: ClaimRequest) -> bool:
+        """Returns whether the claim may have left retries because of their share."""
+        return self.queue is None and taken.limited and request.share.messages is not None
 
     def _passes(self, taken: ClaimRange, now_ms: int) -> bool:
         """Returns whether a claim without messages writes a pull row that passes over the rows without messages."""

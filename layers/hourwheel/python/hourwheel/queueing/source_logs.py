@@ -99,6 +99,14 @@ class SourceLogs:
         ]
         return {log.source.name: log for log in in_turn(self.context, self.key_states, subject, group, moved)}
 
+    def shares(self, sources: Sources, logs: dict[str, PullLog]) -> bool:
+        """Returns whether these logs may have both retries and messages that nobody has pulled. Reads nothing."""
+        _, group, _, totals = sources
+        if not group.ordered and group.retry_log not in logs:
+            return False
+        queues = (log for log in logs.values() if log.queue is not None)
+        return any(self.ends.moved(log, group, totals[log.source.name]) for log in queues)
+
     def end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
         """Ends the leases that are over in these logs, and returns their number."""
         ended = 0

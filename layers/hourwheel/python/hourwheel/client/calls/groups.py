@@ -66,6 +66,7 @@ class GroupCalls(Calls):
         max_attempts: int | None = None,
         max_in_flight: int | None = None,
         messages_per_second: float | None = None,
+        retry_percent: int | None = None,
         retry: RetryPolicy | None = None,
         push: PushTarget | NoPush | None = None,
         filter: TagFilter | NoFilter | None = None,  # noqa: A002 - the field's name in requests
@@ -87,7 +88,8 @@ class GroupCalls(Calls):
         queue (1 to 100,000; 10,000 by default) are held, the group leases none but parked messages of the queue.
 
         At most ``max_in_flight`` messages (0 to 1,000,000) are leased at once, and ``messages_per_second`` (0 to
-        1,000,000) in the long run, retries included; 0 is no limit.
+        1,000,000) in the long run, retries included; 0 is no limit. While new messages wait, ``retry_percent`` (1 to
+        100; 50 by default) of the messages that pulls lease are retries; with 100 all retries come first.
 
         With a ``filter`` the group takes only messages with certain tags; it passes over the others. A new filter
         applies from the next pull, also to messages that wait, and ``NO_FILTER`` removes it.
@@ -106,6 +108,7 @@ class GroupCalls(Calls):
         """
         body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push, filter=filter)
         body |= without_none(max_in_flight=max_in_flight, messages_per_second=messages_per_second)
+        body |= without_none(retry_percent=retry_percent)
         body |= without_none(broadcast=broadcast, consumer_expires_seconds=consumer_expires_seconds)
         body |= without_none(ordered=ordered, when_dead=when_dead, max_held=max_held)
         if push is NO_PUSH:

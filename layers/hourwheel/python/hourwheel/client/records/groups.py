@@ -107,7 +107,8 @@ NO_FILTER = NoFilter.NO_FILTER
 class Group(Struct, frozen=True, kw_only=True):
     """A group and its settings. ``retry`` is the policy of the group, or that of the server if the group has none. A
     ``paused`` group gets no messages; ``max_in_flight`` and ``messages_per_second`` limit its leases (0: no limit).
-    ``when_dead`` and ``max_held`` are None in a group that is not ``ordered``.
+    Of the messages that it hands out while new ones wait, ``retry_percent`` are retries. ``when_dead`` and ``max_held``
+    are None in a group that is not ``ordered``.
 
     Example:
         >>> group = api.get_group("orders", "billing")
@@ -123,6 +124,7 @@ class Group(Struct, frozen=True, kw_only=True):
     push: PushTarget | None = None
     max_in_flight: int = 0
     messages_per_second: float = 0.0
+    retry_percent: int = 50
     paused: bool = False
     filter: TagFilter | None = None
     broadcast: bool = False

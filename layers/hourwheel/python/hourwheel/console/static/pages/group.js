@@ -125,6 +125,7 @@ function limitsOf(group) {
     ["attempts", count(group.max_attempts)],
     ["in flight at once", group.max_in_flight ? count(group.max_in_flight) : "no limit"],
     ["messages per second", group.messages_per_second ? count(group.messages_per_second) : "no limit"],
+    ["percentage of retries", `${group.retry_percent} %, while new messages wait`],
     ["filter", filter || "none"],
     ["created", time(group.created_at)],
   ]);

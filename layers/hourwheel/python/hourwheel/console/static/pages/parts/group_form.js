@@ -34,6 +34,7 @@ function makeFields(group) {
     max_attempts: text("max_attempts", "Attempts", "1 to 1,000; after the last one a message is a dead letter."),
     max_in_flight: text("max_in_flight", "In flight at once", NO_LIMIT),
     messages_per_second: text("messages_per_second", "Messages per second", NO_LIMIT),
+    retry_percent: text("retry_percent", "Percentage of retries", "1 to 100, while new messages wait."),
     retry_kind: pick("retry_kind", "Retries", [
       ["growing", "a delay that grows"],
       ["list", "a list of delays"],
@@ -80,7 +81,7 @@ function followChoices(node, fields, kindOfGroup, signal) {
 
 function fieldsets(fields) {
   return [
-    set("Limits", fields, "max_attempts", "max_in_flight", "messages_per_second"),
+    set("Limits", fields, "max_attempts", "max_in_flight", "messages_per_second", "retry_percent"),
     set("Retry policy", fields, "retry_kind", "first", "factor", "cap", "delays"),
     set("Filter", fields, "tags_any", "tags_all", "tags_none"),
     set("Order", fields, "when_dead", "max_held"),
