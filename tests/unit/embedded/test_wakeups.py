@@ -90,6 +90,26 @@ def test_what_was_announced_since_the_mark_is_not_waited_for() -> None:
     assert wakeups.wait("orders", "a", since=since, tries=0, seconds=LONG)
 
 
+def test_an_announcement_for_all_between_a_look_and_its_wait_is_not_waited_for() -> None:
+    """Another server has stored a message behind the look of this pull, before the pull waits."""
+    wakeups = EmbeddedWakeups(max_waiting=1)
+    since = wakeups.announcements("orders")
+    wakeups.announce_all()
+    answer = ThreadPoolExecutor(1).submit(wakeups.wait, "orders", "a", since=since, tries=0, seconds=LONG)
+    while not (answer.done() or wakeups.waiting):
+        threading.Event().wait(0.001)
+    slept = wakeups.waiting == 1
+    wakeups.close()
+    assert answer.result(LONG) is not slept
+    assert not slept
+
+
+def test_an_announcement_for_all_before_the_look_lets_the_pull_wait(waiters: Waiters) -> None:
+    waiters.wakeups.announce_all()
+    waiters.start("a")
+    assert waiters.asleep == ["a"]
+
+
 def test_any_number_of_subjects_takes_the_same_room() -> None:
     wakeups = EmbeddedWakeups(max_waiting=1)
     room = len(wakeups._counts)

@@ -45,6 +45,7 @@ class EmbeddedWakeups:
         self._greenlets = greenlets
         self._lock = threading.Lock()
         self._counts = [0] * _COUNTS
+        self._all = 0
         self._waiting: dict[str, dict[str, deque[Waiter]]] = {}
         self._count = 0
         self._closed = False
@@ -120,15 +121,17 @@ class EmbeddedWakeups:
         return waiter.resume
 
     def announce_all(self) -> None:
-        """Wakes one waiting pull of every group, because messages may have come to any subject."""
+        """Wakes one waiting pull of every group, because messages may have come to any subject. Counts for every
+        subject, so that a pull that has looked and does not wait yet looks again."""
         with self._lock:
+            self._all += 1
             subjects = list(self._waiting)
         for subject in subjects:
             self.announce(subject)
 
     def announcements(self, subject: str) -> int:
         with self._lock:
-            return self._counts[hash(subject) % _COUNTS]
+            return self._announced(subject)
 
     def wait(self, subject: str, group: str, *, since: int, tries: int, seconds: float) -> bool:
         caller = self._caller.get()
@@ -137,7 +140,7 @@ class EmbeddedWakeups:
             if self._closed or (caller is not None and caller.left):
                 return False
             # An announcement came after the caller looked, so a message may be there already.
-            if self._counts[hash(subject) % _COUNTS] != since:
+            if self._announced(subject) != since:
                 return True
             if self._count >= self._max_waiting:
                 return False
@@ -169,6 +172,9 @@ class EmbeddedWakeups:
                 for queue in groups.values():
                     for waiter in queue:
                         _wake(waiter)
+
+    def _announced(self, subject: str) -> int:
+        return self._counts[hash(subject) % _COUNTS] + self._all  # both only grow, so their sum changes with each
 
     def _block(self, waiter: Waiter, seconds: float) -> None:
         if self._greenlets is None or not self._greenlets.inside:
