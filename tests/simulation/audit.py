@@ -60,6 +60,8 @@ class StoreAudit:
     filters: dict[tuple[str, int, str], list[TagFilter | None]] = field(default_factory=dict)
     """The filters that each group has had, in order."""
     removed_groups: set[tuple[str, int, str]] = field(default_factory=set)
+    erased_at: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    """When the logs of a deleted group, or ("") of a subject and its groups, had been erased."""
     sends: dict[str, int] = field(default_factory=dict)
     sent_ms: dict[str, int] = field(default_factory=dict)
     """The time at which each message was sent first."""
@@ -172,6 +174,12 @@ class StoreAudit:
         removed = (name.subject, name.generation, member) in self.removed_groups
         return removed or self.members.orphaned(name.subject, name.generation, member)
 
+    def erased_before(self, verb: Verb, log: str, member: str) -> bool:
+        """Returns whether the log's subject or group had been erased when the verb began."""
+        name = LogName.parse(log)
+        erased = [self.erased_at.get((name.subject, name.generation, each)) for each in (member, "")]
+        return any(at is not None and at < verb.at for at in erased)
+
     def left_behind(self, log: str) -> bool:
         """Returns whether the log is a part of a queue that has expired: no checkpoint moves there any more."""
         name = LogName.parse(log)
@@ -277,7 +285,8 @@ class StoreAudit:
             late = row.filler or self.expired(fact) or self.lost(key.partition) or old.token == record.token
             if not late:
                 raise Violation("3", f"row {number} of {key.partition} held something else before")
-            if self.lost(key.partition):
+            # A filler does not show that the messages before it were never there: their producer may be told late.
+            if self.lost(key.partition) and not row.filler:
                 facts[number] = fact
             return
         name = LogName.parse(key.partition)
@@ -389,6 +398,8 @@ class StoreAudit:
             self.rules.check_route(self.subjects.get(subject.name), subject)
             self._paused((subject.name, subject.generation, ""), paused=subject.paused)
             self._closed(subject)
+            if subject.erased:
+                self.erased_at.setdefault((subject.name, subject.generation, ""), self.world.calls)
             self.subjects[subject.name] = subject
         elif key.partition.startswith("groups/"):
             self._group_stored(verb, msgspec.msgpack.decode(record.value, type=Group))
@@ -428,6 +439,8 @@ class StoreAudit:
         self._paused(position, paused=group.paused)
         if group.deleted:
             self.removed_groups.add(position)
+        if group.erased:
+            self.erased_at.setdefault(position, self.world.calls)
 
     def _closed(self, subject: Subject) -> None:
         position = (subject.name, subject.generation)

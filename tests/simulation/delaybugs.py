@@ -40,7 +40,7 @@ DELAYED: list[Bug] = []
 planted = registrar(DELAYED)
 
 
-def _waiting(**changes: Any) -> Callable[[Plan], Plan]:
+def waiting(**changes: Any) -> Callable[[Plan], Plan]:
     """Returns the plan with delayed messages, and with these changes of the plan or of its delays."""
     names = {field.name for field in fields(Delays)}
 
@@ -56,7 +56,7 @@ def _waiting(**changes: Any) -> Callable[[Plan], Plan]:
     return sharpen
 
 
-_owners_that_pause = _waiting(
+_owners_that_pause = waiting(
     transactional=False,
     trims=False,
     faults=Faults(pause=0.12),
@@ -76,11 +76,11 @@ _owners_that_pause = _waiting(
     share=1.0,
     pace=3,
 )
-_owners_that_crash = _waiting(
+_owners_that_crash = waiting(
     transactional=False, trims=False, faults=Faults(crash=0.03, forget=0.1), calls=900, wheels=3
 )
-_cancellers_at_work = _waiting(calls=900, wheels=3, cancellers=3, reach_ms=20_000, share=1.0, batches=4, pace=10)
-_senders_at_the_end_of_a_bucket = _waiting(
+_cancellers_at_work = waiting(calls=900, wheels=3, cancellers=3, reach_ms=20_000, share=1.0, batches=4, pace=10)
+_senders_at_the_end_of_a_bucket = waiting(
     transactional=False,
     trims=False,
     faults=Faults(pause=0.05, late=0.04),
@@ -113,7 +113,7 @@ def a_new_owner_does_not_finish_what_the_old_one_wrote_down() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting())
+@planted(sharpen=waiting())
 def a_wheel_takes_a_slot_before_it_is_over() -> Iterator[None]:
     def take(self: TimingWheel, now_ms: int) -> list[int]:
         return real(self, now_ms + 500)
@@ -191,7 +191,7 @@ def an_owner_says_that_it_has_read_more_than_it_has() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting(faults=Faults(crash=0.03), calls=900, cancellers=3, reach_ms=20_000, share=1.0))
+@planted(sharpen=waiting(faults=Faults(crash=0.03), calls=900, cancellers=3, reach_ms=20_000, share=1.0))
 def a_cancel_that_was_cut_off_is_left_to_its_caller() -> Iterator[None]:
     def resolved(self: ScheduledMessages, position: Any, current: Any) -> Any:
         # The sweeper does not wait for the wheel.
@@ -287,7 +287,7 @@ def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting(calls=600))
+@planted(sharpen=waiting(calls=600))
 def a_bucket_is_removed_by_age() -> Iterator[None]:
     def drop(context: Context, _: object) -> int:
         now_ms = context.clock.now_ms()
@@ -338,7 +338,7 @@ def a_row_that_was_filled_is_not_reserved_anew() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting(retry=RetryPolicy(first_seconds=1), calls=400))
+@planted(sharpen=waiting(retry=RetryPolicy(first_seconds=1), calls=400))
 def a_retry_goes_to_all_groups_after_its_delay() -> Iterator[None]:
     def reserve(self: Settler, *what: Any) -> Any:
         transfers = real(self, *what)
@@ -354,7 +354,7 @@ def a_retry_goes_to_all_groups_after_its_delay() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting(retry=RetryPolicy(first_seconds=5), calls=250))
+@planted(sharpen=waiting(retry=RetryPolicy(first_seconds=5), calls=250))
 def a_retry_is_served_at_once() -> Iterator[None]:
     def reserve(self: Settler, row: Any, parsed: ParsedSettlement) -> Any:
         return real(self, row, replace(parsed, delays_ms=dict.fromkeys(parsed.retried, 0)))
@@ -364,7 +364,7 @@ def a_retry_is_served_at_once() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting(skew_ms=4_000, calls=900, wheels=3, leaves_seconds=5))
+@planted(sharpen=waiting(skew_ms=4_000, calls=900, wheels=3, leaves_seconds=5))
 def the_times_of_a_dispatch_log_go_back_with_the_clock() -> Iterator[None]:
     def time(self: Ownership) -> int:
         return self._context.clock.now_ms()
@@ -374,7 +374,7 @@ def the_times_of_a_dispatch_log_go_back_with_the_clock() -> Iterator[None]:
 
 
 @planted(
-    sharpen=_waiting(
+    sharpen=waiting(
         transactional=True,
         trims=True,
         operators=2,
@@ -396,13 +396,13 @@ def a_registration_that_was_taken_back_is_remembered() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_waiting(calls=600))
+@planted(sharpen=waiting(calls=600))
 def a_message_is_due_when_the_first_of_its_batch_is() -> Iterator[None]:
     with patch.object(Note, "due_ms", lambda self, index: self.first_ms):
         yield
 
 
-@planted(sharpen=_waiting(own_retries=True, calls=400))
+@planted(sharpen=waiting(own_retries=True, calls=400))
 def a_lease_that_ends_forgets_what_was_said_of_the_attempt_before() -> Iterator[None]:
     def changed(message: Message, transfer: Transfer, detail: str | None) -> Message:
         return msgspec.structs.replace(real(message, transfer, detail), detail=detail)

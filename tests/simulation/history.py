@@ -123,6 +123,8 @@ class History:
         for subject, body, wait, reservation in zip(targets, bodies, waits, positions, strict=True):
             if reservation.scheduled is not None:
                 self._scheduled(subject, body, wait, reservation, window)
+                if self.accepted[body][1] < before[subject]:
+                    raise Violation("1", f"message {body[:20]} waits for {subject}, which had been deleted before")
                 continue
             if wait is not None and wait.due_ms(window[0]) > window[1]:
                 raise Violation("7", f"message {body[:20]} was sent at once, it was requested for {wait.text}")

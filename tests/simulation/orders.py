@@ -76,6 +76,8 @@ class OrderedHistory(PullHistory):
     def stored(self, verb: Verb, row: int, value: PullRow) -> None:
         assert isinstance(value, OrderedRow)
         known, gone = self.pulls.get(row), self.audit.gone(self.source, self.member)
+        if gone:
+            self.check_erased(verb, row, value)
         if gone or (known is not None and known.value.claim == value.claim):
             if not gone and known is not None:
                 self._changed(verb, row, known, value)

@@ -70,6 +70,8 @@ class PullHistory:
 
     def stored(self, verb: Verb, row: int, value: PullRow) -> None:
         before, gone = self.pulls.get(row), self.audit.gone(self.source, self.member)
+        if gone:
+            self.check_erased(verb, row, value)
         if before is not None and before.value.claim == value.claim:
             if not gone:
                 self._changed(verb, row, before, value)
@@ -99,6 +101,15 @@ class PullHistory:
             elif value.covered:
                 raise Violation("1", f"{self.partition}: pull row {row} passes over messages")
         self.next_row, self.end = row + 1, value.end
+
+    def check_erased(self, verb: Verb, row: int, value: PullRow) -> None:
+        """Checks that a process which does not know of the deletion of a group hands out none of its messages again
+        once the group's logs are erased."""
+        erased = self.audit.erased_before(verb, self.source, self.member)
+        if erased and value.first < self.end and value.covered:
+            raise Violation(
+                "5", f"{self.partition}: pull row {row} of the deleted group begins at {value.first}, before {self.end}"
+            )
 
     def _grown(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
         """Checks that the last row acknowledges its claim as the verb asks, and claims the messages behind it."""

@@ -11,6 +11,7 @@ from tests.simulation.broadcastbugs import BROADCAST
 from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.damagebugs import SPOILT
 from tests.simulation.delaybugs import DELAYED
+from tests.simulation.deletionbugs import DELETED
 from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
 from tests.simulation.growthbugs import GROWN
@@ -43,6 +44,7 @@ BUGS = [
     *ORDERED,
     *BROADCAST,
     *GROWN,
+    *DELETED,
 ]
 RARE = {
     "a_look_passes_a_row_that_still_grows",

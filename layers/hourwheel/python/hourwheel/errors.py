@@ -3,6 +3,7 @@
 HourwheelError
 ├── Rejected            the request is wrong: fix it, then send it again      4xx
 │   ├── NotFound        the request names something that does not exist       404
+│   │   └── GroupRemoved         another process has deleted the group: look it up again
 │   ├── Conflict        the request contradicts what is stored                409
 │   ├── TooLarge        the request is over a limit                           413
 │   └── UnknownEncoding the body has an encoding that is not read             415
@@ -65,6 +66,10 @@ class NotGranted(Rejected):
 
 class NotFound(Rejected):
     status = 404
+
+
+class GroupRemoved(NotFound):
+    """Says that the group was deleted since this process read its record, and its logs were erased."""
 
 
 class Conflict(Rejected):

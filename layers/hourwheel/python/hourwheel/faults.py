@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, DataVersion, HourwheelError, StorageFull, Unavailable
+from hourwheel.errors import CellUnavailable, DataVersion, GroupRemoved, HourwheelError, StorageFull, Unavailable
 
 _logger = logging.getLogger("hourwheel")
 
@@ -20,9 +20,11 @@ class Faults:
     @contextmanager
     def contained(self, context: Context, what: str) -> Iterator[None]:
         """Reports an error within the block as a fault of ``what``, and swallows it. Errors of the whole store pass
-        through: no neighbour could work either."""
+        through: no neighbour could work either. A group that was deleted meanwhile is no fault."""
         try:
             yield
+            self._reported.pop(what, None)
+        except GroupRemoved:
             self._reported.pop(what, None)
         except (Unavailable, StorageFull, DataVersion) as error:
             if not isinstance(error, CellUnavailable):

@@ -229,8 +229,11 @@ class KeyStateCache:
         near = state.row_no - _NEAR * len(state.open)
         recent = [row_no for row_no in state.open if row_no >= near]
         _see(log, state, [row_no for row_no in state.open if row_no < near])
-        start = min(recent, default=state.row_no)
+        last = max(state.row_no - 1, 0)
+        start = min(recent, default=last)
         rows = _scan(log, start, state.row_no - start + _PAGE)
+        if not rows or rows[-1][0] < last:
+            log.beginning()  # the last row is missing: it was removed long ago, or the log was erased
         _see(log, state, recent, dict(rows))
         full = len(rows) == state.row_no - start + _PAGE
         self._follow(log, state, [(row_no, record) for row_no, record in rows if row_no >= state.row_no], full=full)

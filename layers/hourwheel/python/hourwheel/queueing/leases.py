@@ -352,6 +352,8 @@ class Leases:
         record = log.checkpoint_record
         current = record.load()
         now_ms = log.context.clock.now_ms()
+        if current is not None and current.value.erased:
+            return None
         if current is not None:
             moved = start.row_no - current.value.row_no
             if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - current.value.saved_ms < _CHECKPOINT_MS):

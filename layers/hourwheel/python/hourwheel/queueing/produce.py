@@ -26,7 +26,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.batch_rows import row_of
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
-from hourwheel.queueing.stored_batches import StoredBatch, partly_stored
+from hourwheel.queueing.stored_batches import StoredBatch, check_current, partly_stored
 from hourwheel.registry.cells import check_serving, was_given_up, was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
@@ -64,10 +64,8 @@ def produce_many(
     messages: Sequence[AddressedMessage],
     idempotency: IdempotencyKey | None = None,
 ) -> StoredBatch:
-    """Stores a batch that spans subjects, and returns where its messages were stored.
-
-    Raises what ``produce`` raises. Without an idempotency key a failure half-way leaves the parts that are stored.
-    """
+    """Stores a batch that spans subjects, as ``produce`` does. Without an idempotency key a failure half-way leaves the
+    parts that are stored."""
     by_subject: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
         by_subject.setdefault(message.subject, []).append(index)
@@ -257,6 +255,7 @@ class _Batch:
         row = with_tags(row, log, part.messages, self.context.settings.summary_bytes)
 
         def append(context: Context) -> Reservation:
+            check_current(context, [part])
             appended = context.log(log).append(row)
             _announce_early(context, [part])
             return appended
@@ -482,6 +481,7 @@ class _Batch:
 def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) -> list[Reservation]:
     """Reserves a row for each part. Raises ``Sealed`` if one of the logs takes no more rows; abandons the rows that it
     has reserved in the others, so that no reader waits for them."""
+    check_current(context, parts)
     reserved: list[Reservation] = []
     try:
         for part, row in zip(parts, rows, strict=True):

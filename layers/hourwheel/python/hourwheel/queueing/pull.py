@@ -12,7 +12,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
-from hourwheel.errors import Broken, CellUnavailable, HourwheelError, ReceiptsUnavailable, Unavailable
+from hourwheel.errors import Broken, CellUnavailable, GroupRemoved, HourwheelError, ReceiptsUnavailable, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import (
     CompactPullResult,
@@ -237,6 +237,16 @@ class Puller:
         return pulls, len(errors)
 
     def _taken(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
+        """Settles and claims once."""
+        try:
+            return self._taken_from(request, opened, pushing)
+        except GroupRemoved:
+            # Deleted through another process, which has stored so before it erased the logs.
+            self.registry.forget(self.subject)
+            return self._taken_from(request, opened, pushing)
+
+    def _taken_from(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
+        """Settles and claims once, with the records of the subject and the group as they are cached."""
         # Looked up for each look: during a wait the subject may get more queues, or be deleted and created again.
         create = not pushing
         subject, group = self._settlements.subject_and_group(opened, create=create, consumer=request.consumer)

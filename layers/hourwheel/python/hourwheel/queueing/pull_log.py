@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
+
 from hourwheel.context import Context
-from hourwheel.errors import Broken, CellUnavailable, Corrupt, Unavailable
+from hourwheel.errors import Broken, CellUnavailable, Corrupt, GroupRemoved, Unavailable
 from hourwheel.log_names import pull_log
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log
@@ -40,6 +42,7 @@ from hourwheel.routes import FIRST, Mapping
 
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
+_ALL = "\U0010ffff"  # sorts behind every row number
 _RACES = 100  # a claim that has lost this many races gives up, and its pull looks again
 
 
@@ -213,11 +216,27 @@ class PullLog:
         return False
 
     def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
-        """Returns the lowest row that may be unsettled: the checkpoint, or where the group began."""
+        """Returns the lowest row that may be unsettled: the checkpoint, or where the group began. Raises
+        ``GroupRemoved``."""
         checkpoint = checkpoint or self.checkpoint_record.load()
-        if checkpoint is not None:
-            return Tail(checkpoint.value.row_no, checkpoint.value.position, checkpoint.value.seq)
-        return Tail(0, Position(self.origin), 0)
+        if checkpoint is None:
+            return Tail(0, Position(self.origin), 0)
+        if checkpoint.value.erased:
+            raise erased(self.group)
+        return Tail(checkpoint.value.row_no, checkpoint.value.position, checkpoint.value.seq)
+
+    def erase(self) -> None:
+        """Allows the removal of all rows, for a group that is deleted. Idempotent. Marks the log first: a process that
+        still has the group's record cached shall not take an empty log for one that never began, and hand out settled
+        messages again."""
+        current, now_ms = self.checkpoint_record.load(), self.context.clock.now_ms()
+        while current is None or not current.value.erased:
+            last = Checkpoint(0, Position(self.origin), 0, now_ms) if current is None else current.value
+            mark = msgspec.structs.replace(last, erased=True)
+            expect = None if current is None else current.token
+            # The mark has to last as long as a record may be cached, or a writer may pause.
+            current = self.checkpoint_record.swap(expect, mark, expires_ms=now_ms + SETTLED_KEPT_MS).current
+        self.source.store.trim(Table.PULL, self.partition, below=_ALL)
 
     def claim(self, request: ClaimRequest) -> ClaimResult:
         """Claims the next messages by one conditional put, and returns the claim. Where no message waits it returns no
@@ -426,6 +445,11 @@ def holds_claim(row: PullRow, claim: bytes) -> bool:
 
 def _behind(row_no: int, value: PullRow) -> Tail:
     return Tail(row_no + 1, value.end, value.end_seq, len(value.counts), value.size)
+
+
+def erased(group: Group) -> GroupRemoved:
+    """Returns the error for a group that was deleted since its record was read."""
+    return GroupRemoved("group-unknown", f"group {group.shared_name!r} was deleted meanwhile", field="group")
 
 
 def first_page(tail: Tail, max_messages: int) -> int:

@@ -185,3 +185,5 @@ class Checkpoint(msgspec.Struct, array_like=True, frozen=True):
     position: Position
     seq: int
     saved_ms: int
+    erased: bool = False
+    """Whether the group was deleted and its rows erased: without this mark the log would look as if it never began."""

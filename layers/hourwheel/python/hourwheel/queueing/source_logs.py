@@ -15,7 +15,7 @@ from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.ordered_parts import in_turn
-from hourwheel.queueing.pull_log import Nothing, PullLog, pull_logs
+from hourwheel.queueing.pull_log import Nothing, PullLog, erased, pull_logs
 from hourwheel.queueing.settlements import OpenedSettlement, Settlements
 from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.moves import refresh_route
@@ -68,13 +68,16 @@ class SourceLogs:
 
     def read(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], *, create: bool) -> Sources:
         """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
-        moved; the subject and the group are then read again."""
+        moved; the subject and the group are then read again. Raises ``GroupRemoved`` where the totals show that another
+        process has deleted the group."""
         # Twice at most: a queue that moves again in this moment is found by the next look.
         for last in (False, True):
             logs = self.group_logs.of(self.context, subject, group)
             if subject.routes:
                 logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
             totals = self._totals(logs)
+            if is_erased(group, totals):
+                raise erased(group)
             logs = [log for log in logs if log.source.name in totals]
             if last or (subject.change is None and not any(_went_on(log, totals) for log in logs)):
                 break
@@ -165,3 +168,9 @@ def first_parts(logs: Iterable[PullLog]) -> tuple[dict[str, PullLog], list[PullL
 def _went_on(log: PullLog, totals: Mapping[str, Counter]) -> bool:
     """Returns whether a log that should take messages is sealed: its queue goes on elsewhere, or was deleted."""
     return log.queue is not None and log.mapping.end is None and totals[log.source.name].sealed
+
+
+def is_erased(group: Group, totals: Mapping[str, Counter]) -> bool:
+    """Returns whether the group was deleted: only a deletion seals a retry log."""
+    retries = totals.get(group.retry_log)
+    return retries is not None and retries.sealed

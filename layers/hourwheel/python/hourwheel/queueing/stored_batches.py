@@ -1,4 +1,5 @@
-"""Tells producers where the messages of an accepted batch are: message by message, or part by part."""
+"""Tells producers where the messages of an accepted batch are: message by message, or part by part. Checks before that
+the subjects of delayed messages are there."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,10 +7,12 @@ from dataclasses import dataclass
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.scheduled_ids import SchedulePosition
-from hourwheel.errors import HourwheelError
+from hourwheel.context import Context
+from hourwheel.errors import HourwheelError, Sealed
 from hourwheel.logs.log import Reservation
 from hourwheel.model.messages import CompactProduceResult, SendResult
 from hourwheel.queueing.routing import BatchPart
+from hourwheel.registry.registry import subject_record
 from hourwheel.times import rfc3339
 
 
@@ -63,3 +66,13 @@ def partly_stored(happened: Callable[[], bool]) -> Iterator[None]:
     except HourwheelError as error:
         error.stored_part = happened()
         raise
+
+
+def check_current(context: Context, parts: Sequence[BatchPart]) -> None:
+    """Raises ``Sealed`` if a subject of delayed messages was deleted since its record was read. No seal of a schedule
+    log tells so, and its messages would be handed to nobody. One read for each subject with delayed messages."""
+    delayed = {(part.subject.name, part.subject.generation) for part in parts if part.bucket is not None}
+    for name, generation in delayed:
+        current = subject_record(context, name).load()
+        if current is None or current.value.deleted or current.value.generation != generation:
+            raise Sealed(name)

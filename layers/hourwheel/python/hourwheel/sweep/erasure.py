@@ -14,6 +14,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Table
 from hourwheel.push.state import forget
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.registry.registry import Registry
 
@@ -67,7 +68,7 @@ def _erase_group(context: Context, subject: Subject, group: Group, left: set[str
     for name in (group.retry_log, *subject.queue_logs()):
         # Not ``pull_logs``: a cell that is out of reach must not be passed over.
         with _noted(name, left):
-            context.store_of(name).trim(Table.PULL, pull_log(group.member, name), below=_ALL)
+            PullLog(context, group, context.log(name), None).erase()
             if group.ordered:
                 Snapshots(context, name, pull_log(group.member, name)).remove()
     for name in (group.retry_log, group.dead_log):
