@@ -13,6 +13,7 @@ import pytest
 from hourwheel.adapters import sqlite_schema, sqlite_writer
 from hourwheel.adapters.group_commit import Notify, Ticket
 from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.synced_mark import SyncedMark, last_transaction
 from hourwheel.errors import HourwheelError, Sealed, Throttled
 from hourwheel.ports import Counter, Key, Record, Store, Table
 
@@ -166,6 +167,68 @@ def test_owners_of_a_group_are_told_together(store: SqliteStore) -> None:
     assert over.wait(20)
     assert told == [tickets]
     assert [ticket.owner for ticket in told[0]] == [*range(9)]
+
+
+def test_work_that_joins_a_running_transaction_and_raises_is_answered(store: SqliteStore) -> None:
+    done = threading.Semaphore(0)
+    late: list[Ticket] = []
+
+    def fail(tx: Store) -> None:
+        put("b", tx)
+        raise ValueError("no")
+
+    def join() -> None:
+        for work in (fail, lambda tx: put("c", tx)):
+            late.append(store.submit(work, notify=counted(done), invite=store.lead))
+
+    first = store.submit(lambda tx: put("a", tx), notify=counted(done), invite=lambda: None)
+    store.lead(join)
+    for _ in range(3):
+        assert done.acquire(timeout=20), "work is not answered"
+    assert [ticket.joined for ticket in (first, *late)] == [False, True, True]
+    assert (first.outcome(), late[1].outcome()) == ("a", "c")
+    with pytest.raises(ValueError, match="no"):
+        late[0].outcome()
+    assert [sort for sort, _ in store.scan(Table.META, "p", limit=9)] == ["a", "c"]
+    assert store.transact(lambda tx: put("d", tx)) == "d", "the lead was handed on"
+
+
+def test_a_transaction_whose_commit_fails_raises_no_mark(tmp_path: Path) -> None:
+    """Otherwise the next start would report a transaction as lost that nobody was told of."""
+    mark = SyncedMark(tmp_path / "synced")
+    store = SqliteStore(tmp_path / "queue.db", mark=mark)
+    store.transact(lambda tx: put("a", tx))
+    before = mark.read()
+    real = store._writer.connection
+    store._writer.connection = FailedCommit(real)
+    with pytest.raises(HourwheelError):
+        store.transact(lambda tx: put("b", tx))
+    assert mark.read() == before == last_transaction(tmp_path / "queue.db")
+    store._writer.connection = real
+    store.transact(lambda tx: put("c", tx))
+    assert mark.read() == last_transaction(tmp_path / "queue.db") != before
+    store.close()
+    mark.close()
+
+
+class FailedCommit:
+    """A connection whose ``COMMIT`` fails, as with a disk that has an error."""
+
+    def __init__(self, real: sqlite3.Connection) -> None:
+        self._real = real
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._real.in_transaction
+
+    @property
+    def total_changes(self) -> int:
+        return self._real.total_changes
+
+    def execute(self, statement: str, *values: object) -> object:
+        if statement == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._real.execute(statement, *values)
 
 
 def test_a_counter_is_added_to_by_all_of_a_group_and_by_none_that_fails(store: SqliteStore) -> None:

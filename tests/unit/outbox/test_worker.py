@@ -21,7 +21,7 @@ from hourwheel.client.errors import (
 )
 from hourwheel.client.records.messages import Message
 from hourwheel.outbox.worker import Stopping
-from tests.unit.outbox.world import Application, problem
+from tests.unit.outbox.world import Application, Death, problem
 
 
 @pytest.fixture
@@ -243,6 +243,37 @@ def test_a_request_that_was_held_up_is_not_sent_again_under_another_number_while
     while worker.turn() or application.rows(0):
         application.clock.pass_time(6)
     assert application.bodies() == ["1"]
+
+
+@pytest.mark.parametrize("refusal", [409, 404], ids=["read-only", "not there"])
+def test_a_relay_that_takes_over_knows_of_the_request_that_is_under_way(application: Application, refusal: int) -> None:
+    """The relay before has sent the rows and dies. Its request is stored after the server has refused the same rows to
+    the relay that takes over: under another number they would be stored twice."""
+    held_up: list[Message] = []
+
+    def fault(subject: str, messages: Sequence[Message], sequence: int) -> AnswerError | None:
+        requests = len(application.queue.sent)
+        if requests == 1:
+            held_up.extend(messages)
+            raise Death
+        application.clock.pass_time(4)
+        if requests == 4:
+            application.queue.fault = lambda *_: None
+            application.queue.produce(subject, held_up, idempotency_key=_sender(application), sequence=1)
+        return refused if requests < 6 else None
+
+    kind, slug = (Conflict, "subject-read-only") if refusal == 409 else (NotFound, "subject-unknown")
+    refused = kind(problem(refusal, slug))
+    application.queue.fault = fault
+    application.send("1", key="one")
+    with pytest.raises(Death):
+        application.worker().turn()
+    application.clock.pass_time(16)  # the lease of the relay that died is over
+    second = application.worker()
+    while second.turn() or application.rows(0):
+        application.clock.pass_time(6)
+    assert application.bodies() == ["1"]
+    assert {sequence for _, sequence, _ in application.queue.sent} == {1}
 
 
 def test_a_refusal_counts_once_no_earlier_request_can_take_effect(application: Application) -> None:
