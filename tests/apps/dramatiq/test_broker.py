@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,6 +174,38 @@ def test_a_body_that_is_no_message_becomes_a_dead_letter(broker: HourwheelBroker
     with working(broker):
         join(broker)
     assert len(api.list_dead(subject(broker), "dramatiq").messages) == 2
+
+
+WRONG = {
+    "another queue": {"queue_name": "other"},
+    "queue": {"queue_name": ["default"]},
+    "actor": {"actor_name": ["record"]},
+    "kwargs": {"kwargs": []},
+    "options": {"options": []},
+    "id": {"message_id": ["x"]},
+    "time": {"message_timestamp": "x"},
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_message_that_would_end_a_thread_becomes_a_dead_letter_with_its_reason(
+    broker: HourwheelBroker, api: Api, kind: str
+) -> None:
+    seen: list[int] = []
+
+    @dramatiq.actor
+    def record(number: int) -> None:
+        seen.append(number)
+
+    fields = {**record.message(1).asdict(), **WRONG[kind]}
+    api.produce(subject(broker), [Sent(json.dumps(fields), id=kind)])
+    with working(broker, threads=1):
+        record.send(2)
+        join(broker)
+    assert seen == [2]
+    (dead,) = [letter for letter in api.list_dead(subject(broker), "dramatiq").messages if letter.id == kind]
+    assert dead.reason == "rejected"
+    assert dead.detail
 
 
 def test_what_a_worker_has_not_begun_goes_back_when_it_stops(broker: HourwheelBroker, api: Api) -> None:

@@ -12,13 +12,15 @@ from kombu.exceptions import ChannelError
 from kombu.exceptions import OperationalError as KombuOperationalError
 from kombu.transport import virtual
 
+from hourwheel.celery.handlers import TaskHandler
 from hourwheel.celery.state import QueueKind, Source
 from hourwheel.celery.tap import Tap, Tapped
+from hourwheel.celery.task_fields import NotTask, check_task
 from hourwheel.celery.unsettled import Unsettled
 from hourwheel.celery.wire import KombuMessage, encode
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound
-from hourwheel.client.handling import default_consumer_id
-from hourwheel.client.lease_tracker import DeliveryOutcome
+from hourwheel.client.handling import default_consumer_id, error_text
+from hourwheel.client.lease_tracker import DeliveryOutcome, explain
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.records.messages import SendResult
 from hourwheel.client.subscription import Subscription
@@ -211,13 +213,42 @@ class Channel(virtual.Channel):
                 if tapped is None:
                     break
                 count += 1
-                message = self._message(tapped, no_ack=tap.no_ack)
-                assert tap.callback is not None
-                tap.callback(message)
+                self._hand_out(tap, tapped)
             if count >= most:
                 self._taps[tag] = self._taps.pop(tag)  # the next queue comes first the next time
                 break
         return count
+
+    def _hand_out(self, tap: Tap, tapped: Tapped) -> None:
+        """Calls the consumer with a message. A message about which a worker of Celery raises an error becomes a dead
+        letter: the error would end the worker, and each other one that takes the message. Errors of the connection or
+        of the machine are raised, and those of a program that has callbacks of its own."""
+        assert tap.callback is not None
+        message = self._message(tapped, no_ack=tap.no_ack)
+        handler = TaskHandler.of(tap.callback)
+        if not handler.in_worker:
+            tap.callback(message)
+            return
+        try:
+            if handler.takes_tasks:
+                message.accept = handler.accept
+                check_task(message)
+            tap.callback(message)
+        except (*self.link.connection_errors, KombuOperationalError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            self._give_up(tap, tapped, error)
+
+    def _give_up(self, tap: Tap, tapped: Tapped, error: Exception) -> None:
+        _log.error(
+            "message %r of queue %r is now a dead letter, because the worker cannot take it: %s",
+            tapped.delivery.id,
+            tap.queue,
+            error_text(error),
+            exc_info=None if isinstance(error, NotTask) else error,
+        )
+        explain(tapped.delivery, error_text(error))
+        self.qos.reject(tapped.message["properties"]["delivery_tag"])
 
     def _message(self, tapped: Tapped, *, no_ack: bool) -> Any:
         tag = next(self._tags)

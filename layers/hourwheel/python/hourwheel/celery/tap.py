@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hourwheel.celery.state import Source
 from hourwheel.celery.wire import KombuMessage, NotKombu, decode
 from hourwheel.client.errors import ServerFault, ServerUnavailable
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
 from hourwheel.client.subscription import Subscription
 from hourwheel.ports import Clock
 
@@ -85,6 +85,7 @@ class Tap:
                 self.queue,
                 error,
             )
+            explain(delivery, f"not sent by Kombu: {error}")
             subscription.settle(delivery, DeliveryOutcome.DEAD)
             return None
         key = message["properties"]["delivery_info"].get("routing_key") or ""
@@ -101,4 +102,5 @@ class Tap:
         if lifetime_ms is None:
             return False
         since = delivery.due_at or delivery.produced_at
-        return self._clock.now_ms() > since.timestamp() * 1_000 + int(lifetime_ms)
+        # In integers: a lifetime may be longer than a float can hold.
+        return self._clock.now_ms() - int(since.timestamp() * 1_000) > int(lifetime_ms)

@@ -55,6 +55,7 @@ def decode(body: str | bytes, *, redelivered: bool) -> KombuMessage:
 
 
 class _Route(Struct):
+    exchange: str | None = None
     routing_key: str | None = None
 
 
@@ -64,10 +65,12 @@ class _DeliveryFields(Struct):
     expiration: str | int | None = None
 
 
-class _MessageFields(Struct):
+class _MessageFields(Struct, rename={"content_type": "content-type", "content_encoding": "content-encoding"}):
     properties: _DeliveryFields
-    body: Any = None
+    body: str | None = None
     headers: dict[str, Any] | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
 
 
 def _check(message: KombuMessage) -> None:

@@ -181,7 +181,11 @@ class HourwheelBroker(Broker):
             ids=self._ids,
         )
         return QueueConsumer(
-            options, prefetch=prefetch, timeout_seconds=timeout / 1_000, error_details=self._error_details
+            options,
+            queue_name=queue_name,
+            prefetch=prefetch,
+            timeout_seconds=timeout / 1_000,
+            error_details=self._error_details,
         )
 
     def flush(self, queue_name: str) -> None:

@@ -3,10 +3,13 @@
 import logging
 import threading
 from collections.abc import Iterable
+from typing import Any
 
+import msgspec
 from dramatiq.broker import Consumer, MessageProxy
 from dramatiq.errors import DecodeError
 from dramatiq.message import Message
+from msgspec import Struct
 
 from hourwheel.client.handling import error_text
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
@@ -14,6 +17,18 @@ from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.subscription import Subscription
 
 _log = logging.getLogger("hourwheel.dramatiq")
+
+
+class _DramatiqFields(Struct):
+    """The fields of a message that Dramatiq reads outside the actor."""
+
+    queue_name: str
+    actor_name: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    options: dict[str, Any]
+    message_id: str
+    message_timestamp: int
 
 
 class DeliveredMessage(MessageProxy):
@@ -31,8 +46,15 @@ class QueueConsumer(Consumer):
     """
 
     def __init__(
-        self, options: PrefetchOptions, *, prefetch: int, timeout_seconds: float, error_details: bool = True
+        self,
+        options: PrefetchOptions,
+        *,
+        queue_name: str,
+        prefetch: int,
+        timeout_seconds: float,
+        error_details: bool = True,
     ) -> None:
+        self._queue_name = queue_name
         self._queue = options.subject
         self._error_details = error_details
         self._prefetch = prefetch
@@ -75,18 +97,27 @@ class QueueConsumer(Consumer):
             body = delivery.body
             try:
                 message = Message.decode(body.encode() if isinstance(body, str) else body)
-            except DecodeError as error:
+                self._check(message)
+            except (DecodeError, msgspec.ValidationError) as error:
                 _log.error(
-                    "message %s of queue %s was not sent by Dramatiq and is now a dead letter: %s",
+                    "message %r of queue %s was not sent by Dramatiq and is now a dead letter: %s",
                     delivery.id,
                     self._queue,
                     error,
                 )
+                explain(delivery, error_text(error))
                 self._subscription.settle(delivery, DeliveryOutcome.DEAD)
                 continue
             self._held.add(delivery)
             return DeliveredMessage(message, delivery)
         return None
+
+    def _check(self, message: Message[Any]) -> None:
+        """Raises ``ValidationError`` for fields that would end a thread of the worker: once the actor has ended,
+        Dramatiq looks up the consumer of the message by its ``queue_name``."""
+        fields = msgspec.convert(message.asdict(), _DramatiqFields)
+        if fields.queue_name != self._queue_name:
+            raise msgspec.ValidationError(f"queue_name is {fields.queue_name!r}, and not {self._queue_name!r}")
 
     def _room(self) -> int:
         return max(0, self._prefetch - len(self._held))
