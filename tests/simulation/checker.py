@@ -5,10 +5,8 @@ from functools import partial
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.groups import Group
-from hourwheel.model.pages import DeadPage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports import Table
-from hourwheel.queueing.dead import DeadLetters
 from hourwheel.queueing.selection import PASSED_MS
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
@@ -16,6 +14,7 @@ from tests.simulation.buckets import BucketHistory
 from tests.simulation.facts import NEVER, LogName
 from tests.simulation.filters import taken
 from tests.simulation.lags import check_lag
+from tests.simulation.letters import check_broadcast, check_dead
 from tests.simulation.orders import OrderedHistory
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pushers import push
@@ -25,6 +24,7 @@ from tests.simulation.world import Violation
 _ROUNDS = 200
 _SWEEP_MS = 61_000
 _PULLS = 60
+_FILLING_SWEEPS = 10
 
 
 def drain(actor: Actor, longest_lease_seconds: int) -> None:
@@ -162,7 +162,7 @@ def check(actor: Actor) -> None:
     _fill_ends(actor)
     _pass_unmatched(actor)
     for group in living_groups(audit):
-        dead = _check_dead(actor, group)
+        dead = check_dead(actor, group)
         check_traces(actor, group)
         lag = check_lag(actor, group)
         unserved = sum(audit.pull_history(f"{group.member}@{log}").unserved for log in logs_of(audit, group))
@@ -171,6 +171,7 @@ def check(actor: Actor) -> None:
         certain = not (_expires(actor) and actor.world.plan.skew_ms) and actor.world.plan.when_dead != "stop"
         if (lag.in_flight, lag.dead) != (0, dead) or (certain and lag.waiting + lag.retrying > unserved):
             raise Violation("1", f"group {group.name} is at rest with {dead} dead letters, its lag is {lag}")
+    check_broadcast(actor, [group for group in living_groups(audit) if group.consumer])
     _check_delivered(actor)
     _check_answers(actor)
 
@@ -184,12 +185,15 @@ def _pass_unmatched(actor: Actor) -> None:
 
 
 def _fill_ends(actor: Actor) -> None:
-    """Sweeps twice, which fills the rows that were given out at the end of a log and never stored. A sweep that
-    finishes a change of the route leaves the queues to the next one."""
+    """Sweeps until the rows are filled that were given out at the end of a log and never stored: twice at least, and
+    more often where one sweep fills few of them. A sweep that finishes a change of the route leaves the queues to the
+    next one."""
     groups = living_groups(actor.history.audit)
-    if all(_all_stored(actor, group, log) for group in groups for log in logs_of(actor.history.audit, group)):
-        return
-    for _ in range(3 if actor.world.plan.cells else 2):
+    least = 3 if actor.world.plan.cells else 2
+    for done in range(_FILLING_SWEEPS):
+        stored = all(_all_stored(actor, group, log) for group in groups for log in logs_of(actor.history.audit, group))
+        if stored and (done == 0 or done >= least):
+            return
         actor.process.sleep(_SWEEP_MS / 1_000)
         actor.ask("sweep", actor.cell.sweep)
 
@@ -226,35 +230,6 @@ def _expires(actor: Actor) -> bool:
     """Returns whether messages may expire during the run."""
     plan = actor.world.plan
     return plan.retention_seconds == 60 or "retention" in plan.moves or plan.quiet_days
-
-
-def _check_dead(actor: Actor, group: Group) -> int:
-    """Returns the number of dead letters, and checks that exactly these are listed."""
-    audit = actor.history.audit
-    expected = [
-        message.body
-        for number, fact in sorted(audit.rows(group.dead_log).items())
-        if not fact.row.filler and not audit.expired(fact)
-        for index, message in enumerate(fact.messages)
-        if number not in audit.dead.get(group.dead_log, {}) or index not in audit.dead[group.dead_log][number].done
-    ]
-    found, after = list[str | None](), None
-    while True:
-        _, page = actor.ask("dead", partial(_dead_page, actor, group, after))
-        found += [message.body for message in page.messages] if page else []
-        after = page.next if page else None
-        if after is None:
-            break
-    if found != expected:
-        raise Violation("1", f"group {group.name} lists the dead letters {found}, it has {expected}")
-    return len(expected)
-
-
-def _dead_page(actor: Actor, group: Group, after: str | None) -> DeadPage:
-    if not group.consumer:
-        return actor.cell.dead(group.subject, group.name, after=after, limit=1_000)
-    subject = actor.cell.registry.subject(group.subject)
-    return DeadLetters(actor.cell.context, subject, group).page(after=after, limit=1_000)
 
 
 def _check_delivered(actor: Actor) -> None:

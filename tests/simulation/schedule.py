@@ -3,7 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from typing import Any
@@ -44,6 +44,7 @@ from tests.simulation.engines import Engine, opened_engine
 from tests.simulation.history import History, Leased
 from tests.simulation.lags import check_lag
 from tests.simulation.operators import Operator, SweepingActor
+from tests.simulation.pages import has_small_pages, small_pages
 from tests.simulation.plan import DAY_MS, Plan, draw, on_engine
 from tests.simulation.producers import Producer
 from tests.simulation.pushers import Courier
@@ -110,7 +111,8 @@ def simulate(seed: int, engine: str = "") -> Outcome:
 def run_plan(plan: Plan) -> Outcome:
     world = World(plan)
     try:
-        with scaled(plan), threads_of(world), opened_engine(plan.engine) as engine:
+        pages = small_pages() if has_small_pages(plan.seed) else nullcontext()
+        with scaled(plan), pages, threads_of(world), opened_engine(plan.engine) as engine:
             _run(world, plan, engine)
     except Violation as violation:
         return Outcome(plan.seed, world.calls, violation, world)

@@ -1,0 +1,112 @@
+"""Lowers the pages, blocks, steps and tries of the library, so that a run of a few hundred calls goes beyond them.
+
+A loop that stops after its first page, or a bound that is off by one, shows only beyond the page. ``WHOLE`` names the
+constants of this kind that stay as they are, each with the reason: a test finds those that are in neither list.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import hourwheel
+from hourwheel.ports import items_of
+from hourwheel.queueing.dead import DeadLetters
+from hourwheel.queueing.pull_log import PullLog
+from hourwheel.registry.registry import Registry
+
+LIBRARY = Path(hourwheel.__file__).parent
+ROOMS = ("logs", "queueing", "delay", "buckets", "handover", "registry", "sweep", "retention", "push")
+_KIND = (
+    *("PAGE", "ROWS", "BLOCK", "BLOCKS", "PICKS", "BATCHES", "ABROAD", "ONCE", "MOST", "AHEAD", "RACES", "TRIES"),
+    *("FENCES", "PREPARED", "NAMED", "PAGES", "BUCKETS", "REMEMBERED", "NEAR", "RELOADS", "OPEN", "SORTED", "CROWD"),
+    *("GROUPS", "LINES", "MESSAGES", "PARKED", "HELD", "MANY", "SHOWN", "DOZING", "BODIES"),
+)
+_SHARE = 0.35
+
+SMALL: dict[str, dict[str, int]] = {
+    "logs.log": {"_FIRST_PAGE": 2, "_LARGEST_PAGE": 3, "_FILLED_AT_ONCE": 2},
+    "queueing.leases": {"_PAGE": 3, "_THROTTLED_ROWS": 2, "_CHECKPOINT_ROWS": 4},
+    "queueing.flow": {"_PAGE": 3, "GET_MANY": 2},
+    "queueing.key_state_cache": {"_PAGE": 3, "_NEAR": 1, "_CLAIMED_ROWS": 2, "GET_MANY": 2},
+    "queueing.keyed_rows": {"_CACHED_ROWS": 2},
+    "queueing.dead": {"_FIRST_PAGE": 1, "_PAGE": 2, "_LARGE_PAGE": 3},
+    "queueing.pull_log": {"_FIRST_PAGE": 1, "_PAGE": 2, "_RACES": 2},
+    "queueing.ordered_claims": {"_RACES": 2},
+    "queueing.ordered_selection": {"_ROWS_AT_ONCE": 2, "_TURNS_SORTED": 1, "_MOST_AHEAD": 4, "GET_MANY": 2},
+    "queueing.selection": {"_PASSED_ROWS": 2},
+    "queueing.snapshots": {"_SCANNED_PAGES": 1},
+    "queueing.stopped_keys": {"_AT_ONCE": 1},
+    "queueing.growth": {"_MOST_ROWS": 3, "_MOST_MESSAGES": 6},
+    "queueing.totals": {"GET_MANY": 2},
+    "queueing.idempotency": {"_TRIES": 2},
+    "queueing.produce": {"_TRIES": 2},
+    "registry.moves": {"_TRIES": 2},
+    "delay.delayed_list": {"_STRETCH_ROWS": 2, "_STRETCH_MESSAGES": 2, "_BUCKETS": 1},
+    "delay.dispatch": {"_STEP_BATCHES": 1, "_STEP_BATCHES_ABROAD": 1},
+    "delay.unavailable_cells": {"_MOST_OPEN_PICKS": 2, "_MOST_OPEN": 1},
+    "delay.maintenance": {"_PAGE": 2},
+    "delay.ownership": {"_PAGE": 2},
+    "delay.wheel": {"_PREPARED": 2, "_RENEWAL_ROWS": 2},
+    "delay.schedule_rows": {"GET_MANY": 2},
+    "delay.pending_counts": {"GET_MANY": 2},
+    "delay.wheel_steps": {"CROWD": 2},
+    "buckets.buckets": {"_PAGE": 2, "_FIRST_BUCKETS": 1, "_REMEMBERED": 1},
+    "buckets.lease": {"_REMEMBERED": 1, "_RACES": 2},
+    "registry.cells": {"_PAGE": 1},
+    "registry.registry": {"_PAGE": 2},
+    "registry.broadcast": {"_PAGE": 1},
+    "sweep.sweep": {"_PAGE": 2},
+    "retention.watermarks": {"_PAGE": 2},
+}
+"""Values by module and name. ``GET_MANY`` is lowered where a module divides its reads by it."""
+
+_DEFAULTS = (PullLog.rows, PullLog.unread, Registry.subjects)
+"""Functions whose default is a page, and so was read before the page is lowered."""
+
+
+def constants() -> dict[str, int]:
+    """Returns the constants of this kind in the protocol's rooms, by module and name: whole numbers whose names speak
+    of pages and the like, and of no time or size."""
+    found: dict[str, int] = {}
+    for path in sorted(path for room in ROOMS for path in (LIBRARY / room).rglob("*.py")):
+        module = ".".join(path.relative_to(LIBRARY).with_suffix("").parts)
+        loaded = sys.modules.get(f"hourwheel.{module}")
+        for name in _named(ast.parse(path.read_text())):
+            value = getattr(loaded, name, None)
+            words = name.strip("_").split("_")
+            timed = words[-1] in ("MS", "SECONDS", "BYTES")
+            if type(value) is int and not timed and set(words) & set(_KIND):
+                found[f"{module}.{name}"] = value
+    return found
+
+
+def _named(tree: ast.Module) -> Iterator[str]:
+    """Yields the names that the module assigns, and those of other modules' constants that it imports."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if alias.name.isupper())
+
+
+def has_small_pages(seed: int) -> bool:
+    """Returns whether the run of this seed has small pages."""
+    return Random(seed ^ 0x9A6E).random() < _SHARE
+
+
+@contextmanager
+def small_pages() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, values in SMALL.items():
+            for name, value in values.items():
+                stack.enter_context(patch.object(sys.modules[f"hourwheel.{module}"], name, value))
+        for function in _DEFAULTS:
+            stack.enter_context(patch.object(function, "__defaults__", (*(function.__defaults__ or ())[:-1], 2)))
+        for function in (items_of, DeadLetters._rows):
+            stack.enter_context(patch.dict(function.__kwdefaults__ or {}, page=2))
+        yield
