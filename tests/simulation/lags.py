@@ -27,7 +27,7 @@ def check_lag(actor: Actor, group: Group) -> Lag:
         parts = [audit.pull_history(f"{group.member}@{log}") for _, log in subject.parts(queue.queue)]
         if len(parts) == 1:
             _check_waiting(audit, parts[0], queue)
-        elif queue.waiting < (count := sum(_count(audit, _waiting(audit, part)) for part in parts)):
+        elif queue.waiting < (count := sum(_count(audit, _waiting(audit, part)) + _parked(part) for part in parts)):
             raise Violation("1", f"{parts[0].partition}: {count} messages wait, the lag says {queue.waiting}")
         flights += _check_flight(parts, queue.in_flight)
     retries = audit.pull_history(f"{group.member}@{group.retry_log}")
@@ -44,6 +44,10 @@ def _lag(actor: Actor, group: Group) -> Lag:
     return lag_of(pull_logs(cell.context, subject, group), cell.leases, letters, cell.key_states)
 
 
+def _parked(history: PullHistory) -> int:
+    return history.unseen() if isinstance(history, OrderedHistory) else 0
+
+
 def _count(audit: StoreAudit, waiting: list[tuple[RowFact, int]]) -> int:
     return sum(fact.row.count - skip for fact, skip in waiting if not fact.row.filler and not audit.expired(fact))
 
@@ -51,7 +55,7 @@ def _count(audit: StoreAudit, waiting: list[tuple[RowFact, int]]) -> int:
 def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> None:
     waiting = _waiting(audit, history)
     count = _count(audit, waiting)
-    parked, more = (history.unseen(), history.may_wait()) if isinstance(history, OrderedHistory) else (0, 0)
+    parked, more = _parked(history), history.may_wait() if isinstance(history, OrderedHistory) else 0
     count += parked
     if told.waiting < count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")

@@ -37,10 +37,10 @@ def with_parked(lag: Lag, logs: list[PullLog], key_states: KeyStateCache, *, nam
         if log.queue is None:
             lag.retrying += counts.waiting
         else:
-            waiting[log.queue] = counts.waiting
-            if state.held_keys >= log.group.max_held:
+            waiting[log.queue] = waiting.get(log.queue, 0) + counts.waiting
+            if state.held_keys >= log.group.max_held and log.queue not in held.full:
                 held.full.append(log.queue)
-            if not state.room:
+            if not state.room and log.queue not in held.full_of_messages:
                 held.full_of_messages.append(log.queue)
         if (oldest_ms := oldest_parked_ms(log, counts)) is not None:
             oldest.append(rfc3339(oldest_ms))
