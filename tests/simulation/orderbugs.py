@@ -17,6 +17,7 @@ from hourwheel.queueing.ordered_parts import _Parts
 from hourwheel.queueing.ordered_rows import OrderedRow, Parked
 from hourwheel.queueing.ordered_selection import OrderedSelection
 from hourwheel.queueing.ordered_settle import OrderedOutcome, settle_in_order
+from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.routes import Mapping
@@ -276,4 +277,14 @@ def a_part_is_left_though_rows_at_its_end_are_missing() -> Iterator[None]:
 
     real = ordered_parts.settled_rows
     with patch.object(ordered_parts, "settled_rows", settled_rows):
+        yield
+
+
+@planted(sharpen=in_order)
+def a_message_behind_one_that_failed_stays_leased_if_it_is_not_named() -> Iterator[None]:
+    def settled(row: OrderedRow, asked: ParsedSettlement, *rest: Any) -> OrderedOutcome:
+        outcome = settle_in_order(row, asked, *rest)
+        return replace(outcome, failed=[failed for failed in outcome.failed if failed[0] in asked.named])
+
+    with patch.object(settle, "settle_in_order", settled):
         yield

@@ -311,7 +311,7 @@ class OrderedHistory(PullHistory):
             raise Violation("9", f"{where} parks messages that it did not settle")
         kinds = self._kinds(where, known, before, fresh)
         ended = value.outcome == EXPIRED
-        failed: set[str | Place] = set()
+        failed: dict[str | Place, int] = {}
         for index in sorted(fresh):
             place = known.positions[index]
             key = self.key_of(place)
@@ -319,10 +319,13 @@ class OrderedHistory(PullHistory):
                 raise Violation("14", f"{where}: message {place} overtakes one of its key that failed")
             known.outcomes[index] = self._verdict(verb, row, index, again, kinds, behind=key in failed)
             if index in again:
-                failed.add(key)
+                failed.setdefault(key, index)
             elif ended and index not in kinds:
                 raise Violation("1", f"{where}: message {place} was dropped when the lease ended")
             self._land(row, index, place, again.get(index))
+        for index in set(range(value.size)) - known.decided():
+            if index > failed.get(self.key_of(known.positions[index]), index):
+                raise Violation("14", f"{where}: message {index} stays leased behind one of its key that failed")
         if ended and fresh and self.audit.soon < before.lease_until_ms:
             raise Violation("4", f"{where} was ended before its lease")
         if fresh and not ended:

@@ -377,11 +377,11 @@ def test_a_key_is_not_held_while_its_first_message_is_in_flight_again(ordered: B
     assert counted(ordered) == (0, 0, 1, 0)
 
 
-def test_a_key_is_held_by_its_first_message_while_a_later_one_is_still_in_flight(ordered: Bench) -> None:
+def test_a_key_is_held_by_its_failed_message_and_not_by_those_released_with_it(ordered: Bench) -> None:
     send(ordered, "a1", "a2")
     ordered.settle(one(ordered), ack=[], retry=[0])
     assert held_offsets(ordered) == [0]
-    assert counted(ordered) == (1, 1, 0, 0)
+    assert counted(ordered) == (0, 0, 2, 0)
 
 
 def test_a_released_message_holds_no_key(ordered: Bench) -> None:
@@ -417,3 +417,11 @@ def test_a_push_takes_what_has_its_turn_and_ends_where_all_keys_are_held(bench: 
     ordered.clock.pass_time(600)
     assert push() is Ended.IDLE
     assert ordered.targets.bodies == ["a1", "a2", "a3"]
+
+
+def test_a_failing_settlement_frees_the_later_messages_of_its_key_that_it_does_not_name(ordered: Bench) -> None:
+    send(ordered, "a1", "a2", "b1")
+    (pull,) = ordered.pull()
+    assert ordered.settle(pull, ack=[], retry=[0]) == "open"
+    assert ordered.bodies() == ["a1", "a2"], "at once, and not when the lease of the first pull ends"
+    assert ordered.settle(pull, ack=[2]) == "settled"

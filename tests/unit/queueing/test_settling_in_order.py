@@ -64,6 +64,17 @@ def test_messages_before_the_failed_one_and_of_other_keys_stay_acknowledged() ->
     assert settle(pull_of(A, B, A), retry=[2]).failed == [(2, 2, NOW_MS + 5_000)]
 
 
+def test_later_messages_of_the_key_are_released_although_the_settlement_does_not_name_them() -> None:
+    assert settle(pull_of(A, B, A), ack=[], retry=[0]).failed == [(0, 2, NOW_MS + 5_000), (2, 1, NOW_MS)]
+    assert settle(pull_of(A, A, B, A), ack=[1], release=[0]).failed == [(0, 1, NOW_MS), (1, 1, NOW_MS), (3, 1, NOW_MS)]
+    assert settle(pull_of(A, A, A), ack=[0], retry=[1]).failed == [(1, 2, NOW_MS + 5_000), (2, 1, NOW_MS)]
+    assert settle(pull_of(A, A, settled=frozenset({1})), ack=[], retry=[0]).failed == [(0, 2, NOW_MS + 5_000)]
+
+
+def test_a_message_that_becomes_a_dead_letter_leaves_unnamed_ones_of_its_key_leased() -> None:
+    assert settle(pull_of(A, A), ack=[], dead=[0]) == OrderedOutcome(rejected=[0])
+
+
 def test_the_wait_of_the_policy_grows_with_the_attempt() -> None:
     assert settle(pull_of(A, B, attempt=2), retry=[0]).failed == [(0, 3, NOW_MS + 10_000)]
 
@@ -98,5 +109,5 @@ def test_messages_that_were_settled_before_are_not_decided_again() -> None:
     assert settle(pull_of(A, B, settled=frozenset({0})), retry=[0, 1]).failed == [(1, 2, NOW_MS + 5_000)]
 
 
-def test_messages_that_the_settlement_does_not_name_stay_leased() -> None:
-    assert settle(pull_of(A, A, A), ack=[2], retry=[0]).failed == [(0, 2, NOW_MS + 5_000), (2, 1, NOW_MS)]
+def test_messages_that_the_settlement_does_not_name_stay_leased_before_a_failed_one_and_in_other_keys() -> None:
+    assert settle(pull_of(A, B, A), ack=[], retry=[2]).failed == [(2, 2, NOW_MS + 5_000)]

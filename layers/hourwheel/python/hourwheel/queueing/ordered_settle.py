@@ -1,7 +1,7 @@
 """Says what a settlement does with the messages of an ordered pull. Reads and writes nothing.
 
 A message that fails is parked at its place. The messages behind it that have its key and belong to the same pull are
-released with it, whatever the settlement says of them: none may overtake it.
+released with it, whatever the settlement says of them, and also if it does not name them: none may overtake it.
 """
 
 from dataclasses import dataclass, field
@@ -26,10 +26,12 @@ class OrderedOutcome:
 def settle_in_order(
     row: OrderedRow, asked: ParsedSettlement, group: Group, policy: RetryPolicy, now_ms: int
 ) -> OrderedOutcome:
-    """Returns what becomes of the messages that ``asked`` names and that are not settled yet."""
-    outcome, failed, messages = OrderedOutcome(), set[bytes](), row.messages()
-    for index in sorted(asked.named - row.settled):
-        digest, message = messages[index]
+    """Returns what becomes of the messages that ``asked`` names and that are not settled yet, and of those behind a
+    message that fails."""
+    outcome, failed = OrderedOutcome(), set[bytes]()
+    for index, (digest, message) in enumerate(row.messages()):
+        if index in row.settled or not (index in asked.named or digest in failed):
+            continue
         due_ms: int | None = None
         attempt = message.attempt
         if digest in failed or index in asked.released:

@@ -216,11 +216,14 @@ class Settler:
         """Returns the row with the settlement written into it; reserves a row in the target log for each transfer.
         ``outcome`` says how the row is closed, if the settlement closes it."""
         settled = row.settled | parsed.named
-        closed = len(settled) == row.claimed
         if isinstance(row, OrderedRow):
+            earlier = 0 if row.order is None else len(row.order.failed)
             row, transfers = self._in_order(row, parsed)
+            # Messages behind one that failed are released with it, also unnamed ones.
+            settled |= {index for index, _, _ in row.order.failed[earlier:]} if row.order is not None else set()
         else:
             transfers = self._reserve(row, parsed) if parsed.moves else ()
+        closed = len(settled) == row.claimed
         return msgspec.structs.replace(
             row,
             # The outcome of a closed row says that all are settled; the row is kept for days without the set.
