@@ -29,6 +29,7 @@ def serve(
     tls_key: options.TlsKeyOption = None,
     max_connections: options.MaxConnectionsOption = 4_096,
     synchronous: options.SynchronousOption = "FULL",
+    reserve_mb: options.ReserveOption = 64,
     bucket_minutes: options.BucketMinutesOption = 60,
     archive_every: options.ArchiveEveryOption = 0,
     auto_create: options.AutoCreateOption = True,
@@ -53,7 +54,13 @@ def serve(
         read_only_token or [],
         options.Listening(host, port, insecure, tls_cert, tls_key, max_connections, console),
         options.Storing(
-            data, options.directories_of(cell or []), synchronous, bucket_minutes, archive_every, accept_loss
+            data,
+            options.directories_of(cell or []),
+            synchronous,
+            reserve_mb,
+            bucket_minutes,
+            archive_every,
+            accept_loss,
         ),
         options.Quotas(auto_create, max_subjects, max_groups, group_rate, metrics_groups),
         options.Pushing(_targets(target or []), push_loopback),

@@ -43,6 +43,16 @@ SynchronousOption = Annotated[
     Synchronous,
     typer.Option(help="FULL survives a power cut; NORMAL may then lose the last moments, and is faster."),
 ]
+ReserveOption = Annotated[
+    int,
+    typer.Option(
+        "--reserve-mb",
+        min=0,
+        max=1_000_000_000,
+        metavar="MB",
+        help="Free space that sends leave on the volume, so that consumers can drain a full one. 0: none.",
+    ),
+]
 BucketMinutesOption = Annotated[
     int, typer.Option(min=5, max=60, help="Length of the buckets in which delayed messages wait.")
 ]
@@ -108,6 +118,7 @@ class Storing(NamedTuple):
     data: Path
     cells: dict[str, Path]
     synchronous: Synchronous
+    reserve_mb: int
     bucket_minutes: int
     archive_seconds: int
     accept_loss: bool

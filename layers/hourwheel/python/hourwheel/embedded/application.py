@@ -30,8 +30,6 @@ from hourwheel.embedded.wakeups import Caller
 from hourwheel.errors import Rejected
 from hourwheel.model.fields import REQUEST_BYTES
 
-_FUNCTIONS: dict[str, Function] = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
-
 _OWN_ROUTES = (
     HttpRoute("GET", "/metrics", "metrics"),
     HttpRoute("GET", "/v1/ready", "ready"),
@@ -49,6 +47,12 @@ class Application:
 
     def __init__(self, runtime: Runtime, options: ServeOptions) -> None:
         self._runtime = runtime
+        self._functions: dict[str, Function] = {
+            "produce": runtime.reserve.guarding(produce),
+            "pull": pull,
+            "ack": ack,
+            "meta": meta,
+        }
         # Request ids are this name and a count: drawing a random id for each releases the interpreter lock, which costs
         # a tenth of the time of a small request.
         self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
@@ -96,7 +100,7 @@ class Application:
 
     def _begin(self, match: Match, template: Event, request: Request, reply: Reply) -> None:
         event = self._event(template, request)
-        function = _FUNCTIONS[match.route.function]
+        function = self._functions[match.route.function]
 
         def work() -> None:
             reply(_answer(self._runtime.boundary.answer(function, event, None)))
@@ -196,7 +200,7 @@ class Application:
         event["readOnly"] = grant is Grant.READ
         if match.route.function == "pull":
             return await self._pull(event, request)
-        function = _FUNCTIONS[match.route.function]
+        function = self._functions[match.route.function]
         answer = partial(self._runtime.boundary.answer, function, event, None)
         if match.route.function == "meta":
             return await self._in_thread(answer)

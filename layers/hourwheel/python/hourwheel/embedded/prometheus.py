@@ -48,6 +48,9 @@ _COUNTERS = (
     ("ArchiveMissingRows", "archive_gone", "Rows that were removed before they were archived."),
 )
 
+_FREE = "Free bytes of the volume of the data directory."
+_RESERVE = "Free bytes below which new messages are refused; 0: none are."
+
 _BLOCKED = "Seconds for which another process has kept this one from writing."
 
 _GROUP_GAUGES = (
@@ -92,6 +95,8 @@ class Exporter:
         gauges: list[tuple[str, str, dict[str, str], float]] = [
             ("hourwheel_waiting_pulls", "Pulls that wait for messages.", {}, self._runtime.wakeups.waiting),
             ("hourwheel_writes_blocked_seconds", _BLOCKED, {}, self._runtime.blocked_seconds),
+            ("hourwheel_free_bytes", _FREE, {}, self._runtime.reserve.free),
+            ("hourwheel_reserve_bytes", _RESERVE, {}, self._runtime.reserve.size),
             ("hourwheel_wheels_turning", "Wheels of delayed messages that turn.", {}, wheels.turning),
             ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
             ("process_start_time_seconds", "Unix time at which the process began.", {}, self._started_seconds),

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
+from hourwheel.embedded.reserve import Reserve
 from hourwheel.embedded.roster import Roster
 from hourwheel.errors import HourwheelError, StorageFull
 
@@ -25,10 +26,11 @@ _logger = logging.getLogger("hourwheel")
 
 class Readiness:
     """Answers ``GET /v1/ready``, on one event loop. ``probe`` writes to the store, and raises the errors of the
-    write."""
+    write. A server of which only the ``reserve`` is left is ready, because consumers have to drain it."""
 
-    def __init__(self, probe: Callable[[], None]) -> None:
+    def __init__(self, probe: Callable[[], None], reserve: Reserve) -> None:
         self._probe = probe
+        self._reserve = reserve
         self._thread = ThreadPoolExecutor(1, "readiness")
         self._attempt: asyncio.Future[str] | None = None
         self._reason = ""
@@ -41,7 +43,7 @@ class Readiness:
             self._reason = await self._look(loop)
             self._until = loop.time() + _KEPT_SECONDS
         if not self._reason:
-            return ok({"status": "ready"})
+            return ok({"status": "ready", "space": "low"} if self._reserve.is_low else {"status": "ready"})
         return problem(503, "not-ready", self._reason, instance=request_id, headers={"retry-after": "1"})
 
     def close(self) -> None:

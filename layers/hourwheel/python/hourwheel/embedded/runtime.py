@@ -43,6 +43,7 @@ from hourwheel.embedded.loss import check_archived, check_complete
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
 from hourwheel.embedded.readiness import Readiness, WriteWatch
+from hourwheel.embedded.reserve import MEGABYTE, Reserve
 from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wakeups import EmbeddedWakeups
@@ -111,7 +112,8 @@ class Runtime:
             self._neighbours = Neighbours(options.data)
             opened.callback(self._neighbours.close)
             self._closing = opened.pop_all()
-        self.readiness = Readiness(store.probe)
+        self.reserve = Reserve(options.data, options.reserve_mb * MEGABYTE)
+        self.readiness = Readiness(store.probe, self.reserve)
         self._closing.callback(self.readiness.close)
         self.meter = CountingMeter()
         self.greenlets = GreenletRunner()
