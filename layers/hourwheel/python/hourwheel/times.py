@@ -13,6 +13,7 @@ DAY_MS = 24 * HOUR_MS
 _FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_SECONDS_LENGTH = len("2026-11-20T09:00:00")
 
 
 def rfc3339(ms: int) -> str:
@@ -24,7 +25,9 @@ def rfc3339(ms: int) -> str:
 @lru_cache(maxsize=1_024)
 def _second(seconds: int) -> str:
     # The times of one answer, or of one step of a wheel, mostly lie within a few seconds.
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+    # Not by strftime, which writes years before 1000 with fewer than four digits; not by fromtimestamp, which some
+    # systems refuse below 1970.
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:_SECONDS_LENGTH]
 
 
 def parse_rfc3339(text: str, field: str) -> int:
