@@ -164,6 +164,11 @@ def test_a_purge_drops_what_waits(app: Celery, api: Api) -> None:
         task(app, "sell", f"purged-{number}").apply_async(queue="unused")
     with app.connection_for_write() as connection:
         assert app.amqp.TaskConsumer(connection, queues=[app.amqp.queues["unused"]]).purge() == 3
+    task(app, "sell", "purged-later").apply_async(queue="unused", countdown=3_600)
+    with app.connection_for_write() as connection:
+        assert app.amqp.TaskConsumer(connection, queues=[app.amqp.queues["unused"]]).purge() == 1
+        assert app.amqp.TaskConsumer(connection, queues=[app.amqp.queues["unused"]]).purge() == 0
+    assert [message.state for message in api.list_subject_delayed("unused").messages] == ["cancelled"]
     lag = api.lag("unused", "celery")
     assert lag.waiting + lag.retrying == 0
 

@@ -106,13 +106,31 @@ class Topology:
         return count
 
     def purge(self, queue: str) -> int:
-        """Acknowledges every message that can be pulled now, and returns their number."""
+        """Acknowledges every message that can be pulled now, cancels the delayed messages of the queue's own subject,
+        and returns their number. Delayed messages of an exchange stay: other queues get them too."""
         count = 0
+        own = {self.subject_of(queue, level) for level in self.levels()}
         for source in self.sources(queue):
+            if source.subject in own:
+                count += self._cancel_delayed(source.subject)
             consumer = self.consumer_of(queue)
             while pulls := self.api.pull(source.subject, source.group, consumer, max_messages=1_000).pulls:
                 self.api.settle(source.subject, source.group, [Settlement(receipt=pull.receipt) for pull in pulls])
                 count += sum(len(pull.messages) for pull in pulls)
+        return count
+
+    def _cancel_delayed(self, subject: str) -> int:
+        """Cancels the delayed messages of a subject, and returns how many were not handed over before."""
+        count, after = 0, None
+        with suppress(NotFound):
+            while True:
+                page = self.api.list_subject_delayed(subject, after=after)
+                for message in page.messages:
+                    if message.state in {None, "waiting"}:  # the list has cancelled messages too
+                        count += self.api.cancel(message.scheduled_id).state == "cancelled"
+                after = page.next
+                if after is None:
+                    break
         return count
 
     def delete(self, queue: str) -> None:
