@@ -4,6 +4,7 @@ child."""
 from __future__ import annotations
 
 import os
+import select
 
 import pytest
 
@@ -20,6 +21,15 @@ def test_it_is_heard_once_however_often_it_rang() -> None:
     assert not bell.wait(0)
     bell.close()
     bell.ring()
+
+
+def test_it_is_heard_where_select_has_no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(select, "poll")
+    bell = Bell()
+    assert not bell.wait(0)
+    bell.ring()
+    assert bell.wait(None)
+    bell.close()
 
 
 def test_a_bell_that_a_thread_rang_during_a_fork_is_dropped_by_the_child() -> None:

@@ -22,7 +22,8 @@ class SystemIds:
 
     def __init__(self) -> None:
         self._fresh()
-        os.register_at_fork(after_in_child=self._fresh)
+        if hasattr(os, "register_at_fork"):  # Windows does not fork
+            os.register_at_fork(after_in_child=self._fresh)
 
     def token(self) -> bytes:
         return self._draw(16)

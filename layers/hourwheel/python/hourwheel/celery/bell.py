@@ -1,7 +1,7 @@
 """Wakes the thread that hands out messages, through a descriptor that an event loop can watch."""
 
-import os
 import select
+import socket
 import threading
 from contextlib import suppress
 
@@ -10,24 +10,23 @@ class Bell:
     """Makes a descriptor readable from any thread, until the thread that hands out messages has seen it."""
 
     def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._ear, self._hammer = socket.socketpair()  # not a pipe: on Windows, select takes sockets only
+        self._ear.setblocking(False)
+        self._hammer.setblocking(False)
+        self._descriptor = self._ear.fileno()  # an event loop may ask for it once the bell is closed
         self._lock = threading.Lock()
         self._rung = False
         self._closed = False
-        self._poll = select.poll()
-        self._poll.register(self._reader, select.POLLIN)
 
     def fileno(self) -> int:
-        return self._reader
+        return self._descriptor
 
     def ring(self) -> None:
         """Makes the descriptor readable, from any thread."""
         with self._lock:
             if not self._rung and not self._closed:
                 self._rung = True
-                os.write(self._writer, b"\0")
+                self._hammer.send(b"\0")
 
     def hush(self) -> None:
         """Makes the descriptor unreadable. Callers do so before they look for messages: a ring during the look
@@ -36,12 +35,16 @@ class Bell:
             if self._rung and not self._closed:
                 self._rung = False
                 with suppress(BlockingIOError):
-                    os.read(self._reader, 1)
+                    self._ear.recv(1)
 
     def wait(self, timeout_seconds: float | None) -> bool:
         """Waits ``timeout_seconds`` at most for a ring (None: without end), and returns whether one came."""
-        ready = self._poll.poll(None if timeout_seconds is None else max(0.0, timeout_seconds * 1_000))
-        return bool(ready)
+        seconds = None if timeout_seconds is None else max(0.0, timeout_seconds)
+        if hasattr(select, "poll"):  # select refuses descriptors from 1,024 on; Windows and eventlet have no poll
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLIN)
+            return bool(poll.poll(None if seconds is None else seconds * 1_000))
+        return bool(select.select([self._descriptor], [], [], seconds)[0])
 
     def close(self) -> None:
         with self._lock:
@@ -50,8 +53,8 @@ class Bell:
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            os.close(self._reader)
-            os.close(self._writer)
+            self._ear.close()
+            self._hammer.close()
 
     def __del__(self) -> None:
         # Celery drops connections without closing them, after a fork. The lock is of no use to an object that nobody

@@ -56,4 +56,5 @@ def _forget_lock(*_: Any) -> None:
     _lock = threading.Lock()  # a thread of the parent may hold it
 
 
-os.register_at_fork(after_in_child=_forget_lock)
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_forget_lock)
