@@ -1,5 +1,6 @@
 """``hourwheel lag``"""
 
+import sys
 import threading
 from datetime import datetime
 from typing import Annotated, Any
@@ -46,9 +47,10 @@ def _show(ctx: typer.Context, lag: Lag) -> None:
 
 def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: float) -> None:
     pause = threading.Event()  # never set: only Ctrl-C ends this
-    if settings_of(ctx).json:
-        while not pause.wait(interval):
-            write_json(api.lag(subject, group))
+    if settings_of(ctx).json or not sys.stdout.isatty():  # a live display writes nothing into a pipe until it ends
+        while True:
+            _show(ctx, api.lag(subject, group))
+            pause.wait(interval)
     from rich.console import Group
     from rich.live import Live
 
