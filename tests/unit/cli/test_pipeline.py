@@ -2,15 +2,18 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 import pytest
 
+from hourwheel.archive.sources import Item, MessageLog
 from hourwheel.cell import Cell
 from hourwheel.cli import deployed
 from hourwheel.embedded.offline import opened
+from hourwheel.errors import Corrupt
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
@@ -38,6 +41,18 @@ def test_a_data_directory_is_archived(shell: Shell, data: Path) -> None:
     assert told["job"] == "archive"
     assert (told["report"]["messages"], told["report"]["complete"]) == (2, True)
     assert "complete" in shell.ok("pipeline", "run", "archive", "--data", str(data))
+
+
+def test_an_archive_that_misses_a_log_that_cannot_be_read_ends_with_a_failure(
+    shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(self: MessageLog, start: int) -> Iterator[Item]:
+        raise Corrupt("torn")
+
+    monkeypatch.setattr(MessageLog, "items", unreadable)
+    result = shell("pipeline", "run", "archive", "--data", str(data))
+    assert result.exit_code == 1
+    assert "archive" in result.stdout, "the report is printed nevertheless"
 
 
 def test_the_status_of_what_was_never_archived_says_how_to_archive_it(shell: Shell, data: Path) -> None:

@@ -126,8 +126,10 @@ def _run(
 ) -> None:
     # Made before anything is archived: a package that is missing, or a wrong option, ends the run without effect.
     jobs = None if job in ("archive", "rebuild") else _spark(job, locations, job_options, master, output)
+    archived = None
     if job in ("archive", DAILY) and locations.data is not None:
-        output.write("archive", _archive(locations.data, Path(locations.archive), locations.cells))
+        archived = _archive(locations.data, Path(locations.archive), locations.cells)
+        output.write("archive", archived)
     if job == "rebuild":
         rebuilt = _rebuild(locations, job_options)
         output.write(job, rebuilt)
@@ -141,6 +143,8 @@ def _run(
             (report,) = reports
             write_traces(msgspec.convert(msgspec.to_builtins(report), TracePage).messages)
         _end_with(reports)
+    if archived is not None and not archived.complete and not archived.cells_out:
+        raise typer.Exit(1)  # the log above names the errors
 
 
 class Output:
