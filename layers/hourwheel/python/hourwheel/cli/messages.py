@@ -121,7 +121,7 @@ def write_traces(traces: Sequence[MessageTrace]) -> None:
 def _write(trace: MessageTrace) -> None:
     where = "" if trace.queue is None else f" at {trace.queue}:{trace.offset}"
     write_line(f"{trace.id or '(unreadable)'}{where}: {trace.state}")
-    for name in ("accepted_at", "due_at", "dispatched_at", "damaged"):
+    for name in ("scheduled_id", "accepted_at", "due_at", "dispatched_at", "damaged"):
         value = getattr(trace, name)
         if value is not None:
             write_line(f"  {name.replace('_', ' ')}  {text_of(value)}")
