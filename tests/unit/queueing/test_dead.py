@@ -1,6 +1,7 @@
 """Dead letters are listed, read, redriven and dropped."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,10 +12,12 @@ from hourwheel.errors import Filled, NotFound, Rejected
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.messages import Message
 from hourwheel.model.pulls import Rejection
-from hourwheel.ports import Record, Refused, Table
-from hourwheel.queueing.dead import DeadFilter, DeadLetters, dead_id_of
+from hourwheel.ports import Record, Refused, Store, Table
+from hourwheel.queueing.dead import DeadFilter, DeadLetters, NamedLetters, dead_id_of
 from hourwheel.queueing.records import Position
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
+
+T = TypeVar("T")
 
 
 def everything(position: Position, died_ms: int) -> bool:
@@ -277,3 +280,46 @@ def test_a_filler_of_the_dead_log_keeps_out_the_slow_writer_of_its_row_for_a_day
     graves.clock.pass_time(86_400)
     graves.cell.sweep()
     assert log.get(0) is None
+
+
+class CountsTransactions(MemoryStore):
+    """A store that counts its transactions."""
+
+    begun = 0
+
+    def transact(self, work: Callable[[Store], T]) -> T:
+        self.begun += 1
+        return super().transact(work)
+
+
+def many_graves(bench: Bench) -> list[Position]:
+    """Creates 300 dead letters in as many rows, and returns their positions."""
+    for index in range(300):
+        bench.send(f"m{index}")
+        (pull,) = bench.pull()
+        bench.settle(pull, dead=[0])
+    return [Position(index) for index in range(300)]
+
+
+@pytest.mark.parametrize("verb", ["redrive", "drop_dead"])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "chosen"])
+def test_one_letter_of_many_rows_is_reached_without_a_transaction_for_the_others(verb: str, named: bool) -> None:
+    bench = Bench(store := CountsTransactions())
+    wanted = frozenset(many_graves(bench)[200:201])
+    before = store.begun
+    chosen = NamedLetters(wanted) if named else lambda position, _: position in wanted
+    assert getattr(bench.cell, verb)("orders", "billing", chosen) == 1
+    assert store.begun - before < 50
+    left = bench.cell.dead("orders", "billing", after=None, limit=1_000).messages
+    assert [letter.body for letter in left] == [f"m{index}" for index in range(300) if index != 200]
+    if verb == "redrive":
+        assert bench.bodies() == ["m200"]
+
+
+@pytest.mark.parametrize("verb", ["redrive", "drop_dead"])
+def test_named_letters_cost_the_reads_of_their_rows(verb: str) -> None:
+    bench = Bench(store := CallByCall(MemoryStore()))
+    positions = many_graves(bench)
+    store.calls.clear()
+    assert getattr(bench.cell, verb)("orders", "billing", NamedLetters(frozenset(positions[200:201]))) == 1
+    assert len(store.calls) < 25

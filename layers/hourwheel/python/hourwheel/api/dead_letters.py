@@ -7,7 +7,7 @@ from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.cell import Cell
 from hourwheel.queueing.broadcast import parse_any_dead_id
-from hourwheel.queueing.dead import DeadFilter
+from hourwheel.queueing.dead import DeadFilter, NamedLetters
 from hourwheel.queueing.records import Position
 from hourwheel.times import parse_rfc3339
 
@@ -46,12 +46,10 @@ def _selection(cell: Cell, event: Event) -> Callable[[Position, int], bool]:
     if body.all:
         return lambda position, died_ms: True
     if body.ids is not None:
-        positions = {parse_any_dead_id(text, f"ids[{index}]") for index, text in enumerate(body.ids)}
-        return lambda position, died_ms: position in positions
+        return NamedLetters(frozenset(parse_any_dead_id(text, f"ids[{index}]") for index, text in enumerate(body.ids)))
     if body.reason is not None:
         which = DeadFilter(body.reason, body.detail)
-        chosen = cell.dead_positions(path_name(event, "subject"), path_name(event, "group"), which)
-        return lambda position, died_ms: position in chosen
+        return NamedLetters(cell.dead_positions(path_name(event, "subject"), path_name(event, "group"), which))
     since_ms = None if body.since is None else parse_rfc3339(body.since, "from")
     until_ms = None if body.until is None else parse_rfc3339(body.until, "to")
     return lambda position, died_ms: (

@@ -10,7 +10,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.lag import ConsumerLag, Lag, QueueLag
 from hourwheel.model.messages import Message
 from hourwheel.model.pages import DeadPage
-from hourwheel.queueing.dead import ANY_LETTER, DeadFilter, DeadLetters, parse_dead_id
+from hourwheel.queueing.dead import ANY_LETTER, DeadFilter, DeadLetters, NamedLetters, parse_dead_id
 from hourwheel.queueing.records import Position
 
 _SEPARATOR = ":"  # no name of a consumer contains this character
@@ -73,10 +73,20 @@ class BroadcastDeadLetters:
         raise NotFound("dead-letter-unknown", f"there is no dead letter {dead_id!r}: its consumer is unknown")
 
     def redrive(self, choose: Callable[[Position, int], bool]) -> int:
-        return sum(letters.redrive(partial(_chosen, choose, group)) for group, letters in self.letters)
+        return sum(letters.redrive(_of_consumer(choose, group)) for group, letters in self.letters)
 
     def drop(self, choose: Callable[[Position, int], bool]) -> int:
-        return sum(letters.drop(partial(_chosen, choose, group)) for group, letters in self.letters)
+        return sum(letters.drop(_of_consumer(choose, group)) for group, letters in self.letters)
+
+
+def _of_consumer(choose: Callable[[Position, int], bool], group: Group) -> Callable[[Position, int], bool]:
+    """Returns the choice among the dead letters of one consumer, whose positions do not name the consumer."""
+    if not isinstance(choose, NamedLetters):
+        return partial(_chosen, choose, group)
+    named = [
+        each for each in choose.positions if isinstance(each, ConsumerPosition) and each.consumer == group.consumer
+    ]
+    return NamedLetters(frozenset(Position(each.row_no, each.index) for each in named))
 
 
 def _chosen(choose: Callable[[Position, int], bool], group: Group, position: Position, died_ms: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, Self
 
 import msgspec
@@ -93,6 +93,17 @@ class DeadFilter(NamedTuple):
 
 
 ANY_LETTER = DeadFilter()
+
+
+@dataclass(frozen=True)
+class NamedLetters:
+    """Chooses the dead letters at these positions, for ``DeadLetters.redrive`` and ``drop``, which then read no other
+    rows."""
+
+    positions: frozenset[Position]
+
+    def __call__(self, position: Position, died_ms: int) -> bool:
+        return position in self.positions
 
 
 @dataclass(frozen=True)
@@ -187,7 +198,7 @@ class DeadLetters:
         total = 0
         try:
             # Up to the present end: a message that dies again meanwhile is not redriven a second time by this call.
-            for row_no, row, _ in self._rows(0, end=self.log.totals().rows):
+            for row_no, row in self._chosen_rows(choose, end=self.log.totals().rows):
                 work = partial(self._redrive_on, row_no=row_no, row=row, choose=choose)
                 try:
                     total += self.context.atomically(work)
@@ -201,7 +212,7 @@ class DeadLetters:
 
     def drop(self, choose: Callable[[Position, int], bool]) -> int:
         """Drops the chosen messages for ever, and returns their number. ``choose``: see ``redrive``."""
-        return sum(self._drop_row(row_no, row, choose) for row_no, row, _ in self._rows(0))
+        return sum(self._drop_row(row_no, row, choose) for row_no, row in self._chosen_rows(choose))
 
     def sweep(self) -> None:
         """Finishes redrives that were cut off, and trims rows whose messages are all done or expired. Raises
@@ -275,6 +286,23 @@ class DeadLetters:
                 if live or expired:
                     yield row_no, row, self._state_record(row_no).opened(states.get(sort_of(row_no)))
             start, page = rows[-1][0] + 1, max(page, _PAGE)
+            if end is not None and start >= end:
+                return
+
+    def _chosen_rows(
+        self, choose: Callable[[Position, int], bool], *, end: int | None = None
+    ) -> Iterator[tuple[int, Row]]:
+        """Yields the live rows with a chosen message, each with its number. Reads the named rows alone where positions
+        are named."""
+        if isinstance(choose, NamedLetters):
+            numbers = sorted({position.row_no for position in choose.positions})
+            rows = chain.from_iterable(
+                self._rows(row_no, end=row_no + 1, page=1) for row_no in numbers if end is None or row_no < end
+            )
+        else:
+            rows = chain(self._rows(0, end=end))
+        # Without a look at the states, so that a letter which is done already counts where it has to.
+        return ((row_no, row) for row_no, row, _ in rows if self._chosen(row_no, row, frozenset(), choose))
 
     def _readable(self, row_no: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
         """Returns what ``_alive`` returns; nothing of a row that cannot be read, which it reports."""
