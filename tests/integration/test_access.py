@@ -122,6 +122,17 @@ def test_no_body_is_kept_of_somebody_without_a_token(start: Start, path: str) ->
         assert raw.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize(
+    ("path", "status"), [("/v1/subjects", 400), ("/v1/subjects/a/groups/b/lag", 400), ("/metrics", 200)]
+)
+def test_no_body_is_awaited_for_a_route_that_takes_none(start: Start, path: str, status: int) -> None:
+    server = start()
+    with server.raw() as raw:
+        head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 6000000\r\n\r\n"
+        raw.sendall(head.encode() + b"x" * 2_000)
+        assert raw.recv(100).startswith(b"HTTP/1.1 %d " % status)
+
+
 @pytest.mark.parametrize("options", [{"tls_cert": "chain"}, {"tls_cert": "chain", "tls_key": "other"}])
 def test_files_that_do_not_fit_are_told_before_anything_is_made(
     start: Start, tmp_path: Path, certificate: Certificate, options: dict[str, str]

@@ -6,6 +6,7 @@ import pytest
 
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.access import Access, Grant, read_only_refusal
+from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.tls import server_context
 from hourwheel.embedded.tokens import Tokens, read_tokens
 from tests.certificates import Certificate
@@ -67,6 +68,40 @@ def test_a_read_only_token_may_get_everything_but_the_secret_that_signs() -> Non
 def test_without_tokens_only_addresses_and_localhost_are_served(host: str, served: bool) -> None:
     refusal = Access([], []).refusal(Grant.ALL, "/", [(b"host", host.encode())], secure=False, request_id="1")
     assert (refusal is None) is served
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "served"),
+    [
+        ("hourwheel:7420", None, True),
+        ("HOURWHEEL", None, True),
+        ("hourwheel.queues.svc", "http://hourwheel.queues.svc", True),
+        ("hourwheel:7420", "http://evil.com", False),
+        ("hourwheel.evil.com", None, False),
+        ("evil.com", None, False),
+    ],
+)
+def test_a_server_without_tokens_answers_at_the_names_that_are_allowed(
+    host: str, origin: str | None, served: bool
+) -> None:
+    access = Access([], [], ["hourwheel", "hourwheel.queues.svc"])
+    headers = [(b"host", host.encode())] + ([] if origin is None else [(b"origin", origin.encode())])
+    refusal = access.refusal(Grant.ALL, "/v1/subjects", headers, secure=False, request_id="1")
+    assert (refusal is None) is served
+
+
+def test_the_refusal_of_a_name_tells_how_to_allow_it() -> None:
+    refusal = Access([], []).refusal(
+        Grant.ALL, "/v1/health", [(b"host", b"hourwheel:7420")], secure=False, request_id="1"
+    )
+    assert refusal is not None
+    assert "allow the name 'hourwheel' with --allow-host" in refusal["body"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:80", "http://a", "-" * 64, "a..b"])
+def test_a_text_that_is_no_host_name_is_not_allowed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="--allow-host takes a host name"):
+        ServeOptions(data=tmp_path, allowed_hosts=(name,))
 
 
 def token_file(folder: Path, text: str, mode: int = 0o600) -> Path:

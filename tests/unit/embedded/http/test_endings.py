@@ -226,6 +226,8 @@ def left_behind(
         while client.registry.open or client.registry.farewells or client.registry.busy:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0)  # the callback that ended the connection returns
+        assert client.registry.held_bytes == 0
+        assert not client.registry.strangers
         mine = client.writer.get_extra_info("ssl_object")
         objects = [each for each in gc.get_objects() if isinstance(each, KINDS) and each is not mine]
         left.update({kind.__name__: sum(type(each) is kind for each in objects) for kind in KINDS})

@@ -79,7 +79,7 @@ TITLES = {
     "encoding-unknown": "The encoding of the body is unknown",
     "encoding-invalid": "The body cannot be decompressed",
     "internal": "A fault of the server",
-    "server-busy": "The number of connections has reached its limit",
+    "server-busy": "The server takes no more at the moment",
     "unavailable": "The storage did not answer in time",
     "storage-full": "A volume of the server is full",
     "not-ready": "Nothing can be stored now",

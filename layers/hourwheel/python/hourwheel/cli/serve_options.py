@@ -30,6 +30,14 @@ ReadOnlyTokenOption = Annotated[
 InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="Serve other machines without a token: everybody may read and write.")
 ]
+AllowHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A host name at which a server without tokens answers, as that of a Docker or Kubernetes service."
+        " Repeatable.",
+    ),
+]
 TlsCertOption = Annotated[Path | None, typer.Option(help="Certificate, in PEM: serve HTTPS.")]
 TlsKeyOption = Annotated[
     Path | None, typer.Option(help="Key of the certificate, in PEM, that other users cannot read.")
@@ -37,6 +45,15 @@ TlsKeyOption = Annotated[
 MaxConnectionsOption = Annotated[
     int,
     typer.Option(min=1, max=100_000, help="Connections at the same time; further clients get 503 and retry."),
+]
+MaxConnectionsPerAddressOption = Annotated[
+    int, typer.Option(min=0, max=100_000, help="The most connections of one address; more get 503. 0: any number.")
+]
+MaxHeldMbOption = Annotated[
+    int,
+    typer.Option(
+        min=8, max=1_000_000, help="Megabytes of unsent answers and unfinished requests; beyond, requests get 503."
+    ),
 ]
 Synchronous: TypeAlias = Literal["FULL", "NORMAL"]
 SynchronousOption = Annotated[
@@ -111,6 +128,9 @@ class Listening(NamedTuple):
     tls_cert: Path | None
     tls_key: Path | None
     max_connections: int
+    max_connections_per_address: int
+    max_held_mb: int
+    allowed_hosts: tuple[str, ...]
     console: bool
 
 

@@ -15,7 +15,7 @@ from hourwheel.api.routes import HttpRoute
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
-_OPEN = frozenset({"/v1/health", "/v1/ready"})
+PROBES = frozenset({"/v1/health", "/v1/ready"})
 """Paths of probes. They need no token, because their answers hold no data."""
 
 _SECRET = frozenset({"GET /v1/subjects/{subject}/groups/{group}/push"})
@@ -35,9 +35,13 @@ class Grant(Enum):
 
 class Access:
     """Decides what requests may do: those with one of ``tokens`` everything, those with one of ``read_only_tokens``
-    only read. On a server without tokens every request of a program may do everything, and none of a web page."""
+    only read. On a server without tokens every request of a program may do everything, and none of a web page.
+    ``allowed_hosts``: names at which such a server answers, besides localhost."""
 
-    def __init__(self, tokens: Sequence[str], read_only_tokens: Sequence[str]) -> None:
+    def __init__(
+        self, tokens: Sequence[str], read_only_tokens: Sequence[str], allowed_hosts: Sequence[str] = ()
+    ) -> None:
+        self._allowed_hosts = frozenset(allowed_hosts)
         self._grants = [(_digest(token.encode()), Grant.READ) for token in read_only_tokens]
         self._grants += [(_digest(token.encode()), Grant.ALL) for token in tokens]
 
@@ -59,8 +63,8 @@ class Access:
         """Returns the refusal of a request without a valid token, or on a server without tokens of one that a web page
         may have sent; None if the request is allowed so far."""
         if not self._grants:
-            return _from_a_web_page(headers, secure, request_id)
-        if grant is not Grant.NONE or path in _OPEN:
+            return _from_a_web_page(headers, self._allowed_hosts, secure, request_id)
+        if grant is not Grant.NONE or path in PROBES:
             return None
         if header(headers, b"authorization") is None:
             slug, fault = "token-missing", "the request has no token"
@@ -82,7 +86,7 @@ def header(headers: Headers, name: bytes) -> bytes | None:
     return next((value for each, value in headers if each == name), None)
 
 
-def _from_a_web_page(headers: Headers, secure: bool, request_id: str) -> Response | None:
+def _from_a_web_page(headers: Headers, allowed_hosts: frozenset[str], secure: bool, request_id: str) -> Response | None:
     """Returns the refusal of a request that a web page may have sent, or None.
 
     A page in a browser on this machine could send requests here: from another origin, or under a host name of its own
@@ -90,10 +94,18 @@ def _from_a_web_page(headers: Headers, secure: bool, request_id: str) -> Respons
     """
     host, origin = header(headers, b"host") or b"", header(headers, b"origin")
     own = (b"https://" if secure else b"http://") + host
-    if (origin is None or origin == own) and _is_address(host.decode("latin-1")):
+    named = host.decode("latin-1")
+    is_ours = _is_address(named) or _name(named) in allowed_hosts
+    if is_ours and (origin is None or origin == own):
         return None
-    detail = "without --token this server answers programs alone, at localhost or its IP address: use a token"
+    detail = "without --token this server answers programs alone, at localhost or its IP address: "
+    detail += "use a token" if is_ours else f"use a token, or allow the name {_name(named)[:100]!r} with --allow-host"
     return problem(403, "origin-forbidden", detail, instance=request_id)
+
+
+def _name(host: str) -> str:
+    """Returns the name in a Host header, without the port."""
+    return host.partition(":")[0].lower()
 
 
 @lru_cache(maxsize=256)

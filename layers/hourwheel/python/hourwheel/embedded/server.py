@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import uvloop
 
+from hourwheel.embedded.access import PROBES
 from hourwheel.embedded.application import Application
 from hourwheel.embedded.http.bounds import Bounds, connection_cap
 from hourwheel.embedded.http.connection import Connection
@@ -89,8 +90,12 @@ class _Server:
         self._runtime = runtime
         self._options = options
         self._security = security
-        bounds = Bounds(request_seconds=options.body_seconds)
-        self._registry = ConnectionRegistry(bounds, connection_cap(options.max_connections))
+        bounds = Bounds(
+            request_seconds=options.body_seconds,
+            held_bytes=options.max_held_mb << 20,
+            connections_per_address=options.max_connections_per_address,
+        )
+        self._registry = ConnectionRegistry(bounds, connection_cap(options.max_connections), PROBES)
         self._stopped = asyncio.Event()
 
     async def run(self, listener: socket.socket) -> None:

@@ -45,6 +45,14 @@ class Bounds:
     """The most connections beyond the cap that wait for their refusal to be read; further ones are closed without an
     answer."""
 
+    held_bytes: int = 256 * 1024 * 1024
+    """The most bytes that all connections hold: of answers that are not sent, of bodies, and of requests sent
+    ahead."""
+
+    connections_per_address: int = 0
+    """The most connections of one address; 0: any number. IPv6 addresses of one network (/64) count as one, because a
+    machine has them all."""
+
     tick_seconds: float = 0.5
     """The time between two checks of the bounds in seconds."""
 

@@ -27,6 +27,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _NEVER = math.inf
+_RETRY = {"retry-after": "1"}
 _PROGRESS_BYTES = 64 * 1024  # a client that reads fewer bytes of an answer within ``answer_seconds`` is cut off
 
 
@@ -75,6 +76,9 @@ class Connection(asyncio.Protocol):
         self._deadline = _NEVER
         self._unread_deadline = _NEVER
         self._unread_bytes = 0
+        self._held_bytes = 0
+        self._beyond = False
+        """Whether the connection is beyond the cap: only a probe is answered."""
         self._ended = False
         """Whether the client has ended its side of the connection, and sends nothing more."""
         self._paused = False
@@ -87,18 +91,17 @@ class Connection(asyncio.Protocol):
         # ``pause_writing`` is called as soon as one byte waits to be sent. TLS takes a limit of 0 for "always".
         self._transport.set_write_buffer_limits(high=1, low=0)
         self._started_at = self._loop.time()
-        registry = self._registry
-        if len(registry.open) >= registry.cap:
-            self._turn_away()
-            return
         peer: Any = transport.get_extra_info("peername")
         self._client = peer[0] if isinstance(peer, tuple) else ""
         self._deadline = self._started_at + self._head_seconds
-        registry.open.add(self)
+        if not self._registry.enter(self, self._client):
+            self._beyond = True
+            # Waits for the head, because a probe is answered; then there is time for the refusal to be read.
+            self._deadline = self._started_at + self._bounds.farewell_seconds
+            self._registry.enter_beyond(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._registry.open.discard(self)
-        self._registry.farewells.discard(self)
+        self._registry.exit(self)
         self._state = State.CLOSING
         self._data = b""
         if self._request is not None:
@@ -106,6 +109,7 @@ class Connection(asyncio.Protocol):
         # The request and the task refer to this connection: all would stay until the garbage collector runs, which is
         # seldom.
         self._request = self._task = self._answerer = None
+        self._hold(0)
 
     def data_received(self, data: bytes) -> None:
         if self._state is State.CLOSING:
@@ -132,15 +136,19 @@ class Connection(asyncio.Protocol):
         self._unread_deadline = _NEVER
         if self._state is State.IDLE:
             self._advance()
+        self._count_held()
 
     # Called by the server
 
     def check_time(self, now: float) -> None:
         if self._unread_deadline <= now:
             self._check_reader(now)
+            self._count_held()
         if self._deadline > now:
             return
-        if self._state is State.IDLE:
+        if self._beyond and self._state in {State.IDLE, State.HEAD}:
+            self._turn_away()
+        elif self._state is State.IDLE:
             self.close()
         elif self._state is State.HEAD:
             seconds = self._head_seconds
@@ -165,6 +173,19 @@ class Connection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         self._transport.abort()
+
+    def give_way(self) -> bool:
+        request = self._request
+        if self._state is State.WORKING or (request is not None and request.trusted):
+            return False
+        if self._beyond and self._state in {State.IDLE, State.HEAD}:
+            self._turn_away()
+        if self._beyond and not self._transport.get_write_buffer_size():
+            self.close()
+        else:
+            self.abort()
+        self._registry.exit(self)
+        return True
 
     # Reading
 
@@ -191,7 +212,8 @@ class Connection(asyncio.Protocol):
         if self._state is State.IDLE:
             self._state = State.HEAD
             self._started_at = min(self._started_at, self._loop.time())
-            self._deadline = self._started_at + self._head_seconds
+            if not self._beyond:
+                self._deadline = self._started_at + self._head_seconds
             self._scanned = 0
         end = self._data.find(_END, self._scanned)
         if (len(self._data) if end < 0 else end) > self._bounds.head_bytes:
@@ -222,17 +244,32 @@ class Connection(asyncio.Protocol):
         self._empty_bytes = 0
         self._deadline = self._started_at + self._bounds.request_seconds
         self._data = rest
+        if head.path not in self._registry.probes and self._is_refused():
+            return
         self._answerer = self._plan(request)
+        if self._answerer is not None:
+            request.trusted = True
+            self._registry.trust(self)
         if self._answerer is None:
             self._task = self._loop.create_task(self._serve(request))
         elif len(rest) < (head.length or 0):
             self._ask_for_body()
+
+    def _is_refused(self) -> bool:
+        """Refuses a request beyond the cap, or while the connections hold as many bytes as they may. Returns whether it
+        did."""
+        if self._beyond:
+            self._turn_away()
+        elif self._registry.is_full:
+            self._refuse_bytes()
+        return self._state is State.CLOSING
 
     def _read_body(self) -> None:
         request = self._request
         assert request is not None
         part, self._data = request.framing.feed(self._data)
         request.take(part)
+        self._count_held()
         if request.framing.complete:
             self._state = State.WORKING
             self._deadline = _NEVER
@@ -242,6 +279,8 @@ class Connection(asyncio.Protocol):
                 self._go_on()
             elif self._answerer is not None:
                 self._call_answerer(request, self._answerer)
+        elif request.size and self._registry.is_full:
+            self._refuse_bytes()
 
     def _ask_for_body(self) -> None:
         request = self._request
@@ -256,6 +295,16 @@ class Connection(asyncio.Protocol):
         if full != self._paused and not self._transport.is_closing():
             self._paused = full
             (self._transport.pause_reading if full else self._transport.resume_reading)()
+        self._count_held()
+
+    def _count_held(self) -> None:
+        request = self._request
+        body_bytes = 0 if request is None else request.size
+        self._hold(len(self._data) + body_bytes + self._transport.get_write_buffer_size())
+
+    def _hold(self, held_bytes: int) -> None:
+        self._registry.held_bytes += held_bytes - self._held_bytes
+        self._held_bytes = held_bytes
 
     # Answering
 
@@ -288,16 +337,24 @@ class Connection(asyncio.Protocol):
             self._registry.busy -= 1
 
     def _answer(self, request: Request, answer: Answer) -> None:
-        request.answered = True
+        request.finish()
+        if request.trusted:
+            self._registry.trust(self)
+        # Only a request without an effect may be refused afterwards. The kernel takes a small answer at once.
+        refusable = request.method == "GET" and len(answer.body) > _PROGRESS_BYTES
+        if refusable and not self._registry.takes(len(answer.body)):
+            answer = _busy(self._bounds.held_bytes)
         # After an early answer, a client that asked whether to send its body may send it or leave it out: nobody could
         # tell whether the next bytes are a body or a request.
         unsure = not request.framing.complete and request.head.expects_continue and not request.asked_for_body
         last = unsure or not request.head.keep_alive or self._registry.stopping or "connection" in answer.headers
+        last = last or self._beyond
         self._transport.write(encode_answer(answer, close=last, body=request.method != "HEAD"))
         if last:
             self._end()
         elif request.framing.complete:
             self._go_on()
+        self._count_held()
 
     def _go_on(self) -> None:
         """Begins the next request, after this one was read and answered."""
@@ -305,6 +362,7 @@ class Connection(asyncio.Protocol):
         self._state = State.IDLE
         self._started_at = _NEVER
         self._deadline = self._loop.time() + self._bounds.idle_seconds
+        self._registry.rest(self)
         if self._in_answerer:
             # The answer came within the call of the answerer. Requests that were sent ahead are taken by the loop, as
             # each would be answered within the call for the one before.
@@ -348,7 +406,7 @@ class Connection(asyncio.Protocol):
             answer = Answer(status, match["headers"], match["body"].encode())
             self._transport.write(encode_answer(answer, close=True))
         if request is not None:
-            request.answered = True
+            request.finish()
             request.leave()
         self._end()
 
@@ -360,14 +418,11 @@ class Connection(asyncio.Protocol):
         self._refuse(431, "headers-too-large", detail)
 
     def _turn_away(self) -> None:
-        registry = self._registry
-        if len(registry.farewells) >= self._bounds.farewells:
-            self._state = State.CLOSING
-            self._transport.abort()
-            return
-        registry.farewells.add(self)
-        detail = f"{registry.cap} connections are open, and no more are served: send it again in a moment"
-        self._refuse(503, "server-busy", detail, **{"retry-after": "1"})
+        detail = "as many connections are open as the server takes, in all or of one address: send it again in a moment"
+        self._refuse(503, "server-busy", detail, **_RETRY)
+
+    def _refuse_bytes(self) -> None:
+        self._refuse(503, "server-busy", _too_many_bytes(self._bounds.held_bytes), **_RETRY)
 
     def _check_reader(self, now: float) -> None:
         """Ends a connection whose client leaves its answer unread."""
@@ -377,3 +432,12 @@ class Connection(asyncio.Protocol):
         else:
             self._unread_bytes = unread
             self._unread_deadline = now + self._bounds.answer_seconds
+
+
+def _busy(held_bytes: int) -> Answer:
+    match = problem(503, "server-busy", _too_many_bytes(held_bytes), instance="", headers=_RETRY)
+    return Answer(503, match["headers"], match["body"].encode())
+
+
+def _too_many_bytes(held_bytes: int) -> str:
+    return f"unsent answers and bodies hold {held_bytes} bytes, as many as they may: send the request again in a moment"

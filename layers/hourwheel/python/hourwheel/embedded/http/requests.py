@@ -28,24 +28,36 @@ class Request:
         self.head = head
         self.framing = framing
         self.answered = False
+        self.trusted = False
+        """Whether the application has found a valid token, or needs none."""
         self.asked_for_body = False
         self._ask_for_body = ask_for_body
         self._parts: list[bytes] = []
         self._size = 0
+        self._most = REQUEST_BYTES
         self._disconnected = False
         self._waiter: asyncio.Future[None] | None = None
         self._when_left: Callable[[], object] | None = None
 
-    async def body(self) -> bytes:
-        """Returns the body. Of a body larger than ``REQUEST_BYTES`` it returns only the beginning, which is larger than
-        that too. Raises ``Disconnected`` if the client leaves before the body has come."""
+    async def body(self, most: int = REQUEST_BYTES) -> bytes:
+        """Returns the body. Of a body larger than ``most`` bytes it returns only the beginning, which is larger than
+        that too, and drops the rest. Raises ``Disconnected`` if the client leaves before the body has come."""
+        self._most = most
+        if self._size > most:
+            self._parts = [self.complete_body[: most + 1]]
+            self._size = len(self._parts[0])
         if not self.framing.complete and not self._disconnected:
             self._ask_for_body()
-        while not self.framing.complete and self._size <= REQUEST_BYTES and not self._disconnected:
+        while not self.framing.complete and self._size <= most and not self._disconnected:
             await self._wait()
         if self._disconnected and not self.framing.complete:
             raise Disconnected
         return self.complete_body
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the body that are in memory."""
+        return self._size
 
     @property
     def complete_body(self) -> bytes:
@@ -60,10 +72,21 @@ class Request:
 
     def take(self, part: bytes) -> None:
         """Adds a part of the body. Drops it if the request was answered, or the body is larger than allowed."""
-        if part and not self.answered and self._size <= REQUEST_BYTES:
+        if part and not self.answered and self._size <= self._most:
+            part = part[: self._most + 1 - self._size]
             self._parts.append(part)
             self._size += len(part)
         self._wake()
+
+    def drop_body(self) -> None:
+        """Drops the body, and what will come of it."""
+        self._most = -1
+        self._parts, self._size = [], 0
+
+    def finish(self) -> None:
+        """Notes that the request is answered. Its body is needed no more."""
+        self.answered = True
+        self.drop_body()
 
     def leave(self) -> None:
         self._disconnected = True
