@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tests.simulation.archivists import finish
+from tests.simulation.outagescenes import OUTAGE_SCENES
 from tests.simulation.plan import Plan
 from tests.simulation.scenes import SCENES, Scene
 from tests.simulation.schedule import Outcome, judge, machine_of, prepare, scaled
@@ -21,6 +22,9 @@ from tests.simulation.sides import Action, Side, Stage
 from tests.simulation.world import Crashed, Violation, World
 
 _WRITES = frozenset({"add", "seal", "put", "delete", "trim", "collect", "transact", "blob put", "blob delete"})
+
+
+EVERY_SCENE = [*SCENES, *OUTAGE_SCENES]
 
 
 class Call(NamedTuple):
@@ -63,7 +67,7 @@ class Case:
         return replace(self.scene.plan, seed=seed, moves=moves, transactional=self.transactional, skew_ms=skew_ms)
 
 
-def cases(share: int = 1, scenes: Sequence[Scene] = SCENES) -> Iterator[Case]:
+def cases(share: int = 1, scenes: Sequence[Scene] = EVERY_SCENE) -> Iterator[Case]:
     """Yields every case of these scenes, or one in every ``share``, chosen by its label."""
     for scene in scenes:
         for first in scene.first:
@@ -71,7 +75,7 @@ def cases(share: int = 1, scenes: Sequence[Scene] = SCENES) -> Iterator[Case]:
             for second in scene.second:
                 touched = _calls(scene, second)
                 for held_at in range(1, len(calls)):
-                    if not _meet(calls[held_at:], touched):
+                    if not (second.meets_all or _meet(calls[held_at:], touched)):
                         continue
                     for case in _variants(scene, first, second, held_at):
                         if crc32(case.label.encode()) % share == 0:
@@ -158,6 +162,7 @@ def _run(world: World, case: Case) -> None:
     with suppress(Crashed):
         _act(first, case.first, stage)
     stage.go_on()
+    case.scene.afterwards(stage)
     world.staged = False
     judge(stage.keeper.actor)
     if world.plan.archivists:

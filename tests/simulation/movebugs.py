@@ -7,15 +7,16 @@ from typing import Any
 from unittest.mock import patch
 
 from hourwheel.context import Context
+from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.unavailable_cells import UnavailableCells
-from hourwheel.errors import Unavailable
+from hourwheel.errors import CellUnavailable, NoAccess, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.logs.log import Log
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
 from hourwheel.queueing.settlements import Settlements
-from hourwheel.registry import moves, withdrawals
+from hourwheel.registry import cell_storage, move_steps, moves, withdrawals
 from hourwheel.registry.registry import subject_record
 from hourwheel.routes import MoveTarget, Route, RouteChange
 from tests.simulation.bugs import Bug, registrar
@@ -54,7 +55,12 @@ def the_counter_of_the_new_log_is_not_raised() -> Iterator[None]:
         yield
 
 
-@planted(sharpen=_moving)
+def _settling_beside_outages(plan: Plan) -> Plan:
+    plan = with_outages(_moving(plan))
+    return replace(plan, moves=("move", "move", "outage", "outage"), operators=3, consumers=3, faults=Faults())
+
+
+@planted(sharpen=_settling_beside_outages)
 def settlements_in_a_cell_that_is_out_of_reach_are_answered_settled() -> Iterator[None]:
     with patch.object(Settlements, "without_cell", lambda *arguments: [Settled("settled") for _ in arguments[2]]):
         yield
@@ -121,4 +127,48 @@ def _delayed_and_out_of_reach(plan: Plan) -> Plan:
 @planted(sharpen=_delayed_and_out_of_reach)
 def messages_for_a_cell_that_is_out_of_reach_are_forgotten() -> Iterator[None]:
     with patch.object(UnavailableCells, "hold", lambda *_: None):
+        yield
+
+
+def _moving_to_full_cells(plan: Plan) -> Plan:
+    moves = ("move", "move", "outage", "outage")
+    plan = with_outages(with_cells(plan, 2))
+    return replace(plan, moves=moves, operators=3, producers=3, faults=Faults(), subjects=("s",), spanning=False)
+
+
+@planted(sharpen=_moving_to_full_cells)
+def a_move_seals_before_its_target_is_proven_and_waits_for_a_full_one() -> Iterator[None]:
+    def taken_over(context: Context, subject: Subject, target: MoveTarget) -> tuple[int, int]:
+        context.log(subject.log_of(target.queue, target)).totals()
+        end = move_steps._ended(context, subject, target)
+        context.log(subject.log_of(target.queue, target)).begin(end[0])
+        return end
+
+    with patch.object(move_steps, "_taken_over", taken_over):
+        yield
+
+
+@planted(sharpen=_moving_to_full_cells)
+def an_error_of_a_cell_that_is_full_is_taken_for_one_of_the_home_cell() -> Iterator[None]:
+    with patch.object(cell_storage, "OUT_OF_REACH", (Unavailable, NoAccess)):
+        yield
+
+
+@planted(sharpen=_delayed_and_out_of_reach)
+def a_cell_that_is_out_of_reach_ends_the_wheel() -> Iterator[None]:
+    def failed(self: UnavailableCells, log: str, error: CellUnavailable) -> None:
+        raise error
+
+    with patch.object(UnavailableCells, "failed", failed):
+        yield
+
+
+@planted(sharpen=_delayed_and_out_of_reach)
+def a_transfer_to_a_cell_that_is_out_of_reach_is_forgotten() -> Iterator[None]:
+    def after(self: Dispatcher, step: Any) -> Any:
+        step.open.clear()
+        return real(self, step)
+
+    real = Dispatcher._after
+    with patch.object(Dispatcher, "_after", after):
         yield

@@ -99,7 +99,8 @@ PLAN = Plan(
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """``pauses``: the times for which the first action is held, in addition to the time of the second one."""
+    """``pauses``: the times for which the first action is held, in addition to the time of the second one.
+    ``afterwards``: what follows both actions, before faults and outages end."""
 
     name: str
     prepare: Callable[[Stage], None]
@@ -107,9 +108,10 @@ class Scene:
     second: list[Action]
     pauses: tuple[int, ...] = (0, 1_500, 3_000)
     plan: Plan = PLAN
+    afterwards: Callable[[Stage], None] = lambda stage: None
 
 
-def _a_queue(stage: Stage) -> None:
+def a_queue(stage: Stage) -> None:
     """Prepares two dead letters, two retries, two open leases, and more messages behind them."""
     keeper = stage.keeper
     for _ in range(3):
@@ -125,20 +127,20 @@ def _a_queue(stage: Stage) -> None:
 
 
 def _a_key(stage: Stage) -> None:
-    _a_queue(stage)
+    a_queue(stage)
     stage.keeper.send(None, None, key="k")
 
 
 def _a_short_retention(stage: Stage) -> None:
     """Prepares a queue whose first rows have just expired, and whose later rows have not."""
-    _a_queue(stage)
+    a_queue(stage)
     stage.pass_by(61_000)
     stage.keeper.send(None, None)
 
 
 def _delayed_messages(stage: Stage) -> None:
     """Prepares three messages in one bucket, due in 20 seconds, and another one in the next bucket."""
-    _a_queue(stage)
+    a_queue(stage)
     stage.due_ms = stage.machine.world.now_ms + 20_000
     at = [
         RequestedDue(at_ms=stage.due_ms),
@@ -150,7 +152,7 @@ def _delayed_messages(stage: Stage) -> None:
     stage.tickets = list(stage.machine.history.tickets)
 
 
-def _due_messages(stage: Stage) -> None:
+def due_messages(stage: Stage) -> None:
     """Prepares due messages whose wheel has not turned yet."""
     _delayed_messages(stage)
     stage.pass_to(stage.due_ms + 1_000)
@@ -191,7 +193,7 @@ def _a_bucket_to_remove(stage: Stage) -> None:
 
 def _a_target(stage: Stage) -> None:
     """Prepares a group with a target and waiting messages."""
-    _a_queue(stage)
+    a_queue(stage)
     named("set another target").act(stage.keeper, stage)
     stage.keeper.send(None, None, None)
 
@@ -221,9 +223,9 @@ def _an_emptied_cell(stage: Stage) -> None:
     keeper.send(None, None)
 
 
-def _a_pending_move(stage: Stage) -> None:
+def a_pending_move(stage: Stage) -> None:
     """Prepares a queue with messages, whose move to cell c0 was requested by an operator who was cut off."""
-    _a_queue(stage)
+    a_queue(stage)
     keeper = stage.keeper.actor
     record = subject_record(keeper.cell.context, "s")
 
@@ -278,7 +280,7 @@ def _a_row_that_grows_and_expires(stage: Stage) -> None:
 
 
 def _slow(
-    name: str, held_at: int, prepare: Callable[[Stage], None] = _a_queue, *, follow: bool = True
+    name: str, held_at: int, prepare: Callable[[Stage], None] = a_queue, *, follow: bool = True
 ) -> Callable[[Stage], None]:
     """Returns the scene in which an actor is paused within an action until others may regard its open work as lost."""
 
@@ -311,10 +313,10 @@ QUEUE = [*PRODUCING, *FOLLOWING, *PULLING, *SETTLING, *SWEEPING, *SEEKING, *DEAD
 _LATER = [*PULLING[1:2], *SETTLING[:5], *SWEEPING, *READING, *DELETING]
 
 SCENES = [
-    Scene("a queue", _a_queue, QUEUE, QUEUE),
+    Scene("a queue", a_queue, QUEUE, QUEUE),
     Scene(
         "a policy of its own",
-        _a_queue,
+        a_queue,
         [*SETTLING[:5], *SWEEPING],
         [*PULLING[:2], *SWEEPING, *SETTLING[:4]],
         plan=replace(PLAN, own_retry=RetryPolicy(first_seconds=1)),
@@ -330,7 +332,7 @@ SCENES = [
     Scene("delayed messages", _delayed_messages, [*DELAYING, *TURNING, *_LATER], [*DELAYING, *TURNING, *_LATER]),
     Scene(
         "due messages",
-        _due_messages,
+        due_messages,
         [*TURNING, *DELAYING],
         [*TURNING, *DELAYING, *_LATER],
         pauses=(0, 1_500, 35_000),
@@ -401,21 +403,21 @@ SCENES = [
     ),
     Scene(
         "two operators",
-        _a_queue,
+        a_queue,
         MOVING_AT_ONCE,
         MOVING_AT_ONCE,
         plan=replace(PLAN, cells=2, delays=None),
     ),
     Scene(
         "a move and its withdrawal",
-        _a_queue,
+        a_queue,
         MOVING_AT_ONCE[:1],
         WITHDRAWING,
         plan=replace(PLAN, cells=2, delays=None),
     ),
     Scene(
         "a pending move",
-        _a_pending_move,
+        a_pending_move,
         [*WITHDRAWING, *SWEEPING],
         [*WITHDRAWING, *MOVING_AT_ONCE[:1], *MOVING[1:3], *SWEEPING, *PRODUCING[:1], *PULLING[1:2]],
         plan=replace(PLAN, cells=2, delays=None),
@@ -461,7 +463,7 @@ SCENES = [
     *(
         Scene(
             f"somebody slow to {name}, held at {held_at}",
-            _slow(name, held_at, _due_messages),
+            _slow(name, held_at, due_messages),
             first,
             [*GOING_ON, *first],
             pauses=(0, 1_500, 35_000),

@@ -58,6 +58,9 @@ from tests.simulation.world import Violation, World
 _LAST_CALLS = 20_000
 """Far more than any run takes to its end."""
 
+_CELL_RESTS_MS = 5_000
+"""A process makes no call to a cell for this long after one that failed: see ``GuardedCells``."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -214,7 +217,10 @@ def _run(world: World, plan: Plan, engine: Engine | None) -> None:
 def judge(keeper: Actor) -> None:
     """Brings the run to its end: faults stop, the groups drain, and nothing may be missing."""
     world, plan = keeper.world, keeper.world.plan
+    was_cut_off = bool(world.outages)
     world.calm()
+    if was_cut_off:
+        world.pass_to(world.now_ms + _CELL_RESTS_MS)
     world.limit = world.calls + _LAST_CALLS
     for group in living_groups(keeper.history.audit):
         check_lag(keeper, group)

@@ -18,14 +18,18 @@ from tests.simulation.cancellers import Canceller
 from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import target_of
 from tests.simulation.dates import RequestedDue
+from tests.simulation.faults import OUTAGES
 from tests.simulation.history import Leased, Ticket
 from tests.simulation.operators import Operator, SweepingActor
 from tests.simulation.producers import Batch, Producer
 from tests.simulation.pushers import push
+from tests.simulation.wheels import check_goes_on
 from tests.simulation.world import Process
 
 SUBJECT, GROUP = "s", "a"
 _KEYED = ["k.0", "k.1"]
+_LONG_MS = 3_600_000
+"""Longer than the rest of a schedule."""
 
 
 @dataclass
@@ -133,7 +137,8 @@ class Side:
         owner = f"{self.process.name}.{self.actor.world.calls}"
         leaves_ms = leaves_ms and self.process.now_ms() + leaves_ms
         turning = partial(self.actor.cell.turn_wheel, bucket, owner, pause, leaves_ms=leaves_ms)
-        self.actor.ask("wheel", turning, bucket=bucket)
+        verb, _ = self.actor.ask("wheel", turning, bucket=bucket)
+        check_goes_on(verb)
 
     def _choose(self, held: Leased, **how: Any) -> Settlement:
         chosen = Settlement(receipt=held.receipt, **how)
@@ -146,11 +151,13 @@ Act: TypeAlias = Callable[[Side, Stage], object]
 
 @dataclass(frozen=True, eq=False)
 class Action:
-    """``ends``: the ways in which it may end messages beside delivering them, as a plan names them."""
+    """``ends``: the ways in which it may end messages beside delivering them, as a plan names them. ``meets_all``: it
+    concerns the calls of the other side whatever they touch."""
 
     name: str
     act: Act
     ends: str = ""
+    meets_all: bool = False
 
 
 def _settling(which: int) -> list[Action]:
@@ -301,7 +308,17 @@ MOVING_AT_ONCE = [
     Action("move the queue to c1", lambda side, stage: side.operator.move(SUBJECT, 0, "c1")),
 ]
 
+LEAVING = [Action("move the queue home", lambda side, stage: side.operator.move(SUBJECT, 0, "home"))]
+
 WITHDRAWING = [Action("withdraw the move", lambda side, stage: side.operator.withdraw(SUBJECT, 0))]
+
+
+FAILING = [
+    Action(
+        f"cell c0 is {kind}", lambda side, stage, kind=kind: side.operator.outage("c0", kind, _LONG_MS), meets_all=True
+    )
+    for kind in OUTAGES
+]
 
 
 def _moved(side: Side) -> None:

@@ -9,15 +9,16 @@ import pytest
 from hourwheel.queueing import ordered_parts
 from hourwheel.registry import moves, withdrawals
 from hourwheel.routes import Route
-from tests.simulation.directed import Case, cases, run_case
-from tests.simulation.scenes import SCENES, Scene
+from tests.simulation.directed import EVERY_SCENE, Case, cases, run_case
+from tests.simulation.movebugs import MOVED
+from tests.simulation.scenes import Scene
 from tests.simulation.world import Violation
 
 SHARE = 25
 """The tests run one in this many cases; ``python -m tests.simulation.run --directed 1`` runs all."""
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+@pytest.mark.parametrize("scene", EVERY_SCENE, ids=lambda scene: scene.name)
 def test_no_pair_of_actions_breaks_an_invariant(scene: Scene) -> None:
     for case in _of(scene, SHARE):
         violation = run_case(case).violation
@@ -40,7 +41,7 @@ REGRESSIONS = {
 
 @pytest.mark.parametrize("label", REGRESSIONS)
 def test_a_case_that_found_a_bug_finds_it_no_more(label: str) -> None:
-    scenes = [scene for scene in SCENES if label.startswith(f"{scene.name}: ")]
+    scenes = [scene for scene in EVERY_SCENE if label.startswith(f"{scene.name}: ")]
     [case] = [case for case in cases(1, scenes) if case.label == label]
     assert run_case(case).violation is None, REGRESSIONS[label]
 
@@ -48,7 +49,7 @@ def test_a_case_that_found_a_bug_finds_it_no_more(label: str) -> None:
 def test_the_log_of_a_withdrawn_move_that_is_used_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Needs an expired part, and a move that is given up after it has begun the counter of the part's next turn: no
     seed has found it."""
-    label = "an emptied cell: move the queue at 9 / drain, produce, undrain, move the queue and produce, held 1500 ms"
+    label = "an emptied cell: move the queue at 10 / drain, produce, undrain, move the queue and produce, held 0 ms"
     [case] = [case for case in cases(1, [_scene("an emptied cell")]) if case.label == label]
     assert run_case(case).violation is None
     monkeypatch.setattr(Route, "spent", lambda self, target: self)
@@ -146,6 +147,23 @@ def _withdrawal(case: Case) -> str:
     return "withdrawn"
 
 
+def test_a_move_that_waits_for_a_full_target_behind_the_seal_is_found() -> None:
+    full = [case for case in cases(1, [_scene("a move to a cell that fails")]) if case.second.name == "cell c0 is full"]
+    [bug] = [bug for bug in MOVED if "waits_for_a_full_one" in bug.name]
+    with bug.plant():
+        found = [run_case(case).violation for case in full if case.first.name == "move the queue to c0"]
+    assert any("invariant 10" in str(violation) for violation in found), found
+
+
+def test_a_wheel_that_a_full_cell_ends_is_found() -> None:
+    due = cases(8, [_scene("due messages for a cell that fails")])
+    full = [case for case in due if case.second.name == "cell c0 is full"]
+    [bug] = [bug for bug in MOVED if bug.name.endswith("ends_the_wheel")]
+    with bug.plant():
+        found = [run_case(case).violation for case in full]
+    assert any("a cell ended the wheel" in str(violation) for violation in found), found
+
+
 def test_a_part_that_is_left_before_its_last_row_is_decided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Needs a producer that is paused between its reservation and its row while the queue moves."""
     [case, *_] = cases(1, [_scene("a slow producer at the end of a part, held at 2")])
@@ -156,7 +174,7 @@ def test_a_part_that_is_left_before_its_last_row_is_decided_is_found(monkeypatch
     assert "which comes later" in str(violation)
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+@pytest.mark.parametrize("scene", EVERY_SCENE, ids=lambda scene: scene.name)
 def test_a_case_decides_everything(scene: Scene) -> None:
     for case in islice(_of(scene, 50), 3):
         assert run_case(case).digest() == run_case(case).digest()
@@ -164,7 +182,7 @@ def test_a_case_decides_everything(scene: Scene) -> None:
 
 def test_rows_grow_where_directed_schedules_meet_them() -> None:
     """A growth that no schedule reaches would be proven by nothing."""
-    scenes = [scene for scene in SCENES if "grows" in scene.name]
+    scenes = [scene for scene in EVERY_SCENE if "grows" in scene.name]
     assert len(scenes) == 3
     for scene in scenes:
         grown = [run_case(case).world.grown for case in cases(SHARE, [scene]) if not case.transactional]
@@ -173,7 +191,7 @@ def test_rows_grow_where_directed_schedules_meet_them() -> None:
 
 
 def _scene(name: str) -> Scene:
-    return next(scene for scene in SCENES if scene.name == name)
+    return next(scene for scene in EVERY_SCENE if scene.name == name)
 
 
 def _of(scene: Scene, share: int) -> Iterator[Case]:

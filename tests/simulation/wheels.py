@@ -8,7 +8,13 @@ from hourwheel.delay.wheel import WheelEnd
 from hourwheel.errors import CellUnavailable
 from tests.simulation.actors import Actor
 from tests.simulation.timers import Sleeper, Start
-from tests.simulation.world import Violation
+from tests.simulation.world import Verb, Violation
+
+
+def check_goes_on(verb: Verb) -> None:
+    """Checks that no cell ended a wheel, for which the messages of other cells wait."""
+    if isinstance(verb.error, CellUnavailable):
+        raise Violation("7", f"a cell ended the wheel: {verb.error}")
 
 
 @dataclass
@@ -41,8 +47,7 @@ class WheelTurner(Actor):
             bucket=bucket,
             leaves_ms=leaves_ms,
         )
-        if isinstance(verb.error, CellUnavailable):
-            raise Violation("7", f"one cell ended the wheel, for which others wait: {verb.error}")
+        check_goes_on(verb)
         again = ended in (None, WheelEnd.BUSY, WheelEnd.STOPPED) and self.rng.random() < 0.5
         if again:
             self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, Start(bucket)))
