@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+import weakref
 
 _POOL_BYTES = 4_096  # a call of the system for each token would cost more than the token
 _JITTER_BITS = 53  # what a float holds exactly
@@ -22,8 +23,7 @@ class SystemIds:
 
     def __init__(self) -> None:
         self._fresh()
-        if hasattr(os, "register_at_fork"):  # Windows does not fork
-            os.register_at_fork(after_in_child=self._fresh)
+        _pools.add(self)
 
     def token(self) -> bytes:
         return self._draw(16)
@@ -46,3 +46,17 @@ class SystemIds:
                 self._at = 0
             self._at += count
             return self._pool[self._at - count : self._at]
+
+
+_pools: "weakref.WeakSet[SystemIds]" = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    """Empties the pools of a forked child, whose bytes are those of the parent."""
+    for ids in list(_pools):
+        ids._fresh()
+
+
+# Once for the process: what is registered stays to its end, with all that it refers to. Windows does not fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
