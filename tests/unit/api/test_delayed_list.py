@@ -188,6 +188,18 @@ def test_messages_that_were_sent_say_so_until_their_bucket_is_removed(api: Api) 
     assert listed(api, from_=since) == []
 
 
+def test_messages_that_were_sent_say_so_after_the_clock_was_set_back(api: Api) -> None:
+    send(api, "orders", *({"id": f"m-{i}", "body": "x", "delay": delay} for i, delay in enumerate((5, 40 * 60))))
+    api.bench.turn(600)
+    api.bench.clock.pass_time(-598)
+    assert [each["state"] for each in listed(api)] == ["dispatched", "waiting"]
+    api.bench.turn(3 * 3_600)
+    since = rfc3339(NOON_MS)
+    assert [each["state"] for each in listed(api, from_=since)] == ["dispatched", "dispatched"]
+    api.bench.clock.pass_time(-4 * 3_600)
+    assert [each["state"] for each in listed(api, from_=since)] == ["dispatched", "dispatched"]
+
+
 def test_overdue_messages_that_no_wheel_sends_are_waiting(api: Api) -> None:
     send(api, "orders", {"id": "m-1", "body": "x", "delay": 60})
     api.bench.clock.pass_time(3_000)
@@ -348,18 +360,20 @@ def test_a_page_costs_few_reads_and_writes_nothing() -> None:
     listed(api)  # reads the secret of the cell
     bench.store.calls.clear()
     assert len(ask(api).json["messages"]) == 100
-    # The buckets; for each of two of them three reads of rows and one of changes.
+    # The buckets; for each of two of them three reads of rows, one of changes, and one of the dispatch log.
     assert bench.store.calls == [
         ("scan", "meta"),
         *[("scan", "schedule")] * 3,
         ("get many", "schedule"),
+        ("scan", "dispatch"),
         *[("scan", "schedule")] * 3,
         ("get many", "schedule"),
+        ("scan", "dispatch"),
     ]
     far = rfc3339(NOON_MS + 3 * HOUR_MS)
     bench.store.calls.clear()
     assert len(ask(api, from_=far).json["messages"]) == 50
-    assert len(bench.store.calls) == 5
+    assert len(bench.store.calls) == 6
 
 
 def test_a_page_is_empty_only_at_the_end_of_the_list(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

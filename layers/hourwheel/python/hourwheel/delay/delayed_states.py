@@ -33,28 +33,29 @@ def states_of(
     """Returns the states of up to ``GET_MANY`` messages of the bucket; None where telling one would take many reads. A
     change that is not decided yet counts as none.
 
-    One batch of gets. Where messages are due in an open bucket: a binary search in its dispatch log, and up to
-    ``_DISPATCH_ROWS`` rows of it.
+    One batch of gets, and of an open bucket the last row of the dispatch log. Where messages are due there: a binary
+    search in that log, and up to ``_DISPATCH_ROWS`` rows of it.
     """
     # The changes are read first: a message that is moved afterwards is still in neither log of its old bucket.
     picks = [(message.row_no, message.index) for message in messages]
     changes = PendingChanges(context).of_many(bucket, picks)
-    now_ms = context.clock.now_ms()
+    dispatches = DispatchLog(context, bucket)
+    # The clock may have been set back since messages were handed over.
+    now_ms = context.clock.now_ms() if closed else max(context.clock.now_ms(), dispatches.last_ms())
     due = [message for message in messages if message.due_ms <= now_ms]
     sent: set[tuple[int, int]] = set()
     certain = True
     if due and not closed:
         since_ms = min(message.due_ms for message in due)
-        sent, certain = DispatchLog(context, bucket).picks_since(since_ms, _DISPATCH_ROWS)
+        sent, certain = dispatches.picks_since(since_ms, _DISPATCH_ROWS)
     states: list[DelayedState | None] = []
     for message, pick in zip(messages, picks, strict=True):
         change = changes.get(pick)
-        if message.due_ms > now_ms:
-            unchanged: DelayedState | None = "waiting"
-        elif closed:
+        unchanged: DelayedState | None = "waiting"
+        if closed:
             # Every message of a closed bucket was handed over, or an undecided cancel kept it back.
             unchanged = "dispatched" if change is None else None
-        else:
+        elif message.due_ms <= now_ms:
             unchanged = "dispatched" if pick in sent else "waiting" if certain else None
         states.append(_decided(change) or unchanged)
     return states

@@ -79,6 +79,11 @@ class DispatchLog:
                     result = transfer, transfer.picks.index((row_no, index)), dispatched.at_ms
         return result
 
+    def last_ms(self) -> int:
+        """Returns the time of the last row; 0 if there is none. One read."""
+        last = self.context.store.scan(Table.DISPATCH, self.bucket.name, limit=1, reverse=True)
+        return opened(last[0][1]).at_ms if last else 0
+
     def picks_since(self, at_ms: int, most_rows: int) -> tuple[set[tuple[int, int]], bool]:
         """Returns the messages, as (row, index), that the first ``most_rows`` rows of this time or later name, and
         whether there are no more rows."""
