@@ -20,6 +20,7 @@ _TYPES = {
     "array": "a list",
     "object": "an object",
     "null": "null",
+    "None": "null",  # msgspec's name for it in msgpack
     "datetime": "a time",
     "bytes": "base64",
     "ext": "an extension of msgpack",
