@@ -3,16 +3,19 @@
 import functools
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from hourwheel.outbox.dialects import CHANNEL, Dialect, dialect_of, driver_of, native
 from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, missing
 
 _BUSY_SECONDS = 10  # SQLite waits this long for another writer, the others to connect
+_MYSQL_TEXTS = ("ssl_ca", "ssl_cert", "ssl_key", "charset")
+_MYSQL_SWITCHES = ("ssl_verify_cert", "ssl_verify_identity")
+_SWITCH = {"true": True, "1": True, "false": False, "0": False}
 _URLS = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
 
 
@@ -183,7 +186,7 @@ def _of_url(url: str) -> Database:
     if kind in {"postgresql", "postgres"}:
         return Database(functools.partial(_postgresql, f"postgresql:{url.partition(':')[2]}"), shown)
     if kind in {"mysql", "mariadb"}:
-        return Database(functools.partial(_mysql, url), shown)
+        return Database(functools.partial(_mysql, url, _mysql_options(url)), shown)
     raise OutboxError(f"the URL of the database must be {_URLS}, got {shown}")
 
 
@@ -217,7 +220,22 @@ def _postgresql(url: str) -> Any:
     return psycopg.connect(url, autocommit=True, application_name=name, **options)
 
 
-def _mysql(url: str) -> Any:
+def _mysql_options(url: str) -> dict[str, str | bool]:
+    """Returns the parameters of a URL as options of the driver. Raises ``OutboxError`` for an unknown parameter: one
+    about TLS that is dropped would leave the connection open to others."""
+    options: dict[str, str | bool] = {}
+    for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
+        if name in _MYSQL_TEXTS and value:
+            options[name] = value
+        elif name in _MYSQL_SWITCHES and value.lower() in _SWITCH:
+            options[name] = _SWITCH[value.lower()]
+        else:
+            names = ", ".join((*_MYSQL_TEXTS, *(f"{each}=true" for each in _MYSQL_SWITCHES)))
+            raise OutboxError(f"the URL of a MySQL database takes the parameters {names}; {name!r} is none of them")
+    return options
+
+
+def _mysql(url: str, options: Mapping[str, str | bool]) -> Any:
     try:
         import pymysql
     except ImportError as error:
@@ -232,4 +250,5 @@ def _mysql(url: str) -> Any:
         connect_timeout=_BUSY_SECONDS,
         # Otherwise MySQL does not count a row that an update leaves as it was, and the lease would seem lost.
         client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
+        **options,
     )
