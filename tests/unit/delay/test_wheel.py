@@ -17,7 +17,7 @@ from hourwheel.logs.entries import CancelMarker, encode_entry
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import Row, filler
 from hourwheel.model.messages import AddressedMessage, NewMessage
-from hourwheel.times import rfc3339
+from hourwheel.times import parse_rfc3339, rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.delay.test_changes import Failing
 from tests.unit.delay.test_waiting import bodies, received
@@ -329,6 +329,9 @@ def test_what_waits_for_a_deleted_subject_goes_to_its_dead_log_and_is_reported()
     page = bench.cell.orphans("orders", after=None, limit=1)
     assert [message.body for message in page.messages] == ["a"]
     assert page.messages[0].reason == "subject-deleted"
+    assert page.messages[0].died_at is not None
+    died_ms = parse_rfc3339(page.messages[0].died_at, "died_at")
+    assert 0 <= bench.clock.now_ms() - died_ms <= 10_000, "it died when it was due, 30 s after it was sent"
     page = bench.cell.orphans("orders", after=page.next, limit=10)
     assert ([message.body for message in page.messages], page.next) == (["b"], None)
     assert ("OrphanedMessages", 2) in bench.meter.metrics
