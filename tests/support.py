@@ -431,6 +431,13 @@ class Bench:
     def take(self, limit: int = 100, **where: Any) -> list[Message]:
         return [message for pull in self.pull(limit, **where) for message in pull.messages]
 
+    def take_all(self, **where: Any) -> list[Message]:
+        """Pulls until no message is left: each suspect comes alone."""
+        taken: list[Message] = []
+        while messages := self.take(**where):
+            taken += messages
+        return taken
+
     def bodies(self, limit: int = 100, **where: Any) -> list[str | None]:
         return [message.body for message in self.take(limit, **where)]
 

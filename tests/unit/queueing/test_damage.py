@@ -113,7 +113,7 @@ def test_a_lease_that_ends_hands_over_what_can_be_read(bench: Bench) -> None:
     remove_large_batches(bench)
     bench.clock.pass_time(31)
     assert bench.cell.sweep().ended_leases == 1
-    assert [(one.body, one.attempt) for one in bench.take()] == [("good 1", 2), ("good 2", 2)]
+    assert [(one.body, one.attempt) for one in bench.take_all()] == [("good 1", 1), ("good 2", 1)]
     assert count(bench, "UnreadableMessages") == 1
 
 

@@ -220,7 +220,7 @@ PAGES = "parked/billing~1@orders~1/0"
 def large(row_no: int, at_ms: int) -> Snapshot:
     """Returns a snapshot whose parked messages just fit into a record, and the half-settled pulls do so beside the
     reasons of the stopped keys."""
-    keys = tuple(ParkedKey(number.to_bytes(6), (Parked(70_000 + number, 7),)) for number in range(14_000))
+    keys = tuple(ParkedKey(number.to_bytes(6), (Parked(70_000 + number, 7),)) for number in range(13_500))
     rows = tuple(SnapshotRow(number, pack_indexes(range(0, 1_000, 2))) for number in range(600))
     stops = tuple((number.to_bytes(6), LastFailure(number, 0, False, "x" * 1_000)) for number in range(31))
     return Snapshot(row_no, Position(90_000), 90_000, keys, rows, at_ms, stops)

@@ -113,7 +113,7 @@ def test_a_lease_ends_during_a_pause_and_its_messages_come_after_it(bench: Bench
     assert (lag.in_flight, lag.retrying) == (0, 1)
     assert bench.settle(pull) == "stale"
     kind.set(bench.cell, paused=False)
-    assert [message.attempt for message in bench.take()] == [2]
+    assert [message.attempt for message in bench.take()] == [1]
 
 
 def at(tick: int, act: Callable[[], object]) -> Callable[[int], object]:

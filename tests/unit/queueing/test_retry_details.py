@@ -71,8 +71,9 @@ def test_a_lease_that_ends_keeps_the_error_of_the_attempt_before(store: Any) -> 
     bench = bench_of(store)
     bench.send("a")
     fail(bench, "ValueError: no price")
-    bench.pull(lease=1)
-    bench.clock.pass_time(2)
+    for _ in range(2):  # the first end of a lease counts no attempt
+        bench.pull(lease=1)
+        bench.clock.pass_time(2)
     assert bench.pull() == []
     assert letters(bench) == [("a", "attempts", "ValueError: no price")]
 

@@ -157,6 +157,7 @@ class GroupBody(_Body):
     ordered: bool | None = None
     when_dead: WhenDead | None = None
     max_held: Annotated[int, Field(ge=1, le=MAX_HELD)] | None = None
+    redelivery_delay_seconds: Annotated[float, Field(ge=0, le=MAX_RETRY_SECONDS, allow_inf_nan=False)] | None = None
 
 
 MessageKey = Annotated[str, Field(min_length=1, max_length=256)]

@@ -62,10 +62,11 @@ def _as_messages(result: CompactPullResult) -> PullResult:
             pulled.lease_until,
             [answerable(message) for block in pulled.blocks for message in messages_in(block)],
             pulled.ordered,
+            pulled.suspect,
         )
         for pulled in result.pulls
     ]
-    return PullResult(pulls, result.settled, result.limited_by)
+    return PullResult(pulls, result.settled, result.limited_by, suspects_wait=result.suspects_wait)
 
 
 def _give_back(cell: Cell, subject: str, group: str, result: PullResult) -> bool:

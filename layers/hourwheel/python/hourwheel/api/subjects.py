@@ -92,6 +92,7 @@ def put_group(cell: Cell, event: Event) -> Response:
         ordered=body.ordered,
         when_dead=body.when_dead,
         max_held=body.max_held,
+        redelivery_delay_seconds=body.redelivery_delay_seconds,
     )
     return ok(_group(cell, group))
 
@@ -203,6 +204,7 @@ def _group(cell: Cell, group: Group) -> dict[str, object]:
         "messages_per_second": group.messages_per_second,
         "retry_percent": group.retry_percent,
         "retry": _retry(group.retry or cell.context.settings.retry),
+        "redelivery_delay_seconds": group.redelivery_delay_seconds,
         "push": None if group.push is None else PushBody.of(group.push),
         "paused": group.paused,
         "filter": group.filter,

@@ -121,6 +121,7 @@ class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
     died_at: TextColumn | None = None
     reason: TextColumn | None = None
     detail: TextColumn | None = None
+    suspect: list[bool] | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Self:
@@ -145,8 +146,8 @@ class Columns(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 FIELDS = Columns.__struct_fields__
-_LISTS = frozenset({"tags", "headers", "queue", "offset", "attempt"})
-_ABSENT = {"attempt": 0}  # the value of a field that a message does not have, where it is not None
+_LISTS = frozenset({"tags", "headers", "queue", "offset", "attempt", "suspect"})
+_ABSENT = {"attempt": 0, "suspect": False}  # the value of a field that a message does not have, where it is not None
 
 
 class MessageRows(msgspec.Struct, array_like=True, frozen=True):

@@ -42,8 +42,8 @@ class TransportOptions(Struct, frozen=True, kw_only=True):
     exchange_retention: dict[str, int] = msgspec.field(default_factory=lambda: {"celeryev": 3_600})
     """The retention of durable exchanges that differ from ``retention_seconds``."""
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    """The number of deliveries after which a task is a dead letter. A delivery counts if the task was requeued or its
-    worker died."""
+    """The number of deliveries after which a task is a dead letter. A delivery counts if the task was requeued, or its
+    worker died while it held this task alone."""
     priority_steps: tuple[Annotated[int, Meta(ge=0, le=9)], ...] = ()
     """The lowest priorities of the levels that queues have, such as ``[0, 3, 6, 9]``. There is always a level 0."""
     on_scheduled: Scheduled | None = None

@@ -49,6 +49,13 @@ WhenDeadOption: TypeAlias = Annotated[
     Literal["continue", "stop"] | None,
     typer.Option(help="Whether a key goes on when its message is given up (default: continue)."),
 ]
+RedeliveryDelayOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds that a message waits whose lease ended for the first time: 0 to 2592000 (at once by default)."
+    ),
+]
+
 MaxHeldOption: TypeAlias = Annotated[
     int | None,
     typer.Option(help="The most held keys of a queue: 1 to 100000 (10000 by default)."),

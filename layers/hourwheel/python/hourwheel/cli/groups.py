@@ -15,6 +15,7 @@ from hourwheel.cli.group_options import (
     MaxInFlightOption,
     MessagesPerSecondOption,
     OrderedOption,
+    RedeliveryDelayOption,
     RetryCapOption,
     RetryDelaysOption,
     RetryFactorOption,
@@ -84,6 +85,7 @@ def create(
     ordered: OrderedOption = None,
     when_dead: WhenDeadOption = None,
     max_held: MaxHeldOption = None,
+    redelivery_delay: RedeliveryDelayOption = None,
 ) -> None:
     """Create a group, or change one. The tag options replace the former filter as a whole.
 
@@ -112,6 +114,7 @@ def create(
         "ordered": ordered,
         "when_dead": when_dead,
         "max_held": max_held,
+        "redelivery_delay_seconds": redelivery_delay,
     }
     with connect(ctx) as api:
         record = api.put_group(subject, group, **settings)

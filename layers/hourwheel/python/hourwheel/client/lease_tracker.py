@@ -34,8 +34,7 @@ one, which may keep the handler busy, once it is settled. Settlements that come 
 next one."""
 
 _UNAVAILABLE_SECONDS = (0.5, 5.0)
-"""The first and the longest pause before a settlement is sent again whose cell is out of reach: each doubles the one
-before. A server leaves such a cell alone for 5 s."""
+"""The first and the longest pause, each twice the one before, while a cell is out of reach. Servers pause for 5 s."""
 
 
 class DeliveryOutcome(Enum):
@@ -206,6 +205,7 @@ class Lease:
         self.receipt = pull.receipt
         self.decide = decide
         self.ordered = pull.ordered
+        self.suspect = pull.suspect
         self.messages = len(pull.messages) if isinstance(pull, Pull) else pull.count
         self.unsettled = self.messages
         self.undecided = set(range(self.messages))
@@ -297,11 +297,6 @@ _lease_of = operator.attrgetter("_lease")
 _index_of = operator.attrgetter("_index")
 
 
-def same_key(first: Delivery, second: Delivery) -> bool:
-    """Returns whether two messages have one key and belong to one pull of an ordered group."""
-    return first._lease is second._lease and first.ordered_key == second.ordered_key
-
-
 class LeaseTracker:
     """Tracks all leases of a consumer."""
 
@@ -383,6 +378,9 @@ class LeaseTracker:
             if (resumes if lease.resume_at is not None else ending or self._send_at(lease) <= now)
         ]
         if sent:
+            # Decided pulls are settled sooner: each costs the server one write, whenever it comes.
+            decided = [lease for lease in sendable if not lease.undecided and lease.resume_at is None]
+            sent += [lease for lease in decided if lease not in sent]
             return [lease.settlement() for lease in sent[:MOST_RECEIPTS]]
         undecided = [lease for lease in leases if lease.undecided and not lease.answering]
         ageing = [lease for lease in undecided if lease.renew_at <= now]
@@ -456,6 +454,11 @@ class LeaseTracker:
     def in_hand(self) -> bool:
         """Whether any message is not decided."""
         return any(lease.undecided for lease in self._leases.values())
+
+    @property
+    def holds_suspect(self) -> bool:
+        """Whether a suspect is not decided."""
+        return any(lease.suspect and lease.undecided for lease in self._leases.values())
 
     @property
     def unconfirmed(self) -> int:

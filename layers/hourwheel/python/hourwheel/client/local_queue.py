@@ -5,7 +5,7 @@ This module has no threads and no clock: the prefetcher calls it under a lock.
 
 from collections import deque
 
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, same_key
+from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
 
 
 class LocalQueue:
@@ -42,7 +42,12 @@ class LocalQueue:
             del self._in_hand[delivery.ordered_key or ""]
         if outcome is DeliveryOutcome.ACK:
             return []
-        behind = [waiting for waiting in self.deliveries if same_key(waiting, delivery)]
+        behind = [waiting for waiting in self.deliveries if _same_key(waiting, delivery)]
         for waiting in behind:
             self.deliveries.remove(waiting)
         return behind
+
+
+def _same_key(first: Delivery, second: Delivery) -> bool:
+    """Returns whether two messages have one key and belong to one pull of an ordered group."""
+    return first._lease is second._lease and first.ordered_key == second.ordered_key

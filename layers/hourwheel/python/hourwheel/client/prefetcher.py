@@ -23,6 +23,7 @@ from hourwheel.client.local_queue import LocalQueue
 from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
@@ -67,9 +68,10 @@ def unavailable(error: ServerUnavailable, settlements: Sequence[Settlement]) -> 
     return [Settled("unavailable") for _ in settlements]
 
 
-def pull_seconds(wait_seconds: float, *, busy: bool) -> float:
-    """Returns for how long a pull waits. ``busy``: the consumer has messages in hand when the pull begins."""
-    return min(wait_seconds, BUSY_WAIT_SECONDS) if busy else wait_seconds
+def pull_seconds(wait_seconds: float, *, busy: bool, taking: bool) -> float:
+    """Returns for how long a pull waits. ``busy``: the consumer has messages in hand when the pull begins. ``taking``:
+    it takes suspects."""
+    return min(wait_seconds, 0.0 if taking else BUSY_WAIT_SECONDS if busy else wait_seconds)
 
 
 class Prefetcher:
@@ -81,6 +83,7 @@ class Prefetcher:
         self._pulls = options.connect()
         self._settles = options.connect(timeout_seconds=settle_timeout(options.lease_seconds))
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
+        self._turn = SuspectTurn(self._leases, options.max_messages)
         self._local = LocalQueue()
         self._queue = self._local.deliveries
         self._doze = Doze(self._pulls._http.signer, self._pulls._http.host)
@@ -165,8 +168,7 @@ class Prefetcher:
                 delivery.ack()
             return
         self._acked.extend(deliveries)
-        if self._idle_settler:
-            self._wake_settler()
+        self._wake_after_acks()
 
     def _note_idle(self, more: int) -> None:
         self._idle_handlers += more
@@ -232,14 +234,14 @@ class Prefetcher:
             self._ending = True
             self._end_at = time.monotonic() + LAST_SETTLEMENTS_SECONDS
             self._due.notify_all()
+        self._turn.stop()
         self._settler.join()
         self._settles.close()
 
     def _decide(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None = None) -> None:
         if outcome is DeliveryOutcome.ACK and not delivery._lease.ordered:
             self._acked.append(delivery)  # recorded with many others, under one lock
-            if self._idle_settler:
-                self._wake_settler()
+            self._wake_after_acks()
             return
         with self._lock:
             now = time.monotonic()
@@ -249,6 +251,22 @@ class Prefetcher:
                 self._due.notify()
             if delivery.ordered_key is not None:
                 self._free(delivery, outcome)
+            self._wake_puller()
+
+    def _wake_after_acks(self) -> None:
+        if self._idle_settler:
+            self._wake_settler()
+        if self._turn.draining:
+            with self._lock:
+                self._record_acks(time.monotonic())
+                self._wake_puller()
+
+    def _wake_puller(self) -> None:
+        """Wakes the puller if it waits for the messages in hand."""
+        if self._turn.draining:
+            if not self._pulling:
+                self._turn.end()
+            self._hungry.notify()
 
     def _wake_settler(self) -> None:
         with self._lock:
@@ -277,10 +295,11 @@ class Prefetcher:
         backoff, outage = PullBackoff(self._options.ids), Outage()
         while (settlements := self._begin_pull()) is not None:
             pulled: Pulled | CompactPulls | None = None
-            wait_seconds = pull_seconds(self._options.wait_seconds, busy=self._busy_pull)
+            fields = self._fields()
+            wait_seconds = pull_seconds(self._options.wait_seconds, busy=self._busy_pull, taking=self._turn.taking)
             began = time.monotonic()
             try:
-                pulled = self._pull(settlements, wait_seconds, self._doze.fields())
+                pulled = self._pull(settlements, wait_seconds, fields)
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
                 self._rest(pulled, backoff)
@@ -307,6 +326,8 @@ class Prefetcher:
         self._doze.answered(bool(pulled.pulls))
         if pulled.next_pull_seconds or pulled.wakeup is not None:
             backoff.rests(pulled.next_pull_seconds)
+        if pulled.suspects_wait and not pulled.pulls:
+            backoff.rests(self._turn.pause_seconds)
 
     def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
         """Waits at the wake-up queue until it is time for the next pull, or ``finish`` is called. An unexpected error
@@ -323,7 +344,7 @@ class Prefetcher:
     def _begin_pull(self) -> list[Settlement] | None:
         with self._lock:
             self._hungry_puller = True
-            self._hungry.wait_for(lambda: self._stopping or self._has_room())
+            self._hungry.wait_for(lambda: self._stopping or (self._has_room() and self._may_pull()))
             self._hungry_puller = False
             if self._stopping:
                 return None
@@ -334,6 +355,20 @@ class Prefetcher:
             self._max_messages = self._next_size(now)
             self._low_water = max(self._options.low_water, self._max_messages // 2)
             return self._leases.complete(now)
+
+    def _fields(self, *, alone: bool = False) -> dict[str, Any]:
+        """Returns what the next pull says of a rest, and of suspects."""
+        with self._lock:
+            suspects = self._turn.fields(alone=alone)
+            # A suspect whose answer a stop cuts off would lose an attempt.
+            self._busy_pull = self._busy_pull or self._turn.taking
+            return {**self._doze.fields(), **suspects}
+
+    def _may_pull(self) -> bool:
+        """Returns whether no suspect is in hand, or waits until the messages in hand are decided."""
+        if self._turn.draining:
+            self._record_acks(time.monotonic())
+        return self._turn.may_pull()
 
     def _has_room(self) -> bool:
         """Returns whether it is time for the next pull."""
@@ -360,8 +395,8 @@ class Prefetcher:
                 rest=rest,
             )
         except BadRequest as error:
-            if rest and self._doze.refused(error):
-                return self._pull(settlements, wait_seconds)
+            if rest and (self._doze.refused(error) or self._turn.refused(error)):
+                return self._pull(settlements, wait_seconds, self._fields())
             if not settlements or error.slug != UNKNOWN_RECEIPT:
                 raise
             return Pulled(pulls=[], settled=self._settle(settlements))
@@ -378,6 +413,7 @@ class Prefetcher:
                 for pull in pulled.pulls:
                     self._unordered = not pull.ordered
                     self._queue.extend(self._leases.open(pull, now, self._decide))
+                self._turn.answered(pulled)
             self._ready.notify_all()
             due_at = self._leases.next_due()
             if due_at is not None and due_at < self._settler_until:
@@ -410,6 +446,7 @@ class Prefetcher:
                     self._leases.unanswered(settlements)
                 else:
                     self._leases.answered(settlements, results, time.monotonic())
+                self._wake_puller()  # a lease may be lost
             if failures:
                 self._pause(failures)
 

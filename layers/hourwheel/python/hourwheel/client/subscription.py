@@ -103,10 +103,10 @@ class Subscription(Prefetcher):
             now = time.monotonic()
             self._record_acks(now)
             settlements = self._leases.complete(now)
-            self._max_messages = most
+            self._max_messages, self._pulling = most, True
         pulled: Pulled | CompactPulls | None = None
         try:
-            pulled = self._pull(settlements, 0)
+            pulled = self._pull(settlements, 0, self._fields(alone=True))
         finally:
             self._end_pull(settlements, pulled)
 

@@ -22,6 +22,7 @@ from hourwheel.handover.handover import Transfer, release
 from hourwheel.log_names import HOME, cell_of, shared_name
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
+from hourwheel.logs.suspects import with_suspects
 from hourwheel.logs.tags import with_tags
 from hourwheel.registry.cells import check_serving, was_given_up
 from hourwheel.registry.moves import refresh_route
@@ -279,6 +280,8 @@ class Dispatcher:
                 msgspec.structs.replace(message, died_at=died_at, reason="subject-deleted") for message in messages
             ]
         row = self.context.build_row(log, messages, at_ms=at_ms, expires_ms=expires_ms)
+        if batch.target.kind == AGAIN:
+            return with_suspects(row, messages)
         if batch.target.kind != DUE:
             return row
         return with_tags(row, log, messages, self.context.settings.summary_bytes)

@@ -13,6 +13,7 @@ from hourwheel.logs.entries import encode_entry
 from hourwheel.logs.large_batches import messages_of, raw_messages_of, with_ids
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
+from hourwheel.logs.suspects import with_suspects
 from hourwheel.model.messages import Message
 from hourwheel.ports import Blobs
 from hourwheel.times import rfc3339
@@ -107,9 +108,10 @@ def row_builder(
             # The entry counts the messages of the row, from which unreadable ones are left out.
             indexes = {pick: i for i, pick in enumerate(transfer.picks)}
             entry = encode_entry(transfer.due_times.only(indexes[pick] for pick, _ in originals))
-        return context.build_row(
+        row = context.build_row(
             transfer.log, messages, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms, meta=entry
         )
+        return row if entry else with_suspects(row, messages)
 
     return make
 
@@ -119,10 +121,12 @@ def _changed(message: Message, transfer: Transfer, detail: str | None) -> Messag
         # A lease that ended gives no detail: the copy keeps the error of an earlier attempt.
         detail = message.detail
     if transfer.kind == RETRY:
-        return msgspec.structs.replace(message, attempt=message.attempt + 1, detail=detail)
+        return msgspec.structs.replace(message, attempt=message.attempt + 1, detail=detail, suspect=transfer.suspects)
     if transfer.kind in (RELEASED, MOVED):
-        return message
+        # A suspect that is released stays one: its consumer may not have begun with it.
+        return msgspec.structs.replace(message, suspect=True) if transfer.suspects else message
     if transfer.kind == REDRIVE:
         # It begins again, with all attempts that the group allows.
-        return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None, detail=None)
-    return msgspec.structs.replace(message, died_at=rfc3339(transfer.at_ms), reason=transfer.kind, detail=detail)
+        return msgspec.structs.replace(message, attempt=1, died_at=None, reason=None, detail=None, suspect=False)
+    died_at = rfc3339(transfer.at_ms)
+    return msgspec.structs.replace(message, died_at=died_at, reason=transfer.kind, detail=detail, suspect=False)

@@ -31,7 +31,8 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     ``picks`` are the [row_no, index] positions of the messages in the source log. ``kind`` is one of the kinds in
     ``copies.py``. ``due_times`` is their entry if the target is a schedule log. ``details`` says of each message why it
-    is retried or was given up, or is empty. The transfer fixes time and expiry of the row, so that every process puts
+    is retried or was given up, or is empty. ``suspects``: the copies are suspects, because the lease of the messages
+    ended. The transfer fixes time and expiry of the row, so that every process puts
     the same row.
     """
 
@@ -45,6 +46,7 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     picks: tuple[tuple[int, int], ...]
     due_times: DueTimes | None = None
     details: tuple[str | None, ...] = ()
+    suspects: bool = False
 
     @property
     def reservation(self) -> Reservation:
@@ -84,6 +86,7 @@ def reserve(
     expires_ms: int,
     due_times: DueTimes | None = None,
     details: tuple[str | None, ...] = (),
+    suspects: bool = False,
 ) -> Transfer:
     """Step 1: reserves a row for the messages at ``picks``. One write."""
     reservation = reserve_in(context, log, len(picks))
@@ -98,6 +101,7 @@ def reserve(
         picks=picks,
         due_times=due_times,
         details=details,
+        suspects=suspects,
     )
 
 

@@ -91,7 +91,8 @@ class Group(Struct, frozen=True, kw_only=True):
     ``max_in_flight`` messages are leased at once, and on average at most ``messages_per_second`` (0: no limit). An
     ``ordered`` group serves the messages of a key one after the other; a queue with ``max_held`` held keys hands out
     parked messages alone, and ``when_dead`` says what a dead letter means for its key. While new messages wait,
-    retries are ``retry_percent`` of the messages that pulls hand out.
+    retries are ``retry_percent`` of the messages that pulls hand out. A message whose lease ended comes again after
+    ``redelivery_delay_seconds``, and after the delays of ``retry`` where the end counts an attempt.
     """
 
     subject: str
@@ -123,6 +124,11 @@ class Group(Struct, frozen=True, kw_only=True):
     erased: bool = False
     seeking_ms: int = 0
     retry_percent: int = DEFAULT_RETRY_PERCENT
+    redelivery_delay_seconds: float = 0.0
+
+    @property
+    def redelivery_ms(self) -> int:
+        return round(self.redelivery_delay_seconds * 1_000)
 
     @property
     def flow_limited(self) -> bool:

@@ -67,7 +67,8 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
     ``queue`` and ``offset`` say where the message was first accepted; ``attempt`` counts from 1. Rows of a queue's log
     leave the three out, as the row implies them; copies in retry and dead logs contain them. ``due_at`` is the time at
     which a delayed message was due. ``detail`` is what a consumer said of the last attempt that failed, or why it
-    rejected the message. The limits of ``NewMessage`` do not apply to stored messages.
+    rejected the message. ``suspect``: a lease of it ended, as after a crash of its consumer; only copies in a
+    retry log say so. The limits of ``NewMessage`` do not apply to stored messages.
     """
 
     key: str | None = None
@@ -83,6 +84,7 @@ class Message(NewMessage, kw_only=True, omit_defaults=True, forbid_unknown_field
     reason: str | None = None
     detail: str | None = None
     dead_id: str | None = None
+    suspect: bool = False
 
 
 class ProduceRequest(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -109,6 +109,9 @@ MAX_IDLE_SECONDS = 31_536_000
 
 
 class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A request for messages. ``suspects``: the pull may bring a suspect, which comes alone. A consumer that holds
+    messages says False, so that it never loses a suspect and other messages together."""
+
     consumer: Name
     max_messages: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 100
     wait_seconds: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS)] = 0
@@ -116,6 +119,7 @@ class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     settle: Annotated[list[Settlement], Meta(max_length=1_000)] | None = None
     idle_seconds: Annotated[float, Meta(ge=0, le=MAX_IDLE_SECONDS)] | None = None
     wakeup: WakeupState | None = None
+    suspects: bool = True
 
 
 class WakeupQueue(Struct, frozen=True):
@@ -128,13 +132,15 @@ class WakeupQueue(Struct, frozen=True):
 
 
 class Pull(Struct, omit_defaults=True):
-    """The messages of one pull. In an ``ordered`` pull the messages of a key are to be handled one after the other."""
+    """The messages of one pull. In an ``ordered`` pull the messages of a key are to be handled one after the other. The
+    one message of a ``suspect`` pull was leased before, and that lease ended: hold no other message beside it."""
 
     receipt: str
     queue: int | Literal["retry"]
     lease_until: str
     messages: list[Message]
     ordered: bool = False
+    suspect: bool = False
 
 
 class MessageBlock(Struct, kw_only=True, omit_defaults=True):
@@ -160,6 +166,7 @@ class CompactPull(Struct, omit_defaults=True):
     lease_until: str
     blocks: list[MessageBlock]
     ordered: bool = False
+    suspect: bool = False
 
 
 LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "messages_per_second"]
@@ -169,13 +176,14 @@ LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "mes
 class PullResult(Struct, omit_defaults=True):
     """The answer to a pull. ``limited_by`` says what kept messages back, whether or not any waits. After an answer
     without messages a consumer that said how long it has been idle pulls again after ``next_pull_seconds``, or waits at
-    the queue ``wakeup``."""
+    the queue ``wakeup``. ``suspects_wait``: a pull that may bring suspects would bring one."""
 
     pulls: list[Pull]
     settled: list[Settled] | None = None
     limited_by: LimitedBy | None = None
     next_pull_seconds: float = 0
     wakeup: WakeupQueue | None = None
+    suspects_wait: bool = False
 
 
 class CompactPullResult(Struct, omit_defaults=True):
@@ -186,3 +194,4 @@ class CompactPullResult(Struct, omit_defaults=True):
     limited_by: LimitedBy | None = None
     next_pull_seconds: float = 0
     wakeup: WakeupQueue | None = None
+    suspects_wait: bool = False

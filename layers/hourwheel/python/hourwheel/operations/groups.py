@@ -43,6 +43,7 @@ class GroupSettings(TypedDict, total=False):
     ordered: bool | None
     when_dead: WhenDead | None
     max_held: int | None
+    redelivery_delay_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def changed(group: Group, settings: GroupSettings) -> Group:
         group,
         max_attempts=_either(settings.get("max_attempts"), group.max_attempts),
         retry=_either(settings.get("retry"), group.retry),
+        redelivery_delay_seconds=_either(settings.get("redelivery_delay_seconds"), group.redelivery_delay_seconds),
         max_in_flight=_either(settings.get("max_in_flight"), group.max_in_flight),
         messages_per_second=_either(settings.get("messages_per_second"), group.messages_per_second),
         retry_percent=_either(settings.get("retry_percent"), group.retry_percent),

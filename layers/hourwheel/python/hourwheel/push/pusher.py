@@ -88,6 +88,7 @@ class Pusher:
     _broken: bool = False
     _fault: Exception | None = None
     _concurrency: int = 0
+    _suspects_wait: bool = False
 
     def __post_init__(self) -> None:
         self._lease = PushLease(self.cell.context, self.owner)
@@ -178,10 +179,12 @@ class Pusher:
 
     def _push_together(self, target: PushTarget) -> None:
         """Delivers in ``concurrency`` threads until nothing can be pulled. While the target is on trial after a pause,
-        delivers one message at a time."""
+        or suspects wait, delivers one message at a time."""
         self._concurrency = target.concurrency
-        # One message at a time: a target that is still down then costs one attempt at most, not a batch.
-        while self._lease.health.on_trial and not self._over:
+        # One message at a time: a target that is still down then costs one attempt at most, not a batch. A suspect that
+        # ends this process takes no other message with it.
+        while (self._lease.health.on_trial or self._suspects_wait) and not self._over:
+            self._suspects_wait = False
             if not self._push_once():
                 return
         others = target.concurrency - 1
@@ -213,15 +216,15 @@ class Pusher:
 
     def _push(self) -> None:
         try:
-            while not self._over and self._push_once():
+            while not (self._over or self._suspects_wait) and self._push_once(suspects=self._concurrency == 1):
                 pass
         except BaseException:
             self._broken = True  # the other threads stop, too
             raise
 
-    def _push_once(self) -> bool:
+    def _push_once(self, *, suspects: bool = True) -> bool:
         """Pulls, delivers and settles. Returns False when there was no message, or the target, its concurrency or the
-        lease has changed."""
+        lease has changed. Without ``suspects`` leaves suspects at the queue, and notes that some wait."""
         current = self._find()
         if current is None:
             return False
@@ -234,19 +237,22 @@ class Pusher:
             max_messages=1 if trial else target.batch,
             lease_seconds=target.timeout_seconds + SETTLING_SECONDS,
             wait_seconds=self.wait_seconds,
+            suspects=suspects,
         )
         try:
             result = self.cell.pull(self.subject, self.group, request, pushing=True)
         except NotFound:
             return False  # the subject or group was deleted meanwhile
         pulls = result.pulls
+        # After a suspect there may be others.
+        self._suspects_wait = self._suspects_wait or result.suspects_wait or any(pulled.suspect for pulled in pulls)
         for pulled in pulls:
             self._serve(_LeasedPull(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
         if not pulls and result.limited_by in _FLOW_LIMITS and self._something(current[0], group):
             # Messages wait until the limit leaves some: this pusher stays, and pulls again.
             self.cell.context.clock.sleep(_LIMITED_SECONDS)
             return True
-        return bool(pulls) or self._waits_for_retry(current[0], group)
+        return bool(pulls) or (not result.suspects_wait and self._waits_for_retry(current[0], group))
 
     def _retry_ms(self, subject: Subject, group: Group) -> int | None:
         """Returns the milliseconds until a failed message of an ordered group is tried again; None if that is not soon.

@@ -41,19 +41,22 @@ class Answers:
         if self.group.ordered:
             # The claim has read its messages for their keys: none of them can turn out to be unreadable here.
             messages = [message for part in claim.taken for message in part.messages(log.queue)]
-            return Pull(*self._signed(log, claim, _shortened(claim)), messages, ordered=True)
+            return Pull(*self._signed(log, claim, _shortened(claim)), messages, ordered=True, suspect=claim.suspect)
         counts, messages = read_claim(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
-        return None if pull_row is None else Pull(*self._signed(log, claim, pull_row), messages)
+        return None if pull_row is None else Pull(*self._signed(log, claim, pull_row), messages, suspect=claim.suspect)
 
     def blocks(self, log: PullLog, claim: Claim) -> CompactPull | None:
         """Returns the claim as an answer in blocks, and None where ``pulled`` does."""
         if self.group.ordered:
             blocks = [part.block(log.queue) for part in claim.taken]
-            return CompactPull(*self._signed(log, claim, _shortened(claim)), blocks, ordered=True)
+            signed = self._signed(log, claim, _shortened(claim))
+            return CompactPull(*signed, blocks, ordered=True, suspect=claim.suspect)
         counts, blocks = read_blocks(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
-        return None if pull_row is None else CompactPull(*self._signed(log, claim, pull_row), blocks)
+        if pull_row is None:
+            return None
+        return CompactPull(*self._signed(log, claim, pull_row), blocks, suspect=claim.suspect)
 
     def _readable(self, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> Versioned[PullRow] | None:
         """Returns the pull row without the messages that could not be read; None if none is left, or the claim was

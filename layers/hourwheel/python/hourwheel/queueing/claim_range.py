@@ -32,6 +32,10 @@ class ClaimRange:
     empty: int = 0
     unmatched: Unmatched = field(default_factory=Unmatched)
     limited: bool = False
+    suspect: bool = False
+    """Whether the claim takes a suspect, alone."""
+    suspects_wait: bool = False
+    """Whether the range ends before a suspect."""
 
     def begin(self, first: Position) -> None:
         """Starts the range at its first messages; the empty rows before them are passed over."""

@@ -29,6 +29,7 @@ from hourwheel.queueing.settlements import (
     are_at_home,
     settled_logs,
 )
+from hourwheel.queueing.suspects import has_suspect
 from hourwheel.queueing.totals import names_by_cell
 
 _logger = logging.getLogger("hourwheel")
@@ -39,7 +40,8 @@ class Look:
     """What one look of a pull has settled and claimed so far. ``nothing``: the logs in which no message waits;
     ``limited``: there may be more messages; ``limit``: what keeps them from the group; ``due_ms``: when the next parked
     message is due. In a group with limits, a claim takes the pull row in ``rows``. ``share`` bounds the retries of the
-    pull (None: not drawn yet), and ``held_back`` are the logs with retries that exceed it."""
+    pull (None: not drawn yet), and ``held_back`` are the logs with retries that exceed it. ``suspects`` are the logs in
+    which a claim came to a suspect, and did not take it."""
 
     subject: Subject
     group: Group
@@ -52,13 +54,14 @@ class Look:
     due_ms: int | None = None
     share: RetryShare | None = None
     held_back: dict[str, PullLog] = field(default_factory=dict)
+    suspects: list[PullLog] = field(default_factory=list)
 
     def copied(self, settled: list[Settled], *, limited: bool) -> "Look":
         """Returns the look with collections of its own. Not ``replace``, which visits every field: each pull does
         this."""
         claims, nothing, held_back = [*self.claims], [*self.nothing], self.held_back.copy()
         head = (self.subject, self.group, settled, claims, nothing, limited)
-        return Look(*head, self.limit, self.rows, self.due_ms, self.share, held_back)
+        return Look(*head, self.limit, self.rows, self.due_ms, self.share, held_back, [*self.suspects])
 
     @property
     def retries(self) -> int:
@@ -98,8 +101,9 @@ class Claimer:
         return self.take(replace(look, share=NOT_SHARED, held_back={}), (), look.held_back)
 
     def is_satisfied(self, look: Look) -> bool:
-        """Returns whether the look has claimed as much as the request asks for, or as fits into an answer."""
-        return bool(look.claims) and (self.single or self._full(look))
+        """Returns whether the look has claimed as much as the request asks for or as fits into an answer, or has
+        claimed a suspect, which comes alone."""
+        return bool(look.claims) and (self.single or look.claims[-1][1].suspect or self._full(look))
 
     def _within_limits(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         """Claims no more messages than the limits of the group leave. Settles in a transaction of its own before: that
@@ -130,6 +134,8 @@ class Claimer:
         if opened:
             settled = self.settlements.settle(self.context, look.subject, look.group, opened)
             look = look.copied(settled, limited=look.limited)
+        if look.group.retry_log in logs:
+            cells.sort(key=lambda names: cell_of(names[0]) != HOME)  # a suspect comes only before other messages
         for names in cells:
             if look.rows and look.limited:
                 break  # what the limits of the group leave may have changed
@@ -209,14 +215,19 @@ class Claimer:
 
     def _in_turn(self, look: Look, logs: Sequence[PullLog]) -> list[PullLog]:
         """Returns the logs in the order of their claims: retries first, then the queues from a random one on, so that
-        no queue is always last. Retries without a share are claimed by ``take_held_back``."""
+        no queue is always last. Before all of them those that have a suspect, which comes only before other
+        messages. Retries without a share are claimed by ``take_held_back``."""
         retries = [log for log in logs if log.queue is None]
         if look.share_left.messages == 0:
             look.held_back.update({log.source.name: log for log in retries})
             retries = []
         queues = [log for log in logs if log.queue is not None]
         first = int(self.context.ids.jitter() * len(queues))
-        return [*retries, *queues[first:], *queues[:first]]
+        in_turn = [*retries, *queues[first:], *queues[:first]]
+        if self.request.suspects and logs and logs[0].group.ordered:
+            now_ms = self.context.clock.now_ms()
+            in_turn.sort(key=lambda log: not has_suspect(self.key_states.cached(log), now_ms))
+        return in_turn
 
     def _apply(
         self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog], context: Context
@@ -239,6 +250,7 @@ class Claimer:
             only_row=only_row,
             before=before,
             share=look.share_left,
+            suspects=self.request.suspects and not look.claims,
         )
         return request if log is None or log.queue is not None else request.of_retries()
 
@@ -260,6 +272,8 @@ class Claimer:
             more = more or (result.limited and not result.held_back)
             if result.nothing is not None:
                 look.nothing.append((log, result.nothing))
+            if result.suspects_wait:
+                look.suspects.append(log)
             if result.claim is not None:
                 look.claims.append((log, result.claim))
                 if self.is_satisfied(look):

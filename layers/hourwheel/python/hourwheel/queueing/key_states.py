@@ -318,11 +318,12 @@ class KeyStates:
         flight = self.open[row_no]
         decided = row.settled - flight.decided
         stops = {index: (rejected, detail) for index, rejected, detail in row.order.stops} if row.order else {}
+        suspects = row.order.suspects if row.order else ()
         for index, attempt, due_ms in row.order.failed if row.order else ():
             # A seek hands out the messages behind it again: parked here as well, they would come twice.
             if (index in decided or row.state != OPEN) and self._parks_again(flight, index):
                 digest, message = flight.messages[index]
-                self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms))
+                self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms, index in suspects))
                 if index in stops:
                     self._note_stop(digest, LastFailure(message.row_no, message.in_row, *stops[index]))
         if row.state != OPEN:

@@ -25,7 +25,7 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
     Without a message to hand out, a row is written only to pass over many messages of keys in flight, empty rows, or
     messages that have expired or cannot be read.
     """
-    limits = ClaimLimits(request.max_messages, request.max_bytes, request.strict_bytes, request.share)
+    limits = ClaimLimits(request.max_messages, request.max_bytes, request.strict_bytes, request.share, request.suspects)
     state = key_states.opened(log)
     for race in range(_RACES):
         if request.only_row is not None and state.row_no != request.only_row:
@@ -35,16 +35,17 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
         chosen.select()
         if not chosen.writes:
             key_states.publish(log, state)
-            if chosen.limited or chosen.held_back:
-                return ClaimResult(None, chosen.limited, held_back=chosen.held_back)
-            return ClaimResult(None, limited=False, nothing=Nothing(state.row_no, chosen.reached))
+            left = chosen.limited or chosen.held_back or chosen.suspects_wait
+            nothing = None if left else Nothing(state.row_no, chosen.reached)
+            return ClaimResult(None, chosen.limited, nothing, chosen.held_back, chosen.suspects_wait)
         row: PullRow = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
         if outcome.stored and outcome.current is not None:
-            claimed = Claim(state.row_no, outcome.current, (), chosen.size, chosen.taken, chosen.retries)
+            taken, suspect = chosen.taken, chosen.suspect
+            claimed = Claim(state.row_no, outcome.current, (), chosen.size, taken, chosen.retries, suspect=suspect)
             _stored(key_states, log, state, outcome.current, chosen)
             limited = chosen.limited or not chosen.count
-            return ClaimResult(claimed if chosen.count else None, limited, held_back=chosen.held_back)
+            return ClaimResult(claimed if chosen.count else None, limited, None, chosen.held_back, chosen.suspects_wait)
         log.context.meter.record("ClaimConflicts", 1)
         if outcome.current is None or race > 1:
             state = key_states.opened_anew(log)

@@ -23,6 +23,7 @@ from hourwheel.queueing.ordered_rows import DIGEST_BYTES, Order, OrderedMessages
 from hourwheel.queueing.pull_log import PullLog, first_page
 from hourwheel.queueing.records import Position
 from hourwheel.queueing.retry_share import NOT_SHARED, RetryShare
+from hourwheel.queueing.suspects import without_suspects
 
 AHEAD = 100
 """A claim looks at least at this many messages, and at three times as many as it may take, for one whose key is not in
@@ -39,12 +40,13 @@ _ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no 
 @dataclass(frozen=True)
 class ClaimLimits:
     """The limits of a claim. ``strict_bytes``: even the first message must fit into ``max_bytes``. ``share`` bounds the
-    messages of keys that are tried again."""
+    messages of keys that are tried again. ``suspects``: the claim may take a suspect, if it takes nothing else."""
 
     max_messages: int
     max_bytes: int
     strict_bytes: bool
     share: RetryShare = NOT_SHARED
+    suspects: bool = True
 
     @property
     def ahead(self) -> int:
@@ -157,6 +159,10 @@ class OrderedSelection:
     """The number of messages that the pull takes of keys that are tried again, if these are bounded."""
     held_back: bool = False
     """Whether the bound has left such messages."""
+    suspect: bool = False
+    """Whether the pull takes a suspect."""
+    suspects_wait: bool = False
+    """Whether a suspect was left, because the claim takes none."""
     size: int = 0
     _rows: dict[int, KeyedRow] = field(default_factory=dict)
     """The rows of the parked messages that the pull takes."""
@@ -171,6 +177,12 @@ class OrderedSelection:
         state, limits = self.state, self.limits
         self.covered = _OrderedRange(state.position, state.position, state.seq)
         ready, retries = state.ready(self.now_ms, limits.max_messages), _Ready()
+        # A message that was never handed out is no suspect.
+        ready, suspect = without_suspects(ready) if state.retries else (ready, None)
+        if suspect is not None and limits.suspects:
+            self._take_alone(suspect)
+            return
+        self.suspects_wait = suspect is not None
         if limits.share.messages is not None and state.retries:
             retries = [key for key in ready if key[0] in state.retries]
             ready = [key for key in ready if key[0] not in state.retries]
@@ -221,6 +233,7 @@ class OrderedSelection:
             taken=bits(self.covered.takes, self.covered.size),
             parked=tuple([(parked.row_no, parked.in_row, parked.attempt) for _, parked in self.parked]),
             dropped=tuple(self.dropped),
+            suspect=self.suspect,
         )
 
     @property
@@ -229,6 +242,13 @@ class OrderedSelection:
         return self.covered.end.row_no
 
     # Parked messages
+
+    def _take_alone(self, suspect: tuple[bytes, Parked]) -> None:
+        """Takes this suspect, or drops it if it has expired, and covers nothing."""
+        self._take_parked([(suspect[0], (suspect[1],))], 1, self.limits.max_bytes)
+        self.suspect, self.limited = self.count == 1, True
+        self.retries = self.count
+        self.covered.cut(self.state.position, self.state.seq)
 
     def _take_retries(self, retries: _Ready) -> None:
         """Takes messages of the keys that are tried again, as many as their share allows. Of a key whose turn ends

@@ -1,7 +1,8 @@
 """Says what a settlement does with the messages of an ordered pull. Reads and writes nothing.
 
 A message that fails is parked at its place. The messages behind it that have its key and belong to the same pull are
-released with it, whatever the settlement says of them, and also if it does not name them: none may overtake it.
+released with it, whatever the settlement says of them, and also if it does not name them: none may overtake it. When a
+lease ends, all messages that are left are parked as suspects.
 """
 
 from dataclasses import dataclass, field
@@ -15,12 +16,13 @@ from hourwheel.queueing.parsed_settlements import ParsedSettlement
 class OrderedOutcome:
     """The result: the messages that are parked again, as in ``Order.failed``, and those that become dead letters, by
     their index: ``spent`` after their last attempt, ``rejected`` by their consumer. ``stopped`` are those of ``failed``
-    that stop their keys. All others are acknowledged."""
+    that stop their keys, and ``suspects`` those that are parked as suspects. All others are acknowledged."""
 
     failed: list[tuple[int, int, int]] = field(default_factory=list)
     spent: list[int] = field(default_factory=list)
     rejected: list[int] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
+    suspects: list[int] = field(default_factory=list)
 
 
 def settle_in_order(
@@ -29,12 +31,16 @@ def settle_in_order(
     """Returns what becomes of the messages that ``asked`` names and that are not settled yet, and of those behind a
     message that fails."""
     outcome, failed = OrderedOutcome(), set[bytes]()
+    alone = row.order is not None and row.order.suspect
     for index, (digest, message) in enumerate(row.messages()):
         if index in row.settled or not (index in asked.named or digest in failed):
             continue
         due_ms: int | None = None
         attempt = message.attempt
-        if digest in failed or index in asked.released:
+        released = digest in failed or index in asked.released
+        if asked.ended and not alone:
+            due_ms = now_ms + group.redelivery_ms
+        elif released:
             due_ms = now_ms
         elif index in asked.retried and attempt < group.max_attempts:
             due_ms = now_ms + asked.delays_ms.get(index, policy.delay_ms(attempt))
@@ -50,4 +56,7 @@ def settle_in_order(
         if due_ms is not None:
             failed.add(digest)
             outcome.failed.append((index, attempt, due_ms))
+            # A suspect that is released stays one: its consumer may not have begun with it.
+            if due_ms < STOPPED_MS and (asked.ended or (released and alone)):
+                outcome.suspects.append(index)
     return outcome

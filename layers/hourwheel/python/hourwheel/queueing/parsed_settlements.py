@@ -21,7 +21,7 @@ class ParsedSettlement:
     ``released`` messages are given back without an attempt being counted, ``dead`` ones become dead letters, and every
     other message of ``named`` is acknowledged. ``details`` say why messages are retried or become dead letters. With
     ``extend_seconds`` the lease is extended, and nothing is settled. ``mark`` is a digest by which a repeated
-    settlement is recognised.
+    settlement is recognised. ``ended``: the lease of the ``retried`` messages is over, and nobody decided about them.
     """
 
     named: frozenset[int]
@@ -32,6 +32,7 @@ class ParsedSettlement:
     dead: frozenset[int] = frozenset()
     details: Mapping[int, str] = field(default_factory=dict)
     extend_seconds: int | None = None
+    ended: bool = False
 
     @property
     def moves(self) -> bool:

@@ -59,6 +59,7 @@ class _LookAnswer(NamedTuple, Generic[A]):
     settled: list[Settled]
     pulls: list[A]
     more: bool
+    suspects_wait: bool = False
 
     @property
     def group(self) -> str:
@@ -87,6 +88,7 @@ class _Pulled(NamedTuple, Generic[A]):
     limited_by: LimitedBy | None
     next_pull_seconds: float = 0
     wakeup: WakeupQueue | None = None
+    suspects_wait: bool = False
 
 
 @dataclass
@@ -141,7 +143,8 @@ class Puller:
         wait_seconds = request.wait_seconds if dozes is None else dozes.wait_seconds(look.state)
         until_ms = began_ms + int(wait_seconds * 1_000)
         tries = 0
-        while not look.pulls:
+        # A consumer that takes no suspect learns at once that one waits: it lets its messages go, and asks for it.
+        while not look.pulls and not look.suspects_wait:
             now_ms = self.context.clock.now_ms()
             left_ms = until_ms - now_ms
             if look.more:
@@ -166,9 +169,10 @@ class Puller:
         rest = Rest()
         if dozes is not None and look.more:
             dozes.pass_on(look.state)
-        elif dozes is not None:
+        elif dozes is not None and (look.pulls or not look.suspects_wait):
             rest = dozes.busy(look.state) if look.pulls else dozes.rest(look.state)
-        return _Pulled(look.pulls, settled, None if look.limit is None else look.limit.name, *rest)
+        limited_by = None if look.limit is None else look.limit.name
+        return _Pulled(look.pulls, settled, limited_by, *rest, suspects_wait=look.suspects_wait)
 
     def _dozes(self, request: PullRequest, began_ms: int) -> Dozes | None:
         """Returns what lets the consumer rest; None where it waits in its pulls."""
@@ -214,7 +218,8 @@ class Puller:
         answers = Answers(self.context, self.secret, look.subject, look.group)
         pulls, failed = self._answered(look, partial(answer, answers))
         more = look.limited or len(pulls) + failed < len(look.claims)
-        return _LookAnswer(LookState(look.subject, look.group, look.limit, look.due_ms), look.settled, pulls, more)
+        state = LookState(look.subject, look.group, look.limit, look.due_ms)
+        return _LookAnswer(state, look.settled, pulls, more, bool(look.suspects))
 
     def _answered(self, look: Look, answer: Callable[[PullLog, Claim], A | None]) -> tuple[list[A], int]:
         """Returns the answers to the claims whose messages can be read, and the number of claims of which a storage did

@@ -60,12 +60,14 @@ class Claim:
     """The number of messages that a shared claim of an ordered group takes of keys that are tried again."""
     log_end: int | None = None
     """The row behind the last one of the source log, if the claim took all that was there."""
+    suspect: bool = False
+    """Whether the one message of the claim is a suspect: no other one belongs into its pull."""
 
     @classmethod
     def of(cls, row_no: int, stored: Versioned[PullRow], taken: ClaimRange) -> "Claim":
         """Returns the claim of this range, which was stored as this pull row."""
         log_end = None if taken.limited or taken.end.index else taken.end.row_no
-        return cls(row_no, stored, tuple(taken.rows), taken.size, log_end=log_end)
+        return cls(row_no, stored, tuple(taken.rows), taken.size, log_end=log_end, suspect=taken.suspect)
 
     @property
     def first_count(self) -> int:
@@ -87,7 +89,8 @@ class ClaimRequest(NamedTuple):
     """A consumer's request for messages that take at most ``max_bytes`` in an answer. If the first row takes more, the
     messages that fit into an answer are claimed, or none with ``strict_bytes``. With ``only_row`` the claim is this
     pull row, or none. ``before`` is the row that the pull has acknowledged in this log, and ``share`` bounds the
-    messages of an ordered group that are retried."""
+    messages of an ordered group that are retried. With ``suspects`` the claim may be of one suspect: the pull has
+    nothing else, and asks for suspects."""
 
     consumer: str
     max_messages: int
@@ -97,6 +100,7 @@ class ClaimRequest(NamedTuple):
     only_row: int | None = None
     before: SettledRow | None = None
     share: RetryShare = NOT_SHARED
+    suspects: bool = False
 
     def of_retries(self) -> "ClaimRequest":
         """Returns the request to the retry log, of which every message counts for the share."""
@@ -112,12 +116,14 @@ class ClaimRequest(NamedTuple):
 
 class ClaimResult(NamedTuple):
     """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it came
-    to this end of the log without a message; ``held_back``: it left retries that exceed their share."""
+    to this end of the log without a message; ``held_back``: it left retries that exceed their share;
+    ``suspects_wait``: it came to a suspect, and takes none."""
 
     claim: Claim | None
     limited: bool
     nothing: Nothing | None = None
     held_back: bool = False
+    suspects_wait: bool = False
 
 
 class GrowthResult(NamedTuple):
@@ -169,7 +175,7 @@ class PullLog:
     @property
     def selection(self) -> Selection:
         tag_filter = self.group.filter if self.filtered else None
-        return Selection(self.context, self.source, tag_filter, self.batches)
+        return Selection(self.context, self.source, tag_filter, self.batches, retries=self.queue is None)
 
     def record(self, row_no: int) -> CasRecord[PullRow]:
         key = Key(Table.PULL, self.partition, sort_of(row_no))
@@ -252,8 +258,9 @@ class PullLog:
             taken = self._take(tail, request, now_ms)
             if not (taken.total or self._passes(taken, now_ms)):
                 nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
-                held_back = self._holds_back(taken, request)
-                return ClaimResult(None, taken.limited, None if taken.limited else nothing, held_back)
+                held_back, waits = self._holds_back(taken, request), taken.suspects_wait
+                left = taken.limited or waits
+                return ClaimResult(None, taken.limited, None if left else nothing, held_back, waits)
             if growing is not None:
                 outcome = self.end_growth(tail.row_no - 1, growing)
                 tail, growing = (
@@ -281,7 +288,7 @@ class PullLog:
                 claim = Claim.of(tail.row_no, outcome.current, taken)
                 # A row that only passes others says nothing about the next part of the queue: the pull looks again.
                 limited, held_back = taken.limited or not taken.total, self._holds_back(taken, request)
-                return ClaimResult(claim if taken.total else None, limited, held_back=held_back)
+                return ClaimResult(claim if taken.total else None, limited, None, held_back, taken.suspects_wait)
             self.context.meter.record("ClaimConflicts", 1)
             # Row by row while the races are few, as the winner tells where it ends. Otherwise one read finds the far
             # end.
@@ -307,7 +314,7 @@ class PullLog:
         if now_ms + request.lease_ms < row.lease_until_ms:
             return GrowthResult(None, claimed)
         try:
-            taken = self._take(_behind(row_no, row), request, now_ms)
+            taken = self._take(_behind(row_no, row), request._replace(suspects=False), now_ms)
         except (Corrupt, Unavailable, Broken):
             # The row must be settled whatever stands behind it: the claim that follows raises the error again.
             return GrowthResult(None, claimed)
@@ -404,6 +411,9 @@ class PullLog:
                     taken.limited = True
                     break
                 continue
+            if offer.suspect and (taken.total or not request.suspects):
+                taken.suspects_wait, taken.limited = True, taken.total > 0
+                break
             # The limit does not count for the first messages: a row that is larger would never be claimed.
             bounded = taken.total or request.strict_bytes
             if bounded and taken.size + offer.answer_bytes > request.max_bytes:
@@ -412,14 +422,15 @@ class PullLog:
             if not taken.total:
                 taken.begin(Position(row_no, skip))
             taken.add(row_no, row, skip, min(offer.fitting, max_messages - taken.total), offer)
-            if taken.total >= max_messages or offer.fitting < offer.usable or taken.long:
+            taken.suspect = offer.suspect
+            if taken.total >= max_messages or offer.fitting < offer.usable or taken.long or taken.suspect:
                 taken.limited = True
                 break
         return taken
 
     def _holds_back(self, taken: ClaimRange, request: ClaimRequest) -> bool:
         """Returns whether the claim may have left retries because of their share."""
-        return self.queue is None and taken.limited and request.share.messages is not None
+        return self.queue is None and taken.limited and request.share.messages is not None and not taken.suspect
 
     def _passes(self, taken: ClaimRange, now_ms: int) -> bool:
         """Returns whether a claim without messages writes a pull row that passes over the rows without messages."""

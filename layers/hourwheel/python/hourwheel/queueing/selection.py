@@ -18,6 +18,7 @@ from hourwheel.logs.index_sets import indexes_of, set_of
 from hourwheel.logs.large_batches import tags_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
+from hourwheel.logs.suspects import suspects_of
 from hourwheel.logs.tags import TagSummary, decode_summary, has_none_of
 from hourwheel.model.groups import TagFilter
 from hourwheel.ports import Blobs
@@ -38,13 +39,15 @@ MOST_BODIES = 32
 class RowSelection(NamedTuple):
     """The messages that a row offers a claim: ``usable`` messages, of which ``fitting`` fit into one answer, where
     they take at most ``answer_bytes``. ``indexes`` names them; None: they follow one another, from the start of the
-    claim. ``read``: the batch had to be read."""
+    claim. ``read``: the batch had to be read. ``suspect``: the first of them is a suspect, and the only ``fitting``
+    one; otherwise these end before the next suspect."""
 
     usable: int
     fitting: int
     answer_bytes: int
     indexes: Sequence[int] | None = None
     read: bool = False
+    suspect: bool = False
 
     def end(self, skip: int, count: int) -> int:
         """Returns the index behind the first ``count`` of these messages."""
@@ -63,12 +66,14 @@ _NONE_READ = RowSelection(0, 0, 0, read=True)
 
 @dataclass(frozen=True)
 class Selection:
-    """Selects messages of a log by a filter (None: all of them)."""
+    """Selects messages of a log by a filter (None: all of them). ``retries``: the log is a retry log, whose rows name
+    their suspects."""
 
     context: Context
     source: Log
     tag_filter: TagFilter | None
     blobs: Blobs
+    retries: bool = False
 
     def offer(self, row_no: int, row: Row, skip: int, now_ms: int) -> RowSelection:
         """Returns what the row offers from index ``skip`` on. Reports a batch that has to be read and cannot be, and
@@ -77,7 +82,12 @@ class Selection:
             return _NOTHING
         if self.tag_filter is None:
             usable = row.count - skip
-            return RowSelection(usable, min(usable, row.together(skip)), row.answer_bytes)
+            fitting = min(usable, row.together(skip))
+            if self.retries and row.meta:
+                suspect = next((index for index in suspects_of(row) if index >= skip), row.count)
+                fitting = min(fitting, max(1, suspect - skip))
+                return RowSelection(usable, fitting, row.answer_bytes, suspect=suspect == skip)
+            return RowSelection(usable, fitting, row.answer_bytes)
         if row.meta and self._any_tags and has_none_of(row.meta, self._any_tags):
             return _NOTHING
         summary = decode_summary(row.meta) if row.meta else TagSummary(row.answer_bytes, (), ())

@@ -154,8 +154,9 @@ class Settler:
             return False
 
     def expire(self, row_no: int, current: Versioned[PullRow]) -> bool:
-        """Takes over a pull whose lease has ended: its unsettled messages are retried. Returns False, and changes
-        nothing, if the pull was settled or extended meanwhile."""
+        """Takes over a pull whose lease has ended: its unsettled messages come again as suspects. Only a suspect that
+        was pulled alone counts an attempt: of several messages nobody knows which one ended the consumer. Returns
+        False, and changes nothing, if the pull was settled or extended meanwhile."""
         current = self.finish(row_no, current)
         now_ms = self.context.clock.now_ms()
         if current.value.state != OPEN or current.value.lease_until_ms > now_ms:
@@ -163,7 +164,7 @@ class Settler:
         rest = frozenset(current.value.unsettled())
         # The digest of the last settlement stays: a consumer that repeats it gets its answer.
         value = self._settled_row(
-            current.value, ParsedSettlement(named=rest, retried=rest, mark=current.value.last), EXPIRED
+            current.value, ParsedSettlement(named=rest, retried=rest, mark=current.value.last, ended=True), EXPIRED
         )
         outcome = self._swap(row_no, current, value)
         if not outcome.stored or outcome.current is None:
@@ -252,20 +253,24 @@ class Settler:
         retried: list[tuple[int, int]] = []
         later: dict[Bucket, list[tuple[tuple[int, int], int]]] = {}
         spent: list[tuple[int, int]] = []
-        group = self.log.group
+        group, kind = self.log.group, RETRY
         policy = group.retry or self.context.settings.retry
         now_ms = self.context.clock.now_ms()
         # Read for their attempts, which decide between a retry and a dead letter, and how long a retry waits.
         for pick, message in read_messages(self.context, self.log.source, self.log.queue, picks):
             wait_ms = parsed.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
-            if message.attempt >= group.max_attempts:
+            if parsed.ended and not (message.suspect and row.claimed == 1):
+                # Of all messages of the pull: a suspect that counts an attempt is the only one.
+                kind, wait_ms = RELEASED, group.redelivery_ms
+            elif message.attempt >= group.max_attempts:
                 spent.append(pick)
-            elif wait_ms:
+                continue
+            if wait_ms:
                 later.setdefault(self._bucket(now_ms + wait_ms), []).append((pick, now_ms + wait_ms))
             else:
                 retried.append(pick)
         targets = [
-            (RETRY, group.retry_log, retried, now_ms + self.subject.retention_ms),
+            (kind, group.retry_log, retried, now_ms + self.subject.retention_ms),
             (RELEASED, group.retry_log, picks_of(parsed.released), now_ms + self.subject.retention_ms),
             (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
             (REJECTED, group.dead_log, picks_of(parsed.dead), now_ms + DEAD_RETENTION_MS),
@@ -278,6 +283,7 @@ class Settler:
                 picks=tuple(picked),
                 expires_ms=expires_ms,
                 details=_details_of(picked, positions, parsed),
+                suspects=parsed.ended and log == group.retry_log,
             )
             for kind, log, picked, expires_ms in targets
             if picked
@@ -290,12 +296,13 @@ class Settler:
             moved.append(
                 reserve(
                     self.context,
-                    kind=RETRY,
+                    kind=kind,
                     log=bucket.log,
                     picks=delayed,
                     expires_ms=0,
                     due_times=due_times,
                     details=details,
+                    suspects=parsed.ended,
                 )
             )
         return tuple(moved)
@@ -307,7 +314,12 @@ class Settler:
         now_ms, group = self.context.clock.now_ms(), self.log.group
         outcome = settle_in_order(row, parsed, group, group.retry or self.context.settings.retry, now_ms)
         stops = _stops_of(row.order, outcome.stopped, parsed) if outcome.stopped else row.order.stops
-        order = msgspec.structs.replace(row.order, failed=(*row.order.failed, *outcome.failed), stops=stops)
+        order = msgspec.structs.replace(
+            row.order,
+            failed=(*row.order.failed, *outcome.failed),
+            stops=stops,
+            suspects=(*row.order.suspects, *outcome.suspects),
+        )
         positions = row.positions()
         targets = [
             (kind, tuple([(positions[index].row_no, positions[index].index) for index in indexes]))

@@ -225,7 +225,7 @@ class GroupReader:
             self._died(copy, each, index)
             return
         ended = row.outcome == EXPIRED and each.at_ms >= row.lease_until_ms
-        name = "released" if each.kind == RELEASED else "lease_ended" if ended else "retried"
+        name = "lease_ended" if ended else "released" if each.kind == RELEASED else "retried"
         attempt = copy.attempt + (each.kind == RETRY)
         if LogName.parse(each.log).kind is LogKind.SCHEDULE:
             self._delayed(copy, each, index, name, attempt)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hourwheel.client.aio.api import AsyncApi
@@ -23,6 +23,7 @@ from hourwheel.client.prefetcher import BUSY_END_SECONDS, LAST_SETTLEMENTS_SECON
 from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
@@ -52,6 +53,7 @@ class AsyncPrefetcher:
         self._pulls = options.connect()
         self._settles = options.connect(timeout_seconds=settle_timeout(options.lease_seconds))
         self._leases = LeaseTracker(lease_seconds=options.lease_seconds, linger_seconds=options.settle_linger_seconds)
+        self._turn = SuspectTurn(self._leases, options.max_messages)
         self._local = LocalQueue()
         self._queue = self._local.deliveries
         self._doze = Doze(self._pulls._http.signer, self._pulls._http.host)
@@ -128,6 +130,7 @@ class AsyncPrefetcher:
                 if self._leases.decide(behind, DeliveryOutcome.RELEASE, time.monotonic()):
                     self._due.set()
             self._wake(len(self._waiters))
+        self._wake_puller()
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledges the messages about which nothing was decided."""
@@ -135,9 +138,15 @@ class AsyncPrefetcher:
             self._handled += len(deliveries)
             self._leases.acknowledged(deliveries, time.monotonic())
             self._due.set()
+            self._wake_puller()
             return
         for delivery in deliveries:
             self.decide(delivery, DeliveryOutcome.ACK)
+
+    def _wake_puller(self) -> None:
+        """Wakes the puller if it waits until the messages in hand are decided."""
+        if self._turn.draining:
+            self._hungry.set()
 
     def release(self, deliveries: Sequence[Delivery]) -> None:
         """Gives back the messages about which nothing was decided: they come again at once, with the same attempt."""
@@ -165,6 +174,7 @@ class AsyncPrefetcher:
             await self._listener.give_back(self._doze.given_back())
             self._report_unsettled()
         finally:
+            self._turn.stop()
             await _ended(*self._tasks)
             await self._listener.close()
             await self._pulls.close()
@@ -214,15 +224,16 @@ class AsyncPrefetcher:
         backoff, outage = PullBackoff(self._options.ids), Outage()
         while (settlements := await self._begin_pull()) is not None:
             pulled: Pulled | CompactPulls | None = None
-            wait_seconds = pull_seconds(self._options.wait_seconds, busy=self._busy_pull)
+            suspects = self._turn.fields()
+            # The lease of a suspect whose answer a stop cuts off would count an attempt.
+            self._busy_pull = self._busy_pull or self._turn.taking
+            wait_seconds = pull_seconds(self._options.wait_seconds, busy=self._busy_pull, taking=self._turn.taking)
             began = time.monotonic()
             try:
-                pulled = await self._pull(settlements, wait_seconds)
+                pulled = await self._pull(settlements, wait_seconds, suspects)
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
-                self._doze.answered(bool(pulled.pulls))
-                if pulled.next_pull_seconds or pulled.wakeup is not None:
-                    backoff.rests(pulled.next_pull_seconds)
+                self._rest(pulled, backoff)
                 if (seconds := outage.ended(began + took_seconds)) is not None:
                     _log.warning("pulls are answered again, after %.0f s", seconds)
                 if settlements:
@@ -241,6 +252,14 @@ class AsyncPrefetcher:
                 await self._wait_at(pulled.wakeup, backoff)
             await _set_within(self._stop, backoff.seconds())
 
+    def _rest(self, pulled: Pulled | CompactPulls, backoff: PullBackoff) -> None:
+        """Records what the answer to a pull says about the next pulls."""
+        self._doze.answered(bool(pulled.pulls))
+        if pulled.next_pull_seconds or pulled.wakeup is not None:
+            backoff.rests(pulled.next_pull_seconds)
+        if pulled.suspects_wait and not pulled.pulls:
+            backoff.rests(self._turn.pause_seconds)
+
     async def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
         """Waits at the wake-up queue until it is time for the next pull, or the consumer stops. An unexpected error
         ends the run: a puller that ended alone would leave a consumer that waits for ever."""
@@ -256,7 +275,7 @@ class AsyncPrefetcher:
             self.fail(error)
 
     async def _begin_pull(self) -> list[Settlement] | None:
-        while not self._stop.is_set() and len(self._queue) > self._low_water:
+        while not self._stop.is_set() and not (len(self._queue) <= self._low_water and self._turn.may_pull()):
             self._hungry.clear()
             await self._hungry.wait()
         if self._stop.is_set():
@@ -268,7 +287,9 @@ class AsyncPrefetcher:
         self._low_water = max(self._options.max_messages - 1, self._max_messages // 2)
         return self._leases.complete(now)
 
-    async def _pull(self, settlements: Sequence[Settlement], wait_seconds: float) -> Pulled | CompactPulls:
+    async def _pull(
+        self, settlements: Sequence[Settlement], wait_seconds: float, suspects: Mapping[str, Any]
+    ) -> Pulled | CompactPulls:
         options = self._options
         return await pull_encoded(
             self._pulls,
@@ -281,6 +302,8 @@ class AsyncPrefetcher:
             lease_seconds=options.lease_seconds,
             settle=settlements,
             doze=self._doze,
+            turn=self._turn,
+            suspects=suspects,
         )
 
     def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
@@ -293,6 +316,7 @@ class AsyncPrefetcher:
             self._leases.is_group_full = pulled.limited_by == "max_in_flight"
             for pull in pulled.pulls:
                 self._queue.extend(self._leases.open(pull, now, self.decide))
+            self._turn.answered(pulled)
         self._wake(len(self._waiters) if self._stop.is_set() else len(self._queue))
         self._due.set()
 
@@ -324,6 +348,7 @@ class AsyncPrefetcher:
                 await asyncio.sleep(min(pause_seconds(failures, self._options.ids), 1.0))
             else:
                 self._leases.answered(settlements, results, time.monotonic())
+                self._wake_puller()  # a lease may be lost
 
     async def _next_settlements(self) -> list[Settlement] | None:
         while True:

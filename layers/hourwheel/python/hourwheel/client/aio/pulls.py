@@ -1,6 +1,6 @@
 """Pulls and settles for a consumer, one try each. Survives receipts that the server does not know."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hourwheel.client.aio.api import AsyncApi
@@ -10,6 +10,7 @@ from hourwheel.client.errors import BadRequest, ServerUnavailable
 from hourwheel.client.prefetcher import UNKNOWN_RECEIPT, unavailable
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.pulls import Settled, Settlement
 
 
@@ -22,17 +23,20 @@ async def pull_encoded(
     *,
     settle: Sequence[Settlement],
     doze: Doze,
+    turn: SuspectTurn,
+    suspects: Mapping[str, Any],
     **options: Any,
 ) -> Pulled | CompactPulls:
     """Tries a pull once, and returns its answer, whose messages stay encoded if the answer is msgpack. If the server
     does not know one of the receipts, settles without pulling, and returns an answer without messages."""
-    rest = doze.fields()
+    rest = {**doze.fields(), **suspects}
     try:
         answer: Any = _pull_encoded(pulls.calls, subject, group, consumer, settle=settle, rest=rest, **options)
         return cast(Pulled | CompactPulls, await answer)
     except BadRequest as error:
-        if rest and doze.refused(error):
-            return await pull_encoded(pulls, settles, subject, group, consumer, settle=settle, doze=doze, **options)
+        if rest and (doze.refused(error) or turn.refused(error)):
+            options |= {"settle": settle, "doze": doze, "turn": turn, "suspects": turn.fields()}
+            return await pull_encoded(pulls, settles, subject, group, consumer, **options)
         if not settle or error.slug != UNKNOWN_RECEIPT:
             raise
         return Pulled(pulls=[], settled=await settle_each(settles, subject, group, settle))

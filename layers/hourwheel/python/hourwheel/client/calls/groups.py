@@ -75,12 +75,14 @@ class GroupCalls(Calls):
         ordered: bool | None = None,
         when_dead: Literal["continue", "stop"] | None = None,
         max_held: int | None = None,
+        redelivery_delay_seconds: float | None = None,
     ) -> Group:
         """Creates or changes a group. An argument of None keeps the value of the group; a new group gets the default.
 
         ``start`` says where a new group begins: ``earliest`` by default. A message becomes a dead letter after
         ``max_attempts`` (1 to 1,000; 16 by default). ``retry`` and ``push`` replace the former value as a whole;
-        ``NO_PUSH`` removes the target.
+        ``NO_PUSH`` removes the target. A message whose lease ended for the first time comes again after
+        ``redelivery_delay_seconds`` (0 to 2,592,000; by default at once), and counts no attempt.
 
         A new group with ``ordered`` serves the messages of each key one after the other. ``when_dead`` says what
         happens when the first message of a key is given up: the group serves the next message of the key
@@ -107,6 +109,7 @@ class GroupCalls(Calls):
             5
         """
         body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push, filter=filter)
+        body |= without_none(redelivery_delay_seconds=redelivery_delay_seconds)
         body |= without_none(max_in_flight=max_in_flight, messages_per_second=messages_per_second)
         body |= without_none(retry_percent=retry_percent)
         body |= without_none(broadcast=broadcast, consumer_expires_seconds=consumer_expires_seconds)

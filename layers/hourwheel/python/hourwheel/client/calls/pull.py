@@ -30,6 +30,7 @@ class PullCalls(Calls):
         wait_seconds: float = 0,
         lease_seconds: int = 30,
         settle: Sequence[Settlement] = (),
+        suspects: bool = True,
         retry_seconds: float | None = None,
     ) -> Pulled:
         """Leases up to ``max_messages`` (1 to 1,000) messages to a consumer, for ``lease_seconds`` (1 to 43,200).
@@ -37,6 +38,9 @@ class PullCalls(Calls):
         The server carries out the settlements ``settle`` first. Then it waits up to ``wait_seconds`` (0 to 20) for the
         first message. It creates the subject and the group if its settings allow that. A pull whose answer was lost is
         repeated; the group gets the messages of the lost answer again when their lease ends.
+
+        A message whose lease ended comes alone, in a pull with ``suspect``. A consumer that holds messages pulls with
+        ``suspects=False``: the answer says with ``suspects_wait`` that such a message waits.
 
         Returns:
             The pulls with the messages (none, one or several pulls), and the answers to the settlements.
@@ -51,6 +55,8 @@ class PullCalls(Calls):
             ['paid']
         """
         options = _options(max_messages, wait_seconds, lease_seconds, settle)
+        if not suspects:
+            options["suspects"] = False
         pulled: Pulled = self._pull(subject, group, {"consumer": consumer, **options}, _PULLED, retry_seconds)
         return pulled
 
@@ -122,7 +128,7 @@ def pull_encoded(
     rest: Mapping[str, Any] | None = None,
 ) -> Pulled | CompactPulls:
     """Tries a pull once, for a ``Consumer``. The messages of a msgpack answer stay encoded. ``rest`` holds the fields
-    that ``Doze.fields`` returns."""
+    that ``Doze.fields`` and ``SuspectTurn.fields`` return."""
     options = _options(max_messages, wait_seconds, lease_seconds, settle)
     body = {"consumer": consumer, **options, **(rest or {})}
     encoded: Pulled | CompactPulls = calls._pull(subject, group, body, _ENCODED, 0)

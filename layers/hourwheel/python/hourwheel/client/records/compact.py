@@ -130,6 +130,7 @@ class CompactPull(Struct):
     lease_until: datetime
     blocks: list[MessageBlock]
     ordered: bool = False
+    suspect: bool = False
 
     @property
     def count(self) -> int:
@@ -147,6 +148,7 @@ class CompactPull(Struct):
             lease_until=self.lease_until,
             messages=self.received(),
             ordered=self.ordered,
+            suspect=self.suspect,
         )
 
 
@@ -158,6 +160,7 @@ class CompactPulls(Struct):
     limited_by: str | None = None
     next_pull_seconds: float = 0
     wakeup: WakeupQueue | None = None
+    suspects_wait: bool = False
 
     def pulled(self) -> Pulled:
         """Returns the answer with decoded messages. Raises one of ``UNDECODABLE``."""
@@ -167,4 +170,5 @@ class CompactPulls(Struct):
             limited_by=self.limited_by,
             next_pull_seconds=self.next_pull_seconds,
             wakeup=self.wakeup,
+            suspects_wait=self.suspects_wait,
         )

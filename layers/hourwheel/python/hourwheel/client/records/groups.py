@@ -108,7 +108,8 @@ class Group(Struct, frozen=True, kw_only=True):
     """A group and its settings. ``retry`` is the policy of the group, or that of the server if the group has none. A
     ``paused`` group gets no messages; ``max_in_flight`` and ``messages_per_second`` limit its leases (0: no limit).
     Of the messages that it hands out while new ones wait, ``retry_percent`` are retries. ``when_dead`` and ``max_held``
-    are None in a group that is not ``ordered``.
+    are None in a group that is not ``ordered``. ``redelivery_delay_seconds``: how long a message waits whose lease
+    ended for the first time.
 
     Example:
         >>> group = api.get_group("orders", "billing")
@@ -132,6 +133,7 @@ class Group(Struct, frozen=True, kw_only=True):
     ordered: bool = False
     when_dead: Literal["continue", "stop"] | None = None
     max_held: int | None = None
+    redelivery_delay_seconds: float = 0.0
     created_at: datetime
 
 

@@ -143,7 +143,8 @@ class Received(Kept, frozen=True, kw_only=True, gc=False):
 class Pull(Struct, frozen=True, kw_only=True):
     """Messages that were leased together, until ``lease_until``. A ``Settlement`` names them by their index in
     ``messages``. ``queue`` is ``"retry"`` for retried messages. In an ``ordered`` pull, the messages with the same key
-    must be handled one after the other, and those behind one that fails not at all.
+    must be handled one after the other, and those behind one that fails not at all. The one message of a ``suspect``
+    pull was leased before, and that lease ended: hold no other message beside it.
 
     Example:
         >>> (pull,) = api.pull("orders", "billing", "host-1", lease_seconds=60).pulls
@@ -156,6 +157,7 @@ class Pull(Struct, frozen=True, kw_only=True):
     lease_until: datetime
     messages: list[Received]
     ordered: bool = False
+    suspect: bool = False
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
@@ -163,6 +165,7 @@ class Pulled(Struct, frozen=True, kw_only=True):
     request, in order. ``limited_by`` names the limit that keeps messages from the group, whether or not any wait:
     ``paused``, ``subject_paused``, ``max_in_flight``, ``messages_per_second``, or None. On AWS the answer may tell an
     idle consumer to pull again after ``next_pull_seconds``, or to wait at the wake-up queue ``wakeup``.
+    ``suspects_wait``: a pull with ``suspects`` would bring a message whose lease ended.
 
     Example:
         >>> pulled = api.pull("orders", "billing", "host-1")
@@ -175,6 +178,7 @@ class Pulled(Struct, frozen=True, kw_only=True):
     limited_by: str | None = None
     next_pull_seconds: float = 0
     wakeup: WakeupQueue | None = None
+    suspects_wait: bool = False
 
 
 def as_messages(batch: Iterable[Message | str | bytes | Any]) -> list[Message]:
