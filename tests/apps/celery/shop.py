@@ -76,3 +76,10 @@ def add(left: int, right: int, item: str) -> int:
 
 beaten = app
 beaten.conf.beat_schedule = {"beaten": {"task": "tests.apps.celery.shop.sell", "schedule": 0.3, "args": ["beaten"]}}
+
+
+@app.task(acks_late=True)
+def end_at_poison(item: str) -> None:
+    if item == "poison":
+        os._exit(9)
+    note("handled", item)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from hourwheel.client import Api, RetryPolicy
 from tests.apps.celery.workers import Journal, Worker, application, entry_points, environment
+from tests.integration.poison import POISON, run_until_dead
 from tests.integration.process import Server
 
 TASKS = "tests.apps.celery.shop"
@@ -67,3 +70,37 @@ def test_a_killed_server_comes_back_with_every_task(tmp_path: Path) -> None:
     finally:
         worker.kill()
         server.stop()
+
+
+def test_a_task_that_ends_its_worker_takes_no_prefetched_one_with_it(
+    broker: str, api: Api, tmp_path: Path, name: str
+) -> None:
+    journal, prefix = Journal(tmp_path / "journal"), f"{name}."
+    options = {"queue_name_prefix": prefix, "visibility_timeout": 1, "max_attempts": 4}
+    env = environment(broker, journal.path, entry_points(tmp_path / "entry-points"), **options)
+    items = [f"item-{number}" for number in range(60)]
+    items[10] = POISON
+    with application(broker, **options) as app:
+        for item in items:
+            app.send_task(f"{TASKS}.end_at_poison", [item])
+    queue = (f"{prefix}celery", "celery")
+    api.put_group(*queue, retry=RetryPolicy(first_seconds=0.0, cap_seconds=0.0))
+    how = (
+        "--pool",
+        "solo",
+        "--queues",
+        "celery",
+        "--prefetch-multiplier",
+        "60",
+        "--without-mingle",
+        "--without-gossip",
+    )
+    others = {item for item in items if item != POISON}
+
+    def done() -> bool:
+        return {line.split()[1] for line in journal.lines()} == others
+
+    command = [sys.executable, "-m", "celery", "-A", TASKS, "worker", "-n", "poisoned@test", *how]
+    assert run_until_dead(command, api, queue, done, env) == 5
+    (dead,) = api.list_dead(*queue).messages
+    assert (POISON in str(dead.body), dead.attempt) == (True, 4)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +18,10 @@ import pytest
 from dramatiq import Message, QueueJoinTimeout, Worker
 from dramatiq.errors import BrokerConnectionError
 
-from hourwheel.client import Api, BadRequest, Problem, Producer, Unauthorized
+from hourwheel.client import Api, BadRequest, Problem, Producer, RetryPolicy, Unauthorized
 from hourwheel.client import Message as Sent
 from hourwheel.dramatiq import HourwheelBroker
+from tests.integration.poison import POISON, handled, run_until_dead
 from tests.integration.process import Server
 
 SECONDS = 30.0
@@ -353,3 +357,41 @@ def test_workers_go_on_when_the_server_is_back(tmp_path: Path) -> None:
     broker.close()
     server.stop()
     assert seen == {1, 2}
+
+
+POISONED = """
+import os, sys, threading
+import dramatiq
+from hourwheel.dramatiq import HourwheelBroker
+dramatiq.set_broker(broker := HourwheelBroker(sys.argv[1], lease_seconds=1, max_attempts=4))
+
+@dramatiq.actor
+def end_at_poison(item):
+    if item == "poison":
+        os._exit(9)
+    journal = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(journal, (item + "\\n").encode())
+
+if len(sys.argv) > 3:
+    for item in sys.argv[3:]:
+        end_at_poison.send(item)
+    broker.close()
+else:
+    worker = dramatiq.Worker(broker, worker_threads=2)
+    worker.start()
+    threading.Event().wait()
+"""
+
+
+def test_a_message_that_ends_its_worker_takes_no_prefetched_one_with_it(url: str, api: Api, tmp_path: Path) -> None:
+    journal, where = tmp_path / "journal", ("default", "dramatiq")
+    items = [f"item-{number}" for number in range(60)]
+    items[10] = POISON
+    command = [sys.executable, "-c", POISONED, url, str(journal)]
+    subprocess.run([*command, *items], check=True, timeout=60)
+    api.put_group(*where, retry=RetryPolicy(first_seconds=0.0, cap_seconds=0.0))
+    others = {item for item in items if item != POISON}
+    env = {**os.environ, "dramatiq_queue_prefetch": "60"}
+    assert run_until_dead(command, api, where, lambda: handled(journal) == others, env) == 5
+    (dead,) = api.list_dead(*where).messages
+    assert (POISON in str(dead.body), dead.attempt) == (True, 4)
