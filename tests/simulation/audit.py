@@ -17,7 +17,7 @@ from hourwheel.buckets.lease import WheelOwner
 from hourwheel.delay.ownership import opened
 from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.errors import Corrupt
-from hourwheel.handover.copies import REDRIVE, REJECTED, RETRY
+from hourwheel.handover.copies import MOVED, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
@@ -266,7 +266,9 @@ class StoreAudit:
             attempt = 1 if transfer.kind == REDRIVE else attempt + (transfer.kind == RETRY)
             if transfer.kind not in (REDRIVE, REJECTED) and detail is None:
                 detail = message.detail
-            expected.append((message.body, attempt, detail))
+            # A suspect that is released stays one; whoever retries or redrives it has not been ended by it.
+            suspect = transfer.suspects or (transfer.kind in (RELEASED, MOVED) and message.suspect)
+            expected.append((message.body, attempt, detail, suspect))
         if transfer.token in self.promises:
             raise Violation("9", f"two hand-overs to {transfer.log} share a token")
         expires_ms = min(0 if fact.damaged else fact.row.expires_ms or NEVER for _, fact in picked)
@@ -345,7 +347,7 @@ class StoreAudit:
             raise Violation(
                 "9", f"a hand-over was stored in {log} row {number}, recorded is row {promise.transfer.row_no}"
             )
-        found = [(message.body, message.attempt, message.detail) for message in fact.messages]
+        found = [(message.body, message.attempt, message.detail, message.suspect) for message in fact.messages]
         expired = promise.source_expires_ms <= self.soon or not fact.row.live(self.soon)
         partial = expired and all(item in promise.expected for item in found)
         if found != promise.expected and not partial:

@@ -318,6 +318,9 @@ class OrderedHistory(PullHistory):
             if key in failed and index not in again:
                 raise Violation("14", f"{where}: message {place} overtakes one of its key that failed")
             known.outcomes[index] = self._verdict(verb, row, index, again, kinds, behind=key in failed)
+            alone = value.order is not None and value.order.suspect
+            if ended and (known.outcomes[index] not in ("released", "behind")) != alone:
+                raise Violation("4", f"{where}: the lease of message {place} ended as {known.outcomes[index]}")
             if index in again:
                 failed.setdefault(key, index)
             elif ended and index not in kinds:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from hourwheel.handover.copies import RELEASED, RETRY
+from hourwheel.handover.copies import ATTEMPTS, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.model.pulls import Settlement
 from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
@@ -176,6 +176,9 @@ class PullHistory:
             raise Violation("4", f"{self.partition}: pull row {pull} hands out {value.first} again, before {self.end}")
         if covered and not Position(*covered[-1]) < value.end:
             raise Violation("3", f"{self.partition}: pull row {pull} hands out messages beyond its end {value.end}")
+        beside = covered if len(covered) > 1 and LogName.parse(self.source).kind == "retry" else []
+        if any(self.audit.picked(self.source, position)[0].suspect for position in beside):
+            raise Violation("4", f"{self.partition}: pull row {pull} has a suspect beside other messages")
         self._check_end_seq(pull, value)
         if filters.filters_of(self.audit, self.source, self.member) != [None]:
             filters.check_filtered(self, pull, value, covered)
@@ -313,9 +316,19 @@ class PullHistory:
             for position in sorted(indexes.keys() - picked.keys()):
                 if not self.audit.expired(self.audit.picked(self.source, position)[1]):
                     raise Violation("1", f"{where}: message {position} was dropped when the lease ended")
+            self._check_ended(where, value, picked)
         elif fresh:
             verb.settled.append((self.partition, row))
             self._check_taken(verb, where, picked, indexes)
+
+    def _check_ended(self, where: str, value: PullRow, picked: dict[tuple[int, int], str]) -> None:
+        """Checks that the end of a lease counts an attempt of a suspect that was pulled alone, and of no other
+        message."""
+        for position, kind in picked.items():
+            message, _ = self.audit.picked(self.source, position)
+            alone = message.suspect and value.claimed == 1
+            if (kind in (RETRY, ATTEMPTS)) != alone:
+                raise Violation("4", f"{where}: the lease of {message.body} ended, which was alone: {alone}, as {kind}")
 
     def _check_taken(
         self, verb: Verb, where: str, picked: dict[tuple[int, int], str], indexes: dict[tuple[int, int], int]

@@ -22,6 +22,7 @@ from tests.simulation.plan import Plan, unarchived
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
 from tests.simulation.slowbugs import SLOW
+from tests.simulation.suspectbugs import SUSPECTS
 from tests.simulation.timerbugs import TIMED
 from tests.simulation.world import Violation
 
@@ -45,6 +46,7 @@ BUGS = [
     *BROADCAST,
     *GROWN,
     *DELETED,
+    *SUSPECTS,
 ]
 RARE = {
     "a_look_passes_a_row_that_still_grows",
