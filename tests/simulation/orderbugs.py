@@ -65,6 +65,7 @@ def a_parked_message_is_forgotten_by_the_next_claim() -> Iterator[None]:
         if row.order is not None and not row.order.parked:
             self.parked = {digest: entries for digest, entries in self.parked.items() if digest in before}
             self.later = {digest: later for digest, later in self.later.items() if digest in before}
+            self.retries = {digest: due_ms for digest, due_ms in self.retries.items() if digest in self.parked}
             self.total = sum(map(self.parked_of, self.parked))
 
     real = KeyStates.follow
