@@ -326,13 +326,16 @@ class OrderedHistory(PullHistory):
             elif ended and index not in kinds:
                 raise Violation("1", f"{where}: message {place} was dropped when the lease ended")
             self._land(row, index, place, again.get(index))
-        for index in set(range(value.size)) - known.decided():
-            if index > failed.get(self.key_of(known.positions[index]), index):
-                raise Violation("14", f"{where}: message {index} stays leased behind one of its key that failed")
+        self._check_behind(where, known, failed)
         if ended and fresh and self.audit.soon < before.lease_until_ms:
             raise Violation("4", f"{where} was ended before its lease")
         if fresh and not ended:
             verb.settled.append((self.partition, row))
+
+    def _check_behind(self, where: str, known: PullFact, failed: dict[str | Place, int]) -> None:
+        for index in set(range(known.value.size)) - known.decided():
+            if index > failed.get(self.key_of(known.positions[index]), index):
+                raise Violation("14", f"{where}: message {index} stays leased behind one of its key that failed")
 
     def _kinds(self, where: str, known: PullFact, before: OrderedRow, fresh: set[int]) -> dict[int, str]:
         """Returns the messages that become dead letters, by their index."""

@@ -35,28 +35,41 @@ def settle_in_order(
     for index, (digest, message) in enumerate(row.messages()):
         if index in row.settled or not (index in asked.named or digest in failed):
             continue
-        due_ms: int | None = None
-        attempt = message.attempt
         released = digest in failed or index in asked.released
+        again: tuple[int, int] | None
         if asked.ended and not alone:
-            due_ms = now_ms + group.redelivery_ms
+            again = (message.attempt, now_ms + group.redelivery_ms)
         elif released:
-            due_ms = now_ms
-        elif index in asked.retried and attempt < group.max_attempts:
-            due_ms = now_ms + asked.delays_ms.get(index, policy.delay_ms(attempt))
-            attempt += 1
-        elif index in asked.retried or index in asked.dead:
-            if group.when_dead == "stop":
-                due_ms = STOPPED_MS
-                outcome.stopped.append(index)
-            elif index in asked.dead:
-                outcome.rejected.append(index)
-            else:
-                outcome.spent.append(index)
-        if due_ms is not None:
+            again = (message.attempt, now_ms)
+        else:
+            again = _judged(outcome, index, message.attempt, asked, group, policy, now_ms)
+        if again is not None:
+            attempt, due_ms = again
             failed.add(digest)
             outcome.failed.append((index, attempt, due_ms))
             # A suspect that is released stays one: its consumer may not have begun with it.
             if due_ms < STOPPED_MS and (asked.ended or (released and alone)):
                 outcome.suspects.append(index)
     return outcome
+
+
+def _judged(
+    outcome: OrderedOutcome,
+    index: int,
+    attempt: int,
+    asked: ParsedSettlement,
+    group: Group,
+    policy: RetryPolicy,
+    now_ms: int,
+) -> tuple[int, int] | None:
+    """Returns the attempt and the time of a message that its consumer parks again; None for one that is acknowledged,
+    or becomes a dead letter, which is added to ``outcome``."""
+    if index in asked.retried and attempt < group.max_attempts:
+        return attempt + 1, now_ms + asked.delays_ms.get(index, policy.delay_ms(attempt))
+    if index not in asked.retried and index not in asked.dead:
+        return None
+    if group.when_dead == "stop":
+        outcome.stopped.append(index)
+        return attempt, STOPPED_MS
+    (outcome.rejected if index in asked.dead else outcome.spent).append(index)
+    return None
