@@ -59,3 +59,14 @@ def test_a_stream_with_a_wrong_checksum_is_refused() -> None:
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not valid gzip"):
         unpack(data, 1_000)
+
+
+@pytest.mark.parametrize(("size", "taken"), [(1 << 20, True), ((1 << 20) + 1, False), (5_000_000, False)])
+def test_a_body_may_be_packed_to_a_two_hundredth_once_it_is_long(size: int, taken: bool) -> None:
+    packed = gzip.compress(b" " * size)
+    assert len(packed) * 200 < size
+    if taken:
+        assert len(unpack(packed, 6_000_000)) == size
+    else:
+        with pytest.raises(TooLong):
+            unpack(packed, 6_000_000)

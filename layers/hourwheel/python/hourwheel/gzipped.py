@@ -5,11 +5,14 @@ import zlib
 _FAST = 1  # the fastest of nine levels: requests wait for it
 _FORM = 31  # tells zlib to write and read the header and checksum of gzip
 
+_RATIO = 200  # JSON of equal messages is packed to a fiftieth or so
+_FREE_BYTES = 1 << 20  # below, unpacking takes a millisecond, whatever the ratio
+
 MAGIC = b"\x1f\x8b"
 
 
 class TooLong(ValueError):
-    """Says that a body unpacks to more bytes than the caller allowed."""
+    """Says that a body unpacks to more bytes than the caller allowed, or to far more than it has."""
 
 
 def pack(data: bytes) -> bytes:
@@ -19,7 +22,9 @@ def pack(data: bytes) -> bytes:
 
 def unpack(data: bytes, most: int) -> bytes:
     """Returns the unpacked bytes, and takes memory for at most ``most`` of them. Raises ``TooLong`` if there are more,
-    ``ValueError`` if the data is cut off, followed by other bytes, or no gzip."""
+    or more than a megabyte of them and 200 times the packed bytes: a small request would cost as much as a large one.
+    Raises ``ValueError`` if the data is cut off, followed by other bytes, or no gzip."""
+    most = min(most, max(_FREE_BYTES, _RATIO * len(data)))
     unpacker = zlib.decompressobj(wbits=_FORM)
     try:
         # One byte more than is allowed tells a body that is too long from one that just fits.
