@@ -184,6 +184,20 @@ def test_head_is_told_a_length_and_sent_no_body() -> None:
     assert answer.endswith(b"\r\n\r\n")
 
 
+@pytest.mark.parametrize("headers", [{}, {"x-content-type-options": "nosniff"}], ids=["plain", "of the console"])
+def test_no_answer_is_taken_for_another_kind(headers: dict[str, str]) -> None:
+    async def respond(request: Request) -> Answer:
+        return Answer(200, headers, b"")
+
+    async def talk(client: Client) -> bytes:
+        await client.send(get("/") + chunked("/") + b"x\r\n")
+        return await client.reader.read()
+
+    answer = said(talk, respond=respond)
+    assert statuses(answer)[0] == 200
+    assert answer.count(b"x-content-type-options: nosniff\r\n") == len(statuses(answer)) == 2
+
+
 @pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"])
 def test_a_body_that_is_malformed_is_refused_once(broken: bytes) -> None:
     async def talk(client: Client) -> bytes:
