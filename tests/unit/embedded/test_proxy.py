@@ -174,6 +174,10 @@ def test_the_page_itself_needs_no_secret_and_localhost_is_this_machine(browser: 
         ("POST", "/v1/subjects/orders/groups/billing/seek"),
         ("HEAD", "/v1/subjects"),
         ("GET", "/v1/subjects/orders/groups/billing/push"),  # shows the secret that signs deliveries
+        ("GET", "/v1/subjects/orders/groups/billing/%70ush"),
+        ("GET", "/v1/subjects/orders/groups/billing/%2570ush"),
+        ("GET", "/v1/subjects/orders/%67roups/billing/push"),
+        ("GET", "/v1/nothing"),
     ],
 )
 def test_a_read_only_console_refuses_all_but_looking(server: FakeServer, method: str, target: str) -> None:

@@ -27,8 +27,8 @@ class _Node:
 
 
 class Router:
-    """Finds the route of a path. Decodes a parameter only after the path is split, so that an encoded slash within it
-    does not separate parts."""
+    """Finds the route of a path. Decodes words and parameters, as every gateway on the way may do, but only after the
+    path is split, so that an encoded slash does not separate parts."""
 
     def __init__(self, routes: Sequence[HttpRoute] = ROUTES) -> None:
         self._root = _Node()
@@ -44,12 +44,13 @@ class Router:
         parameters: dict[str, str] = {}
         for part in path.split("/")[1:]:
             assert node is not None
-            following = node.words.get(part)
+            decoded = unquote(part)
+            following = node.words.get(decoded)
             if following is None:
                 if node.parameter is None or not part:
                     return ()
                 name, following = node.parameter
-                parameters[name] = unquote(part)
+                parameters[name] = decoded
             node = following
         assert node is not None
         route = node.routes.get(method)

@@ -15,6 +15,13 @@ from hourwheel.api.routes import HttpRoute
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
+OWN_ROUTES = (
+    HttpRoute("GET", "/metrics", "metrics", query=None),
+    HttpRoute("GET", "/v1/ready", "ready", query=None),
+    HttpRoute("GET", "/v1/report", "report", query=None),
+)
+"""Routes of the embedded server alone."""
+
 PROBES = frozenset({"/v1/health", "/v1/ready"})
 """Paths of probes. They need no token, because their answers hold no data."""
 

@@ -16,7 +16,7 @@ from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.router import Match, Router, check_query, make_event, unknown_path, wrong_method
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.embedded.access import PROBES, Access, Grant, read_only_refusal
+from hourwheel.embedded.access import OWN_ROUTES, PROBES, Access, Grant, read_only_refusal
 from hourwheel.embedded.console import console_answer, is_console, settings_for
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Answerer
@@ -29,13 +29,6 @@ from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wakeups import Caller
 from hourwheel.errors import Rejected
 from hourwheel.model.fields import REQUEST_BYTES
-
-_OWN_ROUTES = (
-    HttpRoute("GET", "/metrics", "metrics", query=None),
-    HttpRoute("GET", "/v1/ready", "ready", query=None),
-    HttpRoute("GET", "/v1/report", "report", query=None),
-)
-
 
 _UNWANTED_BYTES = 1_024  # the longest empty body, for example an object with blanks, of a route that takes none
 
@@ -64,7 +57,7 @@ class Application:
         self._is_open = options.is_open
         self._pulls = Rate(options.group_rate, runtime.cell.context.clock)
         self._exporter = Exporter(runtime, groups=options.metrics_groups)
-        self._router = Router((*ROUTES, *_OWN_ROUTES))
+        self._router = Router((*ROUTES, *OWN_ROUTES))
 
     def plan(self, request: Request) -> Answerer | None:
         """Returns how to answer an allowed request to produce, pull or settle without a task; None if ``respond`` has

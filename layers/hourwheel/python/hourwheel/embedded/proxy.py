@@ -21,13 +21,14 @@ from hourwheel.api.events import Response
 from hourwheel.api.problems import problem_of
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.router import Match, Router
+from hourwheel.api.routes import ROUTES
 from hourwheel.client.connections import Connections
 from hourwheel.client.endpoint import Endpoint, Reply
 from hourwheel.client.errors import AnswerError, Problem, ServerUnavailable, from_answer
 from hourwheel.client.signing import Signer
 from hourwheel.console.files import SECURITY_HEADERS
 from hourwheel.console.settings import ConsoleSettings
-from hourwheel.embedded.access import Grant, header, read_only_refusal
+from hourwheel.embedded.access import OWN_ROUTES, Grant, header, read_only_refusal
 from hourwheel.embedded.console import console_answer, is_console
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Disconnected, Request
@@ -90,7 +91,7 @@ class ConsoleProxy:
         self._settings = settings
         self._hosts = {f"127.0.0.1:{port}".encode(), f"localhost:{port}".encode()}
         self._secret = secret.encode()
-        self._router = Router()
+        self._router = Router((*ROUTES, *OWN_ROUTES))
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="hourwheel-console")
 
     def close(self) -> None:
@@ -151,19 +152,18 @@ class ConsoleProxy:
         if not self._settings.read_only:
             return None
         match = self._router.find(request.method, request.path)
-        if request.method == "GET" and not (
-            isinstance(match, Match) and read_only_refusal(Grant.READ, match.route, "")
-        ):
+        # A path that no route has is refused: the deployment might understand it otherwise.
+        if isinstance(match, Match) and read_only_refusal(Grant.READ, match.route, "") is None:
             return None
         detail = "the command was started with --read-only, and this call changes something or shows a secret"
         return _problem(403, "console-read-only", "The console is read-only", detail)
 
 
 def _is_call(path: str) -> bool:
-    """Returns whether a path is one of the API. Refuses empty parts, ``.`` and ``..``, with which a proxy on the way
-    could reach another path."""
-    parts = path.removeprefix(_API).split("/")
-    return path.startswith(_API) and {"", ".", ".."}.isdisjoint(map(unquote, parts))
+    """Returns whether a path is one of the API. Refuses empty parts, ``.``, ``..`` and encoded slashes, with which a
+    proxy on the way could reach another path."""
+    parts = [unquote(part) for part in path.removeprefix(_API).split("/")]
+    return path.startswith(_API) and {"", ".", ".."}.isdisjoint(parts) and not any("/" in part for part in parts)
 
 
 async def _body_of(request: Request) -> bytes:
