@@ -26,8 +26,8 @@ def secure(start: Start, certificate: Certificate) -> Server:
 
 
 def test_a_read_only_token_reads_and_changes_nothing(start: Start) -> None:
-    server = start(tokens=["first", "second"], read_only_tokens=["reader"])
-    for token in ("first", "second"):
+    server = start(tokens=["first-one", "second"], read_only_tokens=["reader"])
+    for token in ("first-one", "second"):
         with server.connect(token=token) as connection:
             connection.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": token}]})
             connection.ok("PUT", GROUP, {})
@@ -48,9 +48,9 @@ def test_a_read_only_token_reads_and_changes_nothing(start: Start) -> None:
 
 
 def test_a_read_only_token_sees_of_a_target_only_its_host(start: Start) -> None:
-    server = start(tokens=["all"], read_only_tokens=["reader"])
+    server = start(tokens=["all-rights"], read_only_tokens=["reader"])
     url = "https://hooks.example.com:8443/services/T0/s3cret?key=s3cret"
-    with server.connect(token="all") as connection:
+    with server.connect(token="all-rights") as connection:
         connection.ok("PUT", "/v1/subjects/orders", {})
         assert connection.ok("PUT", GROUP, {"push": {"kind": "https", "url": url}})["push"]["url"] == url
         connection.ok("POST", f"{GROUP}/pause", None)

@@ -82,12 +82,12 @@ def test_without_tokens_a_name_of_another_site_does_not_get_the_page(server: Ser
 
 
 def test_files_need_no_token_and_the_settings_say_what_a_token_may_do(start: Start) -> None:
-    server = start(tokens=["all"], read_only_tokens=["look"])
+    server = start(tokens=["all-rights"], read_only_tokens=["look-only"])
     assert fetch(server, "/console/", host="queue.example")[0] == 200
     assert fetch(server, "/v1/subjects")[0] == 401
     assert settings(server)["needs_token"] is True
-    assert settings(server, authorization="Bearer all")["read_only"] is False
-    assert settings(server, authorization="Bearer look")["read_only"] is True
+    assert settings(server, authorization="Bearer all-rights")["read_only"] is False
+    assert settings(server, authorization="Bearer look-only")["read_only"] is True
 
 
 def test_the_console_can_be_turned_off(start: Start) -> None:

@@ -58,9 +58,9 @@ def console(url: str, *options: str) -> Iterator[Console]:
 
 
 def test_it_shows_a_server_and_acts_with_the_token_of_the_command(start: Start) -> None:
-    server = start(tokens=["all"])
+    server = start(tokens=["all-rights"])
     url = f"http://127.0.0.1:{server.port}"
-    with console(url, "--token", "all") as shown:
+    with console(url, "--token", "all-rights") as shown:
         assert shown.url == url
         assert shown.call("GET", "/console/settings.json")[1]["title"] == f"127.0.0.1:{server.port}"
         message = {"messages": [{"body": "order 1"}]}
@@ -80,7 +80,7 @@ def test_it_listens_on_this_machine_alone(server: Server) -> None:
 
 
 def test_a_token_that_is_missing_is_reported_at_the_start(start: Start) -> None:
-    server = start(tokens=["all"])
+    server = start(tokens=["all-rights"])
     with console(f"http://127.0.0.1:{server.port}") as shown:
         assert shown.process.stderr is not None
         assert shown.process.stderr.readline() == (

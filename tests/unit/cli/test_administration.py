@@ -368,13 +368,13 @@ def test_a_server_has_the_tokens_of_the_line_the_file_and_the_environment(
     shell: Shell, served: list[ServeOptions], tmp_path: Path
 ) -> None:
     file = tmp_path / "tokens"
-    file.write_text("# of the office\n\none\ntwo read-only\n")
+    file.write_text("# of the office\n\ntoken-1\ntoken-2 read-only\n")
     file.chmod(0o600)
-    line = ["serve", "--data", str(tmp_path), "--token-file", str(file), "--read-only-token", "three"]
-    assert shell(*line, "--token", "four", "--token", "five").exit_code == 7
-    assert shell(*line, HOURWHEEL_TOKEN="four five").exit_code == 7
+    line = ["serve", "--data", str(tmp_path), "--token-file", str(file), "--read-only-token", "token-3"]
+    assert shell(*line, "--token", "token-4", "--token", "token-5").exit_code == 7
+    assert shell(*line, HOURWHEEL_TOKEN="token-4 token-5").exit_code == 7
     for options in served:
-        assert (options.tokens, options.read_only_tokens) == (("four", "five", "one"), ("two", "three"))
+        assert (options.tokens, options.read_only_tokens) == (("token-4", "token-5", "token-1"), ("token-2", "token-3"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Each token may do what its kind allows, and may be in a file that only its owner reads."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,34 @@ def test_a_file_that_others_may_read_or_that_holds_none_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         read_tokens(token_file(tmp_path, text, mode))
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    mine = Certificate(tmp_path / "mine")
+    with pytest.raises(ValueError, match="is a named pipe"):
+        read_tokens(pipe)
+    for certificate, key in ((pipe, mine.key), (mine.chain, pipe)):
+        with pytest.raises(ValueError, match="is a named pipe"):
+            server_context(certificate, key)
+
+
+def test_a_pipe_of_the_shell_is_read() -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"secret\n")
+        os.close(writing)
+        assert read_tokens(Path(f"/dev/fd/{reading}")) == Tokens(("secret",))
+    finally:
+        os.close(reading)
+
+
+@pytest.mark.parametrize("token", ["t", "short"])
+def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path, token: str) -> None:
+    for given in ({"tokens": (token,)}, {"read_only_tokens": (token,)}):
+        with pytest.raises(ValueError, match="at least 6"):
+            ServeOptions(data=tmp_path, **given)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.embedded.directory import Neighbours, archive_of, database, prepare
+from hourwheel.embedded.directory import Neighbours, archive_of, database, lake_of, prepare
 from hourwheel.errors import Broken
 
 FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "servers")
-FOLDERS = ("batches", "archive", "scratch")
+FOLDERS = ("batches", "archive", "lake", "scratch")
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def data(tmp_path: Path) -> Path:
     Neighbours(folder).close()
     FileBlobs(folder).put("batches/1", b"x")
     FileBlobs(archive_of(folder)).put("manifests/1", b"x")
+    FileBlobs(lake_of(folder)).put("report.html", b"x")
     prepare(folder)
     return folder
 

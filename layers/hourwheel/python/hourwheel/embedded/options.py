@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from hourwheel.embedded.tokens import check_token
+from hourwheel.embedded.tokens import check_new_token
 
 _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.IGNORECASE)
 _CELL_NAME = "[a-z0-9-]{1,30}"
@@ -20,7 +20,7 @@ def _check_host_name(name: str) -> str:
     return name.lower()
 
 
-Token: TypeAlias = Annotated[str, AfterValidator(check_token)]
+Token: TypeAlias = Annotated[str, AfterValidator(check_new_token)]
 
 HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from hourwheel.errors import Broken
 
 _FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "synced", "servers", "cell")
-_FOLDERS = ("batches", "archive", "scratch", "live")
+_FOLDERS = ("batches", "archive", "lake", "scratch", "live")
 _OWN = frozenset({*_FILES, *_FOLDERS})
 
 _WRITTEN_IN_PLACE = frozenset(_FILES) - {"format", "cell"}

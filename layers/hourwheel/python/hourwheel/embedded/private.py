@@ -13,6 +13,8 @@ def read_private(path: Path) -> str:
     Raises ``ValueError`` with one sentence for any other file, and for one that cannot be read.
     """
     try:
+        if path.resolve().is_fifo():  # a pipe of the shell, as in <(command), has no such name
+            raise ValueError(f"{path} is a named pipe, which might never be written: give a file")
         with path.open(encoding="utf-8") as file:
             _check_mode(path, os.fstat(file.fileno()).st_mode)
             return file.read()

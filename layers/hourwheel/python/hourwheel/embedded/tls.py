@@ -16,6 +16,8 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     Raises ``ValueError`` with one sentence if the files cannot be used.
     """
     read_private(key)
+    if certificate.resolve().is_fifo():
+        raise ValueError(f"{certificate} is a named pipe, which might never be written: give a file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # each renegotiation costs the server far more than the client

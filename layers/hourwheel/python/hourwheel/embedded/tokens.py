@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hourwheel.embedded.private import read_private
 
 _TOKEN = re.compile(r"[!-~]{1,1000}")  # characters that a header carries unchanged
+_LEAST_CHARACTERS = 6  # a billion guesses even with lower-case letters and digits alone
 _READ_ONLY = "read-only"
 
 
@@ -28,6 +29,14 @@ def check_token(token: str) -> str:
         raise ValueError("a token is blank: give a token, or leave it out")
     if not _TOKEN.fullmatch(token):
         raise ValueError("a token has 1 to 1,000 printable ASCII characters and no blank in it")
+    return token
+
+
+def check_new_token(token: str) -> str:
+    """Returns the token of a server. Raises ``ValueError`` for one that could be guessed, and as ``check_token``
+    does."""
+    if len(check_token(token)) < _LEAST_CHARACTERS:
+        raise ValueError(f"a token could be guessed: give one of at least {_LEAST_CHARACTERS} characters, better 32")
     return token
 
 
