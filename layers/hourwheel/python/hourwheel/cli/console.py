@@ -2,7 +2,10 @@
 
 import os
 import sys
+import tempfile
 import webbrowser
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,17 +50,29 @@ def console(
         secret=SystemIds().token().hex(),  # keeps other users of this machine, and other pages, from making calls
     )
 
+    folder = tempfile.TemporaryDirectory(prefix="hourwheel-console-")
+
     def opened(address: str) -> None:
         sys.stdout.write(f"console of {settings.url}: {address}\n")
         sys.stdout.flush()  # a program that reads the address from a pipe waits for it
         if browser and _has_screen():
-            webbrowser.open(address)
+            webbrowser.open(_page(Path(folder.name), address).as_uri())
 
     try:
-        serve_console(chosen, opened=opened, warn=_warn)
+        with folder:
+            serve_console(chosen, opened=opened, warn=_warn)
     except OSError as error:
         write_error(f"cannot listen on port {port}: {error.strerror or error}")
         raise typer.Exit(1) from error
+
+
+def _page(folder: Path, address: str) -> Path:
+    """Writes a page that leads to the address, and that only this user may read: every user of this machine sees the
+    command line of a browser."""
+    page = folder / "console.html"
+    with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">\n')
+    return page
 
 
 def _warn(error: "AnswerError") -> None:

@@ -106,7 +106,7 @@ class ConsoleProxy:
         except AnswerError as error:
             return _explained(error)
         except Exception as error:
-            sys.stderr.write(f"hourwheel: a call of the console failed: {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"hourwheel: a call of the console failed: {error!r}\n")
             return _of(problem_of(error, ""))
 
     async def _answer(self, request: Request) -> Answer:
