@@ -36,15 +36,15 @@ def settle_in_order(
         if index in row.settled or not (index in asked.named or digest in failed):
             continue
         released = digest in failed or index in asked.released
-        again: tuple[int, int] | None
+        parked: tuple[int, int] | None
         if asked.ended and not alone:
-            again = (message.attempt, now_ms + group.redelivery_ms)
+            parked = (message.attempt, now_ms + group.redelivery_ms)
         elif released:
-            again = (message.attempt, now_ms)
+            parked = (message.attempt, now_ms)
         else:
-            again = _judged(outcome, index, message.attempt, asked, group, policy, now_ms)
-        if again is not None:
-            attempt, due_ms = again
+            parked = _judged(outcome, index, message.attempt, asked, group, policy, now_ms)
+        if parked is not None:
+            attempt, due_ms = parked
             failed.add(digest)
             outcome.failed.append((index, attempt, due_ms))
             # A suspect that is released stays one: its consumer may not have begun with it.
