@@ -184,3 +184,14 @@ def test_deliveries_to_a_target_take_turns(bench: Bench, most: int, ordered: boo
         bodies += handled(bench.cell, bench.cell.pull("orders", "billing", request, pushing=True))
     assert sum(body.startswith("new") for body in bodies) >= 20
     assert sum(body.startswith("bad") for body in bodies) >= 20 * most
+
+
+def test_retries_fill_up_a_pull_that_took_new_messages_of_their_row(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", ordered=True, retry_percent=1, max_attempts=1_000)
+    for _ in range(20):
+        bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "abcd"])
+        (pull,) = bench.pull(2)
+        bench.settle(pull, retry=[0, 1])
+        (pull,) = bench.pull(10)
+        assert sorted(message.body or "" for message in pull.messages) == ["a", "b", "c", "d"]
+        bench.settle(pull)

@@ -79,7 +79,8 @@ def test_what_is_released_comes_back_untried(bench: Bench) -> None:
     assert bench.bodies() == ["a"]
 
 
-def test_a_pull_serves_retries_first(bench: Bench) -> None:
+def test_a_pull_serves_retries_first_in_a_group_that_wants_it(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", retry_percent=100)
     bench.send("a", "b")
     (pull,) = bench.pull(1)
     bench.settle(pull, retry=[0])

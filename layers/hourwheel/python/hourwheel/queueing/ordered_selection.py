@@ -281,7 +281,7 @@ class OrderedSelection:
             room = most - (len(taken) - before)
             if room <= 0 or row_no not in rows:
                 break
-            if row_no in self._charged:
+            if row_no in self._charged and row_no in self._rows:
                 # There is room for all messages of the row: they are taken at once.
                 end = min(bisect_left(turns, (row_no + 1,), start), start + room)
                 taken += [turn[2:] for turn in turns[start:end]]
