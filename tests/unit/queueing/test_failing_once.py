@@ -122,7 +122,7 @@ FLOWS = [
     Flow("settle", _leased("a", "b", "c", "d"), _settle, ["b 2", "d 1", "dead c"]),
     # What the pull leases, or leases twice as its answer was lost, comes again with its next attempt.
     Flow("settle by pull", _leased("a", most=1), _settle_by_pull, ["a"]),
-    Flow("end leases", _lease_over, lambda bench, _: bench.cell.sweep(), ["a 2", "b 2"]),
+    Flow("end leases", _lease_over, lambda bench, _: bench.cell.sweep(), ["a 1", "b 1"]),
     Flow(
         "redrive",
         _settled(dead=[0, 1], ack=[2]),
