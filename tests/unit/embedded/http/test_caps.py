@@ -192,6 +192,17 @@ def test_requests_are_refused_while_unread_answers_fill_the_memory() -> None:
     run(case, held_bytes=MOST)
 
 
+def test_an_unread_answer_counts_as_a_whole_because_it_stays_in_memory_as_a_whole() -> None:
+    async def case(client: Client) -> None:
+        await filled(client)
+        assert client.registry.held_bytes >= len(LARGE)
+        client.writer.transport.abort()
+        while client.registry.held_bytes:
+            await asyncio.sleep(0)
+
+    run(case, held_bytes=MOST)
+
+
 def test_an_answer_that_is_ready_too_late_is_refused_unless_its_request_had_an_effect() -> None:
     async def case(client: Client) -> None:
         peers = [await peer(client) for _ in range(2)]

@@ -77,6 +77,8 @@ class Connection(asyncio.Protocol):
         self._unread_deadline = _NEVER
         self._unread_bytes = 0
         self._held_bytes = 0
+        self._answer_bytes = 0
+        """The size of the last answer."""
         self._beyond = False
         """Whether the connection is beyond the cap: only a probe is answered."""
         self._ended = False
@@ -300,7 +302,9 @@ class Connection(asyncio.Protocol):
     def _count_held(self) -> None:
         request = self._request
         body_bytes = 0 if request is None else request.size
-        self._hold(len(self._data) + body_bytes + self._transport.get_write_buffer_size())
+        # An answer stays in memory as a whole until its last byte is sent.
+        answer_bytes = self._answer_bytes if self._transport.get_write_buffer_size() else 0
+        self._hold(len(self._data) + body_bytes + answer_bytes)
 
     def _hold(self, held_bytes: int) -> None:
         self._registry.held_bytes += held_bytes - self._held_bytes
@@ -349,7 +353,9 @@ class Connection(asyncio.Protocol):
         unsure = not request.framing.complete and request.head.expects_continue and not request.asked_for_body
         last = unsure or not request.head.keep_alive or self._registry.stopping or "connection" in answer.headers
         last = last or self._beyond
-        self._transport.write(encode_answer(answer, close=last, body=request.method != "HEAD"))
+        encoded = encode_answer(answer, close=last, body=request.method != "HEAD")
+        self._answer_bytes = len(encoded)
+        self._transport.write(encoded)
         if last:
             self._end()
         elif request.framing.complete:
