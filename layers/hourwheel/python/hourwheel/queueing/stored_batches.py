@@ -71,8 +71,8 @@ def partly_stored(happened: Callable[[], bool]) -> Iterator[None]:
 def check_current(context: Context, parts: Sequence[BatchPart]) -> None:
     """Raises ``Sealed`` if a subject of delayed messages was deleted since its record was read. No seal of a schedule
     log tells so, and its messages would be handed to nobody. One read for each subject with delayed messages."""
-    delayed = {(part.subject.name, part.subject.generation) for part in parts if part.bucket is not None}
-    for name, generation in delayed:
+    delayed = dict.fromkeys((part.subject.name, part.subject.generation) for part in parts if part.bucket is not None)
+    for name, generation in delayed:  # in the order of the batch: simulations replay each read
         current = subject_record(context, name).load()
         if current is None or current.value.deleted or current.value.generation != generation:
             raise Sealed(name)
