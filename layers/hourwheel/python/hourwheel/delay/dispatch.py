@@ -300,8 +300,12 @@ class Dispatcher:
             self.cells.failed(batch.target.log, error)
             self._hold(batch)
             return []
-        batches, rest = self.batches.of(batch.picks, _STEP_BATCHES, _STEP_BATCHES)
-        assert not rest  # a batch is smaller than a step
+        batches: list[OutgoingBatch] = []
+        rest = batch.picks
+        # The messages of one queue go to few others, so that the batches of all steps fit into one dispatch row.
+        while rest:
+            more, rest = self.batches.of(rest, _STEP_BATCHES, _STEP_BATCHES)
+            batches += more
         return [replace(anew, named=batch.named) for anew in batches]
 
     def _announce(self, batches: Iterable[OutgoingBatch]) -> None:
