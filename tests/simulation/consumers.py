@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from hourwheel.api.pull import as_messages
 from hourwheel.due import delay_ms
-from hourwheel.model.pulls import PullRequest, RetryLater, Settled, Settlement
+from hourwheel.model.pulls import PullRequest, PullResult, RetryLater, Settled, Settlement
 from tests.simulation.actors import Actor
 from tests.simulation.history import Leased
 from tests.simulation.world import Verb
@@ -14,6 +15,8 @@ from tests.simulation.world import Verb
 class Consumer(Actor):
     held: list[Leased] = field(default_factory=list)
     spent: list[Leased] = field(default_factory=list)
+    packed: bool = False
+    """Whether the last pull was answered in blocks, as msgpack is. Pulls take turns, which draws no number."""
 
     def work(self) -> None:
         if self.world.plan.steady and self.rng.random() < self.world.plan.steady:
@@ -50,7 +53,7 @@ class Consumer(Actor):
         chosen = request.settle[0] if request.settle else None
         verb, result = self.ask(
             "pull",
-            lambda: self.cell.pull(subject, group, request),
+            lambda: self._answer(subject, group, request),
             group=group,
             consumer=request.consumer,
             row=None if old is None else (old.partition, old.row),
@@ -64,6 +67,14 @@ class Consumer(Actor):
         if old is not None and chosen is not None and result.settled is not None:
             self._answered(verb, old, chosen, result.settled[0])
         self.held += self.history.pulled(verb, subject, group, result)
+
+    def _answer(self, subject: str, group: str, request: PullRequest) -> PullResult:
+        """Pulls in the two forms of answers by turns, and returns the answer in the form that JSON has."""
+        # Blocks are passed on unread: bytes that are wrong under a correct checksum show at the client only.
+        self.packed = not self.packed and not self.world.plan.faults.damage
+        if self.packed:
+            return as_messages(self.cell.pull_blocks(subject, group, request))
+        return self.cell.pull(subject, group, request)
 
     def _consumer(self, group: str) -> str:
         """Returns the consumer as which the actor pulls: in a broadcast group one of two, who leave for others after a

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.archivebugs import ARCHIVED
+from tests.simulation.blockbugs import BLOCKS
 from tests.simulation.broadcastbugs import BROADCAST
 from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.damagebugs import SPOILT
@@ -47,6 +48,7 @@ BUGS = [
     *GROWN,
     *DELETED,
     *SUSPECTS,
+    *BLOCKS,
 ]
 RARE = {
     "a_look_passes_a_row_that_still_grows",

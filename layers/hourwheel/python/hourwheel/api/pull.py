@@ -42,7 +42,7 @@ def pull(cell: Cell, event: Event, context: Invocation | None) -> Response:
     data = _packer.encode(result)
     # Lambda takes msgpack as base64, four bytes for three. The claim has bounded the size of the answer as JSON.
     if context is not None and 4 * len(data) > 3 * _MOST_BYTES:
-        return _answered(cell, subject, group, _as_messages(result))
+        return _answered(cell, subject, group, as_messages(result))
     return msgpack_answer(data)
 
 
@@ -54,7 +54,8 @@ def _answered(cell: Cell, subject: str, group: str, result: PullResult) -> Respo
     return answered(body)
 
 
-def _as_messages(result: CompactPullResult) -> PullResult:
+def as_messages(result: CompactPullResult) -> PullResult:
+    """Returns the answer in the form that JSON has."""
     pulls = [
         Pull(
             pulled.receipt,
