@@ -104,3 +104,27 @@ def test_a_refused_settlement_ends_the_run(server: FakeServer) -> None:
         running.join()
     assert isinstance(running.error, BadRequest)
     assert running.consumer.lost_messages == 1
+
+
+@pytest.mark.parametrize("delete", ["delete_subject", "delete_group"])
+def test_a_consumer_goes_on_after_a_deletion(server: FakeServer, delete: str) -> None:
+    """The settler meets the deletion, because the pull under way waits."""
+    fill(server, "before")
+    takes = consumer(server, settle_linger_seconds=0, wait_seconds=20)
+    names = {"delete_subject": ["orders"], "delete_group": ["orders", "billing"]}[delete]
+
+    def handle(message: Delivery) -> None:
+        if names:  # a new group begins with the first message
+            server.wait_until(lambda broker: broker.waiting_pulls)
+            with server.broker.changed:
+                getattr(server.broker, delete)(*names)
+            names.clear()
+        elif message.body == "after":
+            takes.stop()
+
+    with Running(takes, handle) as running:
+        server.wait_until(lambda _: [call for call in server.requests if call.call == "settle"])
+        fill(server, "after")
+        running.join()
+    assert running.error is None
+    assert takes.lost_messages >= 1

@@ -287,3 +287,21 @@ def test_messages_that_were_handed_over_long_ago_are_not_scheduled(queue: Queue)
     queue.producer("orders").send("waits", delay="30d")
     queue.advance(days=5)
     assert [message.body for message in queue.scheduled("orders")] == ["waits"]
+
+
+def test_a_consumer_goes_on_after_its_group_was_deleted(queue: Queue) -> None:
+    seen: list[str | bytes] = []
+    takes = Consumer(queue.url, "orders", "billing", max_messages=1)
+
+    @takes.handler
+    def handle(message: Delivery) -> None:
+        if not seen:
+            with Api(queue.url) as api:
+                api.delete_group("orders", "billing")
+        seen.append(message.body)
+
+    with Producer(queue.url, subject="orders") as producer:
+        producer.send_batch(["paid"])
+    takes.run()
+    assert seen == ["paid", "paid"]
+    assert takes.lost_messages == 1

@@ -403,3 +403,29 @@ def test_nothing_is_lost_or_doubled_among_many(server: FakeServer, run: Run[Any]
 
     run(main())
     assert sorted(seen) == sorted(str(number) for number in range(500))
+
+
+@pytest.mark.parametrize("delete", ["delete_subject", "delete_group"])
+def test_a_consumer_goes_on_after_a_deletion(server: FakeServer, run: Run[Any], delete: str) -> None:
+    fill(server, "before")
+    takes = consumer(server, settle_linger_seconds=0, wait_seconds=20)
+    names = {"delete_subject": ["orders"], "delete_group": ["orders", "billing"]}[delete]
+
+    async def handle(message: Delivery) -> None:
+        if names:  # a new group begins with the first message
+            await until(lambda: server.broker.waiting_pulls)
+            with server.broker.changed:
+                getattr(server.broker, delete)(*names)
+            names.clear()
+
+    async def main() -> None:
+        takes.handler(handle)
+        running = asyncio.ensure_future(takes.run())
+        await until(lambda: running.done() or takes.lost_messages)
+        fill(server, "after")
+        await until(lambda: running.done() or "after" in group(server).acked)
+        takes.stop()
+        await running
+
+    run(main())
+    assert "after" in group(server).acked

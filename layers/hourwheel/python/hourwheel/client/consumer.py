@@ -57,8 +57,9 @@ class Consumer:
     ``error_details=False`` these texts stay in the log of the consumer.
 
     A refusal that no retry can change (wrong token, unknown name) stops the consumer, and ``run`` or the loop raises
-    the error. While the server is unavailable, the consumer waits. ``token``, ``ca_file``, ``sign`` and ``region`` are
-    those of ``Api``.
+    the error. If the subject or the group is deleted meanwhile, the messages in hand are lost, and the consumer goes on
+    with its next pull, which creates them again where the server allows that. While the server is unavailable, the
+    consumer waits. ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
     Raises:
         ValueError: the URL is no HTTP URL, ``token``, ``sign`` and ``region`` contradict each other, or a number is out

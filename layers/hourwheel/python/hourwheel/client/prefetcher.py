@@ -17,12 +17,13 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
 from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
 from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.dozing import Doze, QueueListener
-from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
+from hourwheel.client.errors import BadRequest, Closed, NotFound, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
 from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.refusals import UNKNOWN_RECEIPT, refused
 from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
@@ -30,8 +31,6 @@ from hourwheel.ports import Ids
 
 _log = logging.getLogger("hourwheel.consumer")
 
-UNKNOWN_RECEIPT = "receipt-invalid"
-UNAVAILABLE_RECEIPTS = "receipt-unavailable"
 LAST_SETTLEMENTS_SECONDS = 10.0  # a stop does not wait longer for a server that does not answer
 
 # A pull waits for long only if it began without a message in hand: such a pull may be cut at once by a stop. A pull
@@ -58,14 +57,6 @@ def settle_timeout(lease_seconds: int) -> float:
     """Returns the time-out of a settlement in seconds: half of the lease, so that after a failure another try can
     extend the lease in time."""
     return min(DEFAULT_TIMEOUT_SECONDS, max(1.0, lease_seconds / 2))
-
-
-def unavailable(error: ServerUnavailable, settlements: Sequence[Settlement]) -> list[Settled]:
-    """Returns the result of each settlement, if the server says that it can carry out none of them because their cells
-    are out of reach. Raises any other error: then nothing is known about the cells."""
-    if error.slug != UNAVAILABLE_RECEIPTS:
-        raise error
-    return [Settled("unavailable") for _ in settlements]
 
 
 def pull_seconds(wait_seconds: float, *, busy: bool, taking: bool) -> float:
@@ -479,8 +470,8 @@ class Prefetcher:
         options = self._options
         try:
             return self._settles.settle(options.subject, options.group, settlements, retry_seconds=0)
-        except ServerUnavailable as error:
-            return unavailable(error, settlements)
+        except (NotFound, ServerUnavailable) as error:
+            return refused(error, settlements)
         except BadRequest as error:
             if error.slug != UNKNOWN_RECEIPT:
                 raise

@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 from hourwheel.client.api import Api
 from hourwheel.client.calls.pull import pull_encoded
+from hourwheel.client.errors import NotFound
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
+from hourwheel.client.refusals import refused
 from hourwheel.model.fields import Delay
 from hourwheel.ports import Clock
 
@@ -116,7 +118,10 @@ class SteppedSource:
         if not self._leases.lingering:
             return
         settlements = self._leases.due(now, ending=True)
-        results = self._api.settle(options.subject, options.group, settlements, retry_seconds=0)
+        try:
+            results = self._api.settle(options.subject, options.group, settlements, retry_seconds=0)
+        except NotFound as error:
+            results = refused(error, settlements)
         self._leases.answered(settlements, results, now)
 
     def _now(self) -> float:

@@ -6,10 +6,10 @@ from typing import Any, cast
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.calls.pull import pull_encoded as _pull_encoded
 from hourwheel.client.dozing import Doze
-from hourwheel.client.errors import BadRequest, ServerUnavailable
-from hourwheel.client.prefetcher import UNKNOWN_RECEIPT, unavailable
+from hourwheel.client.errors import BadRequest, NotFound, ServerUnavailable
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.refusals import UNKNOWN_RECEIPT, refused
 from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.pulls import Settled, Settlement
 
@@ -50,8 +50,8 @@ async def settle_each(api: AsyncApi, subject: str, group: str, settlements: Sequ
     """
     try:
         return await api.settle(subject, group, settlements, retry_seconds=0)
-    except ServerUnavailable as error:
-        return unavailable(error, settlements)
+    except (NotFound, ServerUnavailable) as error:
+        return refused(error, settlements)
     except BadRequest as error:
         if error.slug != UNKNOWN_RECEIPT:
             raise
