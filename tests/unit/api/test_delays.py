@@ -341,7 +341,9 @@ def test_pending_counts_by_the_hour(api: Api) -> None:
     counted = {"subject": "orders", "messages": 4}
     hours = [(0, 2), (3, 1), (71, 1)]
     listed = [{"hour": rfc3339(NOON_MS + hour * 3_600_000), "messages": messages} for hour, messages in hours]
-    assert api.call("GET", SCHEDULED).json == {**counted, "hours": listed}
+    ten_minutes = rfc3339(NOON_MS + 600_000)
+    all_of_them = {"total": 5, "complete": True, "next_at": ten_minutes}
+    assert api.call("GET", SCHEDULED).json == {**counted, **all_of_them, "hours": listed}
     assert api.call("GET", f"{SCHEDULED}?hours=1").json == {"subject": "orders", "messages": 2, "hours": listed[:1]}
     assert api.call("GET", f"{SCHEDULED}?hours=744").json["messages"] == 5
 

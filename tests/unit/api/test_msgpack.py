@@ -76,6 +76,8 @@ def test_a_batch_gets_the_same_answer_and_the_same_messages_in_both_forms(api: A
         for message in pull.messages:
             assert SendResult(message.id, message.queue, message.offset) in places
     assert sum(len(pull.messages) for pull in in_json.pulls) == len(MIXED)
+    failed = [{"receipt": pull.receipt, "retry": list(range(len(pull.messages)))} for pull in in_json.pulls]
+    assert api.settle(*failed).status == 200
     api.bench.clock.pass_time(61)
     again = [message for _ in range(queues + 1) for pull in pulled(api).pulls for message in pull.messages]
     first = {message.id: message for pull in in_json.pulls for message in pull.messages}

@@ -99,6 +99,16 @@ def _lease_over(bench: Bench) -> list[Pull]:
     return pulls
 
 
+def _lease_over_again(bench: Bench) -> list[Pull]:
+    """Ends the lease of both messages, and then the lease of one that was pulled alone."""
+    _lease_over(bench)
+    bench.cell.sweep()
+    pulls = bench.pull(lease=1)
+    assert [message.body for pull in pulls for message in pull.messages] == ["a"]
+    bench.clock.pass_time(2)
+    return pulls
+
+
 def _produce(bench: Bench, _: list[Pull]) -> None:
     bench.cell.produce("orders", [NewMessage(body=body) for body in "abc"], IdempotencyKey("k", b"digest"))
 
@@ -123,6 +133,7 @@ FLOWS = [
     # What the pull leases, or leases twice as its answer was lost, comes again with its next attempt.
     Flow("settle by pull", _leased("a", most=1), _settle_by_pull, ["a"]),
     Flow("end leases", _lease_over, lambda bench, _: bench.cell.sweep(), ["a 1", "b 1"]),
+    Flow("end the lease of a suspect", _lease_over_again, lambda bench, _: bench.cell.sweep(), ["a 2", "b 1"]),
     Flow(
         "redrive",
         _settled(dead=[0, 1], ack=[2]),

@@ -138,6 +138,7 @@ def test_a_seek_begins_behind_the_end_that_the_row_has_then(bench: Bench) -> Non
 
 
 def test_receipts_count_from_the_first_message_of_their_own_claim(bench: Bench) -> None:
+    bench.cell.put_group("orders", "billing", retry_percent=100)
     consumer = alone(bench, size=3)
     consumer.pull(3)
     assert consumer.held is not None

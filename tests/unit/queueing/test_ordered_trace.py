@@ -77,10 +77,11 @@ def test_the_end_of_a_lease(bench: Bench) -> None:
 
 def test_a_failure_in_a_pull_that_is_not_settled_yet_has_no_time(bench: Bench) -> None:
     with_group(bench)
+    bench.send("b1", key="b")
     bench.settle(one(bench), ack=[], retry=[0])
     (_, retried) = traced(bench, 0).events
     assert (retried.event, retried.at) == ("retried", None)
-    assert (traced(bench, 0).state, traced(bench, 1).state) == ("waiting", "in_flight")
+    assert [traced(bench, offset).state for offset in range(3)] == ["retrying", "waiting", "in_flight"]
 
 
 def test_a_stop_the_decision_to_retry_and_the_second_first_attempt(bench: Bench) -> None:
