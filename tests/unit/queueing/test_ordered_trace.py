@@ -81,7 +81,7 @@ def test_a_failure_in_a_pull_that_is_not_settled_yet_has_no_time(bench: Bench) -
     bench.settle(one(bench), ack=[], retry=[0])
     (_, retried) = traced(bench, 0).events
     assert (retried.event, retried.at) == ("retried", None)
-    assert [traced(bench, offset).state for offset in range(3)] == ["retrying", "waiting", "in_flight"]
+    assert [traced(bench, offset).state for offset in range(3)] == ["retrying", "retrying", "in_flight"]
 
 
 def test_a_stop_the_decision_to_retry_and_the_second_first_attempt(bench: Bench) -> None:
