@@ -161,3 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{time.monotonic() - began:.0f} seconds, {AT_A_TIME} parts at a time")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

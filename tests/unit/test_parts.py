@@ -1,5 +1,7 @@
 """The parts in which ``make test`` runs."""
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -53,3 +55,10 @@ def test_a_part_that_fails_makes_the_run_fail(tmp_path: Path, monkeypatch: pytes
 def test_a_room_without_tests_is_refused() -> None:
     with pytest.raises(SystemExit, match="no folder of tests is named nowhere"):
         parts.main(["--room", "nowhere"])
+
+
+def test_the_module_is_the_command_of_make_test() -> None:
+    command = [sys.executable, "-m", "tests.parts", "--room", "nowhere"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "no folder of tests is named nowhere" in done.stderr
