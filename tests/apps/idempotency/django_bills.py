@@ -50,6 +50,19 @@ def report(step: str) -> None:
     connection.close()
 
 
+def compare_as_mysql() -> None:
+    """Makes the table compare texts without the blanks at their ends."""
+    table = ProcessedMessage._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {table}")
+        cursor.execute(f"CREATE TABLE {table} (identity TEXT COLLATE RTRIM PRIMARY KEY, expires_ms BIGINT NOT NULL)")
+
+
+def is_new(store: DjangoStore, identity: str) -> bool:
+    with store.transaction(identity) as opened:
+        return opened is not None
+
+
 def main() -> None:
     clock = MovedClock()
     store = DjangoStore(keep=timedelta(days=1), clock=clock)
@@ -76,6 +89,11 @@ def main() -> None:
         clock.ms += 90_000_000
         assert store.sweep() == 2
         report("expired")
+    if connection.vendor == "sqlite":
+        compare_as_mysql()
+    names = ("order-7", "order-7 ", "order-7  ", "order-7 ")
+    new = [is_new(store, f"orders/billing/{name}") for name in names]
+    sys.stdout.write(json.dumps(["blanks", new, ProcessedMessage.objects.count()]) + "\n")
 
 
 main()

@@ -34,4 +34,5 @@ def test_a_consumer_of_a_django_project_has_each_effect_once(database: dict[str,
         ["failed", [7], 1],
         ["retried", [7, 8], 2],
         ["expired", [7, 8], 0],
+        ["blanks", [True, True, True, False], 3],
     ]

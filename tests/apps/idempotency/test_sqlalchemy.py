@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, func, insert, select
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, func, insert, select, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.schema import CreateTable
@@ -186,3 +186,19 @@ def test_a_missing_table_is_named_and_the_message_is_retried(engine: Engine, que
 def test_ids_that_differ_in_case_are_two_messages_on_mysql_too() -> None:
     made = str(CreateTable(table(MetaData())).compile(dialect=mysql.dialect()))
     assert "identity VARCHAR(302) COLLATE utf8mb4_bin NOT NULL" in made
+
+
+@pytest.mark.parametrize("last", ["order-7 ", "order-7  "])
+def test_ids_that_differ_in_blanks_at_their_ends_are_two_messages_on_mysql_too(last: str) -> None:
+    """RTRIM of SQLite compares as MySQL does."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        columns = "identity VARCHAR(302) COLLATE RTRIM PRIMARY KEY, expires_ms BIGINT NOT NULL"
+        connection.execute(text(f"CREATE TABLE hourwheel_processed ({columns})"))
+    store = SqlAlchemyStore(sessionmaker(engine))
+    new = []
+    for name in ("order-7", last, "order-7   ", last):
+        with store.transaction(f"orders/billing/{name}") as session:
+            new.append(session is not None)
+    engine.dispose()
+    assert new == [True, True, True, False]

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import DatabaseError, IntegrityError, close_old_connections, connections, router, transaction
 
-from hourwheel.idempotency.retention import KEEP, SWEEP_ROWS, Expiry
+from hourwheel.idempotency.retention import KEEP, SWEEP_ROWS, Expiry, stored_identity
 from hourwheel.ports import Clock
 
 _log = logging.getLogger("hourwheel.consumer")
@@ -85,7 +85,8 @@ class DjangoStore:
         model = _model()
         try:
             with transaction.atomic(using=alias):  # a savepoint: PostgreSQL refuses every statement after a failed one
-                model.objects.using(alias).create(identity=identity, expires_ms=self._expiry.expires_ms())
+                expires_ms = self._expiry.expires_ms()
+                model.objects.using(alias).create(identity=stored_identity(identity), expires_ms=expires_ms)
         except IntegrityError:
             return False
         except DatabaseError as error:

@@ -1,7 +1,7 @@
 """Remembers handled messages in a table of the application's own database, in the transaction of the handler.
 
 table       hourwheel_processed
-identity    subject/group/id of the message, primary key
+identity    subject/group/id of the message, or its SHA-256 if it ends with a blank, primary key
 expires_ms  Unix milliseconds from which on the row may be removed, indexed
 """
 
@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, S
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
-from hourwheel.idempotency.retention import IDENTITY_CHARACTERS, KEEP, SWEEP_ROWS, Expiry
+from hourwheel.idempotency.retention import IDENTITY_CHARACTERS, KEEP, SWEEP_ROWS, Expiry, stored_identity
 from hourwheel.ports import Clock
 
 _log = logging.getLogger("hourwheel.consumer")
@@ -198,7 +198,7 @@ def _remembered(session: Session, identity: str, expires_ms: int) -> bool:
     """Inserts the row of the message, and returns False if another transaction has inserted it before. Of two that do
     so at once, one waits until the other has ended."""
     try:
-        session.execute(insert(_table).values(identity=identity, expires_ms=expires_ms))
+        session.execute(insert(_table).values(identity=stored_identity(identity), expires_ms=expires_ms))
     except IntegrityError:  # the primary key is the only constraint
         session.rollback()
         return False
