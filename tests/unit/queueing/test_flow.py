@@ -9,8 +9,9 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.model.groups import PushTarget
+from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, PullResult, Settlement
-from hourwheel.ports import CellStorage, Key, Record, Refused, Table
+from hourwheel.ports import CellStorage, Key, Record, Refused, Store, T, Table
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -132,6 +133,49 @@ def test_a_claim_that_comes_in_between_is_counted(scans_before: int) -> None:
     mine = pulled(bench.cell)
     store.act = None
     assert size(mine) + sum(map(size, theirs)) == 5
+
+
+class BeforeTransaction(MemoryStore):
+    """Lets something else happen just before the transaction that comes after ``transactions_before`` others. Each call
+    outside of a transaction is one of its own."""
+
+    act: Callable[[], object] | None = None
+    transactions_before = 0
+
+    def transact(self, work: Callable[[Store], T]) -> T:
+        self.transactions_before -= 1
+        if self.act is not None and self.transactions_before < 0:
+            act, self.act = self.act, None
+            act()
+        return super().transact(work)
+
+
+@pytest.mark.parametrize("limit", ["max_in_flight", "messages_per_second"])
+@pytest.mark.parametrize(("cells", "away"), [(False, False), (True, False), (True, True)])
+def test_a_claim_from_another_queue_of_the_cell_is_counted(limit: str, *, cells: bool, away: bool) -> None:
+    there = BeforeTransaction()
+    others = {"two": CellStorage(there, MemoryBlobs())} if cells else {}
+    bench = Bench(home := BeforeTransaction(), settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=others)
+    bench.cell.put_subject("orders", queues=8)
+    limited(bench, **{limit: 5})
+    if cells:
+        bench.cell.cells.add("two")
+        for queue in range(8 if away else 0):
+            bench.cell.routes.move("orders", queue, "two")
+    for queue in range(8):
+        bench.cell.produce("orders", [NewMessage(body=body, queue=queue) for body in map(str, range(30))])
+    other, theirs = bench.another_process(), list[PullResult]()
+    store = there if away else home
+    for transactions_before in range(40):
+        store.transactions_before = transactions_before
+        store.act = lambda: theirs.append(pulled(other, 5))
+        mine = pulled(bench.cell, 5)
+        store.act = None
+        assert size(mine) + sum(map(size, theirs)) == 5
+        for pull in [*mine.pulls, *(pull for each in theirs for pull in each.pulls)]:
+            bench.settle(pull)
+        theirs.clear()
+        bench.clock.pass_time(2)
 
 
 class LosesARace(CallByCall):

@@ -178,6 +178,8 @@ class Claimer:
 
     def _settle_and_claim(self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]) -> Look:
         """Settles, then claims from these logs, in one transaction where all of them are in one cell."""
+        # Not within the transaction: a cell is looked up in the home store.
+        all_logs = pull_logs(self.context, look.subject, look.group) if look.rows else []
 
         def work(context: Context) -> Look:
             # A transaction may run more than once: each run begins with what was claimed before it.
@@ -185,7 +187,7 @@ class Claimer:
             applied = self._apply(look, opened, in_turn, context)
             settled = applied.answers if opened else look.settled
             after = look.copied(settled, limited=True)
-            if not self._is_current(look, context):
+            if not self._is_current(look, all_logs, context):
                 return after
             limited = self._claim(after, in_turn, applied, context)
             return after if limited or look.limited else after.copied(settled, limited=False)
@@ -195,12 +197,14 @@ class Claimer:
         names = [*settled_logs(opened, look.subject, look.group), *(log.source.name for log in logs)]
         return self.context.atomically(work, names)
 
-    def _is_current(self, look: Look, context: Context) -> bool:
-        """Returns whether no pull row was added since the limits were computed. Looks only inside of a transaction
-        that has all logs; elsewhere each claim looks at its own log."""
-        if not look.rows or context is self.context or context.cells is not None:
+    def _is_current(self, look: Look, all_logs: Sequence[PullLog], context: Context) -> bool:
+        """Returns whether no pull row was added since the limits were computed, as far as the transaction can tell: to
+        the logs of its cell. Outside of a transaction each claim looks at its own log."""
+        if not look.rows or context is self.context:
             return True
-        return is_current(pull_logs(context, look.subject, look.group), look.rows)
+        cell = context.inside
+        same_cell = [log for log in all_logs if cell is None or cell_of(log.source.name) == cell]
+        return is_current([log.on(context) for log in same_cell], look.rows)
 
     def _shared(self, look: Look, logs: Mapping[str, PullLog]) -> Look:
         """Returns the look with the share of its retries."""
