@@ -127,20 +127,40 @@ class Claimer:
     def _by_cell(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         if self.context.cells is None and are_at_home(opened):
             return self._settle_and_claim(look, opened, list(logs.values()))
-        cells = names_by_cell([*settled_logs(opened, look.subject, look.group), *logs])
+        names = dict.fromkeys(
+            [*settled_logs(opened, look.subject, look.group), *logs]
+        )  # a settled log may wait as well
+        cells = names_by_cell(list(names))
         if len(cells) <= 1 and (opened or not logs or cell_of(cells[0][0]) == HOME):
             return self._settle_and_claim_in_cell(look, opened, list(logs.values()))
         # A settlement and a claim in several cells take a transaction each.
         if opened:
             settled = self.settlements.settle(self.context, look.subject, look.group, opened)
             look = look.copied(settled, limited=look.limited)
-        if look.group.retry_log in logs:
-            cells.sort(key=lambda names: cell_of(names[0]) != HOME)  # a suspect comes only before other messages
-        for names in cells:
+        for names_of_turn in self._turns(look, logs):
             if look.rows and look.limited:
                 break  # what the limits of the group leave may have changed
-            look = self._claim_in_cell(look, [logs[name] for name in names if name in logs])
+            look = self._claim_in_cell(look, [logs[name] for name in names_of_turn])
         return look
+
+    def _turns(self, look: Look, logs: Mapping[str, PullLog]) -> list[list[str]]:
+        """Returns the names of the logs, each list from one cell, in the order of their claims: the retry log, then the
+        cells from a random one on, so that none is always last. Before all of them those in which a suspect waits,
+        because it comes only before other messages. Within limits the home cell claims retries and new messages in one
+        transaction: only there the limits leave what they left before."""
+        retries = look.group.retry_log
+        alone = retries in logs and not look.rows
+        cells = names_by_cell([name for name in logs if not (alone and name == retries)])
+        first = int(self.context.ids.jitter() * len(cells))
+        turns = [*cells[first:], *cells[:first]]
+        turns.sort(key=lambda names: retries not in names)
+        if alone:
+            turns.insert(0, [retries])
+        if self.request.suspects and look.group.ordered:
+            states = {name: self.key_states.cached(log) for name, log in logs.items()}
+            now_ms = self.context.clock.now_ms()
+            turns.sort(key=lambda names: not any(has_suspect(states[name], now_ms) for name in names))
+        return turns
 
     def _settle_and_claim_in_cell(
         self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]
