@@ -14,6 +14,7 @@ import msgspec
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.buckets.buckets import Bucket, BucketRecord
 from hourwheel.buckets.lease import WheelOwner
+from hourwheel.delay.outgoing_batches import AGAIN
 from hourwheel.delay.ownership import opened
 from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.errors import Corrupt
@@ -266,8 +267,9 @@ class StoreAudit:
             attempt = 1 if transfer.kind == REDRIVE else attempt + (transfer.kind == RETRY)
             if transfer.kind not in (REDRIVE, REJECTED) and detail is None:
                 detail = message.detail
-            # A suspect that is released stays one; whoever retries or redrives it has not been ended by it.
-            suspect = transfer.suspects or (transfer.kind in (RELEASED, MOVED) and message.suspect)
+            # A suspect stays one while it waits, and where it is released; whoever retries or redrives it has not been
+            # ended by it.
+            suspect = transfer.suspects or (transfer.kind in (RELEASED, MOVED, AGAIN) and message.suspect)
             expected.append((message.body, attempt, detail, suspect))
         if transfer.token in self.promises:
             raise Violation("9", f"two hand-overs to {transfer.log} share a token")

@@ -15,7 +15,7 @@ NEVER = 1 << 60
 Pick: TypeAlias = tuple[int, int]
 Address: TypeAlias = tuple[str, int, str | None]
 Copied: TypeAlias = tuple[str | None, int, str | None, bool]
-"""The body of a copied message, its attempt, and its detail."""
+"""The body of a copied message, its attempt, its detail, and whether it is a suspect."""
 """The destination of delayed messages: the subject, its generation, and the group whose retries they are."""
 
 

@@ -11,6 +11,7 @@ from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED
 from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.logs.suspects import suspects_of
 from hourwheel.model.fields import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS
 from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.model.subjects import Subject
@@ -150,11 +151,15 @@ class Rules:
             raise Violation("4", f"{where}: its lease became longer by more than {seconds} s")
 
     def check_row(self, where: str, name: LogName, fact: RowFact) -> None:
-        """Checks that a row of a queue is kept as long as its subject says."""
+        """Checks that a row of a queue is kept as long as its subject says, and that one of a retry log names its
+        suspects: a claim reads no messages for them."""
         keep_ms = self._kept_ms(name)
         row = fact.row
         if name.kind == "queue" and not row.filler and keep_ms and row.expires_ms != row.at_ms + keep_ms:
             raise Violation("12", f"{where} is kept for {row.expires_ms - row.at_ms} ms, its subject says {keep_ms}")
+        suspects = [index for index, message in enumerate(fact.messages) if message.suspect]
+        if name.kind == "retry" and fact.messages and [*suspects_of(row)] != suspects:
+            raise Violation("4", f"{where} names the suspects {[*suspects_of(row)]}, it has {suspects}")
 
     def check_kept(self, transfer: Transfer) -> None:
         """Checks that a row handed over is kept as long as its kind says, from the hand-over on."""

@@ -7,12 +7,15 @@ from unittest.mock import patch
 
 import msgspec
 
+from hourwheel.delay import dispatch, outgoing_batches
 from hourwheel.handover import copies
 from hourwheel.handover.handover import Transfer
+from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message
 from hourwheel.queueing import selection, settle
 from hourwheel.queueing.settle import Settler
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.delaybugs import waiting
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan
 
@@ -32,6 +35,9 @@ def _crashes(plan: Plan) -> Plan:
         max_attempts=3,
         quiet_days=False,
     )
+
+
+_waits = waiting(faults=Faults(crash=0.02), consumers=3, calls=900, max_attempts=5, retry=RetryPolicy(first_seconds=1))
 
 
 @planted(sharpen=_crashes)
@@ -57,6 +63,22 @@ def a_suspect_is_never_counted() -> Iterator[None]:
 @planted(sharpen=_crashes)
 def a_suspect_is_pulled_beside_others() -> Iterator[None]:
     with patch.object(selection, "suspects_of", lambda _: ()):
+        yield
+
+
+@planted(sharpen=_waits)
+def a_suspect_that_waited_is_one_no_more() -> Iterator[None]:
+    def decode_one(raw: Any) -> Message:
+        return msgspec.structs.replace(real(raw), suspect=False)
+
+    real = outgoing_batches.decode_one
+    with patch.object(outgoing_batches, "decode_one", decode_one):
+        yield
+
+
+@planted(sharpen=_waits)
+def a_wheel_does_not_say_which_messages_are_suspects() -> Iterator[None]:
+    with patch.object(dispatch, "with_suspects", lambda row, _: row):
         yield
 
 
