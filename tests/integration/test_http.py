@@ -111,9 +111,9 @@ def test_large_batches_are_stored_as_objects(server: Server, tmp_path: Path) -> 
 def test_a_lease_that_ends_while_a_consumer_waits_wakes_it(server: Server) -> None:
     with server.connect() as connection:
         send(connection, "a")
-        pull(connection, lease_seconds=1)
-        (again,) = pull(connection, wait_seconds=20)
-        assert (bodies([again]), again["messages"][0]["attempt"]) == (["a"], 2)
+        for attempt in (1, 1, 2):  # the first end of a lease counts no attempt
+            (one,) = pull(connection, lease_seconds=1, wait_seconds=20)
+            assert (bodies([one]), one["messages"][0]["attempt"]) == (["a"], attempt)
 
 
 def test_unknown_paths_and_methods_are_problem_documents(server: Server) -> None:

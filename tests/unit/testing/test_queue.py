@@ -223,12 +223,15 @@ def test_a_cancelled_or_moved_message_is_scheduled_no_more_or_at_its_new_time(qu
 
 def test_a_lease_that_ends_while_time_passes_is_lost(queue: Queue) -> None:
     queue.producer("orders").send("paid")
+    attempts = list[int]()
     with queue.consumer("orders", "billing", lease_seconds=30) as messages:
         for message in messages:
-            queue.advance(minutes=1)
+            attempts.append(message.attempt)
             if message.attempt == 2:
                 break
-        assert messages.lost_messages == 1
+            queue.advance(minutes=1)
+        assert messages.lost_messages == 2
+    assert attempts == [1, 1, 2]  # the first end of a lease counts no attempt
 
 
 def test_what_a_consumer_that_died_has_leased_comes_again_when_the_lease_ends(queue: Queue) -> None:
@@ -237,7 +240,30 @@ def test_what_a_consumer_that_died_has_leased_comes_again_when_the_lease_ends(qu
     queue.api.pull("orders", "billing", "killed", lease_seconds=30)
     queue.consumer("orders", "billing").handler(lambda message: seen.append((message.attempt, queue.now - NOON)))
     queue.advance(minutes=5)
-    assert seen == [(2, timedelta(seconds=35))]  # after the first pause of the retry policy
+    assert seen == [(1, timedelta(seconds=30))]  # at once, and the first end of a lease counts no attempt
+
+
+def test_a_message_whose_second_lease_ended_comes_again_after_a_pause(queue: Queue) -> None:
+    seen: list[tuple[int, timedelta]] = []
+    queue.producer("orders").send("paid")
+    for _ in range(2):
+        queue.api.pull("orders", "billing", "killed", lease_seconds=30)
+        queue.advance(seconds=30)
+    queue.consumer("orders", "billing").handler(lambda message: seen.append((message.attempt, queue.now - NOON)))
+    queue.advance(minutes=5)
+    assert seen == [(2, timedelta(seconds=65))]  # after the first pause of the retry policy
+
+
+def test_messages_of_a_consumer_that_died_come_one_by_one(queue: Queue) -> None:
+    queue.producer("orders").send_batch(["one", "two", "three"])
+    queue.api.pull("orders", "billing", "killed", max_messages=2, lease_seconds=30)
+    queue.advance(seconds=30)
+    batches = list[list[str | bytes]]()
+    queue.consumer("orders", "billing", max_messages=10).batch_handler(
+        lambda messages: batches.append([message.body for message in messages])
+    )
+    queue.run()
+    assert sorted(batches) == [["one"], ["three"], ["two"]]
 
 
 def test_a_refusal_is_that_of_the_server(queue: Queue) -> None:
