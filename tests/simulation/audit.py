@@ -94,6 +94,9 @@ class StoreAudit:
             self._pull_stored(verb, key, record)
         elif key.table == Table.META and key.partition == "archive":
             self.rules.check_rises(key, before, record)
+        elif key.table == Table.META and key.partition == "checkpoint":
+            last = None if before is None else msgspec.msgpack.decode(before.value, type=Checkpoint)
+            self.pull_history(key.sort).checkpointed(last, msgspec.msgpack.decode(record.value, type=Checkpoint))
         elif key.table == Table.META:
             self._meta_stored(verb, key, record)
 
@@ -425,8 +428,6 @@ class StoreAudit:
             history = self.pull_history(key.partition.removeprefix("parked/"))
             assert isinstance(history, OrderedHistory)
             history.pages[key.sort] = msgspec.msgpack.decode(record.value, type=tuple[ParkedKey, ...])
-        elif key.partition == "checkpoint":
-            self.pull_history(key.sort).checkpointed(msgspec.msgpack.decode(record.value, type=Checkpoint))
 
     def _group_stored(self, verb: Verb, group: Group) -> None:
         position = (group.subject, group.subject_generation, group.member)

@@ -143,18 +143,25 @@ class PullHistory:
         verb.claims.append((self.partition, row))
         self.end = value.end
 
-    def checkpointed(self, checkpoint: Checkpoint) -> None:
+    def checkpointed(self, before: Checkpoint | None, checkpoint: Checkpoint) -> None:
         lowest = min(self.open, default=self.next_row)
         # A pull that knew the group before its deletion may claim again in an erased log: nobody reads its checkpoint.
         gone = self.audit.gone(self.source, self.member)
         if checkpoint.row_no > lowest and not gone:
             raise Violation("12", f"{self.partition}: the checkpoint {checkpoint.row_no} passes the open row {lowest}")
+        if checkpoint.erased:
+            # An erasure that is repeated once its mark has expired writes another one, whose row means nothing.
+            if not gone:
+                raise Violation("12", f"{self.partition} is marked as erased, its group was not deleted")
+            return
+        if before is not None and before.erased:
+            raise Violation("12", f"{self.partition}: a checkpoint replaces the mark of the erasure")
         if checkpoint.row_no < self.checkpoint:
             raise Violation(
                 "12", f"{self.partition}: the checkpoint fell from {self.checkpoint} to {checkpoint.row_no}"
             )
-        before = self.pulls.get(checkpoint.row_no - 1)
-        if before is not None and checkpoint.position != before.value.end and not gone:
+        last = self.pulls.get(checkpoint.row_no - 1)
+        if last is not None and checkpoint.position != last.value.end and not gone:
             raise Violation("12", f"{self.partition}: the checkpoint begins at {checkpoint.position}, not at its row")
         self.checkpoint = checkpoint.row_no
 
