@@ -314,3 +314,13 @@ def test_settled_tells_how_far_the_groups_have_come(bench: Bench) -> None:
     (pull,) = bench.pull(2)
     bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt)])
     assert [(each.end, each.settled) for each in shown(bench)] == [(3, 2)]
+
+
+def test_a_subject_that_another_process_has_deleted_since_it_was_listed_has_no_groups(bench: Bench) -> None:
+    bench.send("a", "b")
+    bench.pull(1)
+    assert shown(bench, sort="waiting", order="desc")[0].groups == 1
+    bench.another_process().delete_subject("orders")
+    bench.cell.leases._watches.clear()  # as if this process had seen no pull
+    bench.clock.pass_time(1.5)
+    assert names(bench, sort="waiting", order="desc") == []

@@ -55,13 +55,12 @@ from hourwheel.queueing.records import Position
 from hourwheel.queueing.source_logs import GroupLogs
 from hourwheel.queueing.stopped_keys import KeyDecision, key_not_stopped, not_stopped
 from hourwheel.queueing.stored_batches import StoredBatch
-from hourwheel.registry.broadcast import (
-    consumer_groups,
-)
+from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.dozing import DozingWakeups, GuardedWakeupQueues, remove_queues
 from hourwheel.registry.moves import request_change
-from hourwheel.registry.plans import fewer_queues, plan_queues
+from hourwheel.registry.plans import fewer_queues, plan_queues, queues_to_be
 from hourwheel.registry.registry import Registry, unknown_group
+from hourwheel.registry.removed_names import RemovedNames
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
 from hourwheel.targets import NoTargets, Targets
@@ -100,7 +99,7 @@ class Cell:
 
     @cached_property
     def registry(self) -> Registry:
-        return make_registry(self.context)
+        return make_registry(self.context, self.drop)
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -150,6 +149,14 @@ class Cell:
     def secret(self) -> bytes:
         """The cell's secret, which signs receipts, scheduled ids and deliveries."""
         return cell_secret(self.context)
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops what this process keeps by the names of deleted subjects and groups. No other place lists the
+        tables."""
+        made = (self.overview,) if "overview" in vars(self) else ()
+        tables = self.registry, self.leases, self.ends, self.group_logs, self.flow, self.key_states, self.seen_pulls
+        for table in (*tables, self.sweeper, *made):
+            table.drop(deleted)
 
     def prepare(self) -> None:
         """Reads the cell's secret, or draws it, before several threads and greenlets need it at once."""
@@ -211,7 +218,7 @@ class Cell:
         """Creates or changes a subject and returns it; None keeps a setting. Raises ``Conflict`` for fewer queues."""
 
         def change(subject: Subject) -> Subject:
-            if queues is not None and queues < _queues_of(subject):
+            if queues is not None and queues < queues_to_be(subject):
                 raise fewer_queues(subject)
             return msgspec.structs.replace(
                 subject,
@@ -222,7 +229,7 @@ class Cell:
 
         subject = self.registry.change_subject(name, change, queues=queues or 1)
         # More queues are not one write: each old queue is sealed and goes on in a new log (``registry/moves.py``).
-        if queues is None or queues <= _queues_of(subject):
+        if queues is None or queues <= queues_to_be(subject):
             return subject
         return request_change(self.registry, name, plan_queues(queues))[1]
 
@@ -280,7 +287,6 @@ class Cell:
         groups = self.registry.groups_with_queues(name)
         cells_out = self.registry.delete_subject(name)
         remove_queues(self.context, groups)
-        self.seen_pulls.forget_all(name)
         return cells_out
 
     def put_group(self, subject: str, name: str, **settings: Unpack[GroupSettings]) -> Group:
@@ -306,9 +312,7 @@ class Cell:
 
     def delete_group(self, subject: str, name: str) -> list[str]:
         """Removes the group and what it has, and returns the cells that are out of reach: see ``GroupOperations``."""
-        cells_out = self._groups.delete(subject, name)
-        self.seen_pulls.forget_all(subject, name)
-        return cells_out
+        return self._groups.delete(subject, name)
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> dict[int, int]:
         """Moves the group on every queue; returns the offset of its next message, by queue."""
@@ -493,8 +497,3 @@ class Cell:
             return DeadLetters(self.context, owner, member)
         members = consumer_groups(self.registry, owner, member)
         return BroadcastDeadLetters([(each, DeadLetters(self.context, owner, each)) for each in members])
-
-
-def _queues_of(subject: Subject) -> int:
-    """Returns the number of queues that the subject has, or has after the change that is under way."""
-    return subject.queues if subject.change is None else subject.change.queues

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from hourwheel.context import Context
 from hourwheel.delay.pending_counts import Address
-from hourwheel.errors import CellUnavailable
+from hourwheel.errors import CellUnavailable, GroupRemoved
 from hourwheel.log_names import cell_of
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
@@ -88,7 +88,11 @@ class GroupNumbers:
             # A broadcast group has no logs of its own: its numbers are the sums over its consumers.
             if not group.broadcast:
                 backing_off = max(0, pending[subject.name, subject.generation, group.member])
-                _add(shared, *self._lag(subject, group, totals), backing_off=backing_off)
+                try:
+                    _add(shared, *self._lag(subject, group, totals), backing_off=backing_off)
+                except GroupRemoved:  # deleted since it was listed
+                    if not group.consumer:
+                        del numbers[group.shared_name]
         complete = complete and all(each.complete for each in numbers.values())
         return SubjectNumbers(list(numbers.values()), totals, sorted(cells_out), complete)
 

@@ -27,6 +27,7 @@ from hourwheel.operations.queue_numbers import queue_numbers
 from hourwheel.ports import transactional
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.registry.removed_names import RemovedNames, drop_keys
 from hourwheel.routes import counted
 from hourwheel.times import parse_rfc3339, rfc3339, within
 
@@ -106,6 +107,11 @@ class Overview:
     @property
     def context(self) -> Context:
         return self.registry.context
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the numbers of deleted subjects."""
+        drop_keys(self._entries, [name for name in list(self._entries) if deleted.has_subject(name)])
+        self._listed = [subject for subject in self._listed if not deleted.has_subject(subject.name)]
 
     def page(self, request: OverviewRequest) -> OverviewPage:
         """Returns a page of subjects. Its first call reads the numbers of its subjects, which later calls refresh; a

@@ -14,6 +14,7 @@ from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import OPEN, PullRow
 from hourwheel.queueing.settle import Settler
+from hourwheel.registry.removed_names import RemovedNames, drop_keys
 
 _RECENT_MS = 600_000
 """A pull without messages is remembered this long, in the process that served it."""
@@ -66,13 +67,10 @@ class SeenPulls:
     def forget(self, subject: str, group: str, consumer: str) -> None:
         self._pulls.pop((subject, group, consumer), None)
 
-    def forget_all(self, subject: str, group: str | None = None) -> None:
-        """Forgets the consumers of a deleted group, or of all groups of a deleted subject (None): a new group of that
-        name has not seen them."""
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the consumers of deleted groups: a new group of that name has not seen them."""
         # A copy: other threads record pulls meanwhile.
-        for pull in list(self._pulls):
-            if pull[0] == subject and group in (None, pull[1]):
-                self._pulls.pop(pull, None)
+        drop_keys(self._pulls, [pull for pull in list(self._pulls) if deleted.has_group(*pull[:2])])
 
     def of(self, subject: str, group: str, now_ms: int) -> dict[str, int]:
         """Returns the times of the last pulls of the group's consumers."""

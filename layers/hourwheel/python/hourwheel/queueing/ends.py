@@ -14,6 +14,7 @@ from hourwheel.model.groups import Group
 from hourwheel.ports import Counter
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.selection import PASSED_MS
+from hourwheel.registry.removed_names import RemovedNames, drop_logs
 
 _TRUSTED_MS = 300_000
 """An end is forgotten after this long, in case it went out of date in a way that nothing shows."""
@@ -32,6 +33,10 @@ class SourceEnds:
     """The ends that this process has seen, by pull log. An end is a hint: losing one costs a read. Thread-safe."""
 
     _ends: dict[str, _End] = field(default_factory=dict)
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the ends of the logs of deleted subjects and groups."""
+        drop_logs(deleted, self._ends)
 
     def moved(self, log: PullLog, group: Group, totals: Counter) -> bool:
         """Returns whether the log may have a message for the group, given the totals of the log's counter. Reads

@@ -21,6 +21,7 @@ from hourwheel.ports import GET_MANY, Table
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import OPEN, PullRow
+from hourwheel.registry.removed_names import RemovedNames, drop_logs
 
 _PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _ELSEWHERE_SECONDS = 1.0  # no announcement tells of settlements by other processes: a waiting pull looks this often
@@ -68,11 +69,15 @@ class FlowControl:
 
     _states: dict[str, _GroupState] = field(default_factory=dict)
 
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the states of deleted groups."""
+        drop_logs(deleted, self._states)
+
     def allowance(self, logs: Sequence[PullLog], max_messages: int) -> Allowance:
         """Returns how many of the ``max_messages`` the limits of the group leave. ``logs`` are all its pull logs.
         One read for each log, and where ``max_in_flight`` leaves too few, one for each 100 leases."""
         group = logs[0].group
-        name = f"{group.subject}~{group.subject_generation}/{group.member}"
+        name = group.retry_log
         now_ms = logs[0].context.clock.now_ms()
         state = self._states.get(name)
         if state is None or not 0 <= now_ms - state.at_ms < _TRUSTED_MS:

@@ -17,6 +17,7 @@ from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 from hourwheel.queueing.snapshots import Snapshots
+from hourwheel.registry.removed_names import RemovedNames, drop_keys, drop_logs
 
 _PAGE = 100
 _TRUSTED_MS = 6 * 3_600_000
@@ -52,8 +53,14 @@ class KeyStateCache:
     _missing: dict[str, int] = field(default_factory=dict)
     """When this process first saw that rows are missing at the end of a log."""
     _claimed: dict[str, _LastClaim] = field(default_factory=dict)
-    _rows: dict[bytes, Versioned[OrderedRow]] = field(default_factory=dict)
-    """The rows of the last claims, by their tokens, for the settlements."""
+    _rows: dict[bytes, tuple[str, Versioned[OrderedRow]]] = field(default_factory=dict)
+    """The pull logs and rows of the last claims, by their tokens, for the settlements."""
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the states of the logs of deleted subjects and groups."""
+        drop_logs(deleted, self._states, self._done, self._missing, self._claimed)
+        drop_keys(self._rows, [claim for claim, (log, _) in list(self._rows.items()) if deleted.has_log(log)])
+        self.decoded_rows.drop(deleted)
 
     def cached(self, log: PullLog) -> KeyStates | None:
         """Returns the state as it was last published. Reads nothing."""
@@ -113,8 +120,9 @@ class KeyStateCache:
     def opened_anew(self, log: PullLog) -> KeyStates:
         """Returns a state with all rows that are stored now, which the caller may change. The next claim of the same
         transaction reads them again, too: the caller may store a row that no claim knows of, as decisions do."""
-        if self._of_this_transaction(log) is not None:
-            self._claimed[log.partition] = self._claimed[log.partition]._replace(transaction=None)
+        last = self._claimed.get(log.partition)
+        if last is not None and self._of_this_transaction(log) is not None:
+            self._claimed[log.partition] = last._replace(transaction=None)
         now_ms = log.context.clock.now_ms()
         cached = self._in_transaction(log) or self._states.get(log.partition)
         trusted = cached is not None and 0 <= now_ms - cached.at_ms < _TRUSTED_MS
@@ -157,7 +165,7 @@ class KeyStateCache:
         if log.context.later is not None:
             transaction = transaction_of(log.source.store)
             self._claimed[log.partition] = _LastClaim(row.value.claim, state, transaction)
-        self._rows[row.value.claim] = row
+        self._rows[row.value.claim] = (log.partition, row)
         if len(self._rows) > _CLAIMED_ROWS:
             self._rows.pop(next(iter(self._rows), b""), None)
         self.publish(log, state)
@@ -165,7 +173,7 @@ class KeyStateCache:
     def claimed_row(self, log: PullLog, row_no: int, claim: bytes) -> Versioned[PullRow] | None:
         """Returns the row of a claim, perhaps as it was claimed; None if the row has another claim, or was removed.
         Reads nothing if this process made the claim."""
-        cached = self._rows.pop(claim, None)
+        _, cached = self._rows.pop(claim, ("", None))
         if cached is not None:
             return Versioned(cached.value, cached.token)
         row = log.record(row_no).load()

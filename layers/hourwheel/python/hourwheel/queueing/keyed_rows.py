@@ -16,6 +16,7 @@ from hourwheel.model.pulls import MessageBlock
 from hourwheel.ports import Blobs
 from hourwheel.queueing.message_blocks import block_of, picked_block
 from hourwheel.queueing.ordered_rows import Parked, digests_of
+from hourwheel.registry.removed_names import RemovedNames
 
 # The bytes bound the memory of the kept rows where batches are large.
 _CACHED_ROWS = 256
@@ -72,6 +73,12 @@ class KeyedRowCache:
 
     _rows: dict[tuple[str, int], KeyedRow] = field(default_factory=dict)
     _bytes: int = 0
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the rows of the logs of deleted subjects and groups."""
+        for name in list(self._rows):
+            row = self._rows.pop(name, None) if deleted.has_log(name[0]) else None
+            self._bytes -= 0 if row is None else row.row.raw_bytes
 
     def cached(self, log: str, row_no: int) -> KeyedRow | None:
         return self._rows.get((log, row_no))

@@ -18,6 +18,7 @@ from hourwheel.ports import Table
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED, OPEN, Checkpoint, PullRow, Tail
 from hourwheel.queueing.settle import Settler
+from hourwheel.registry.removed_names import RemovedNames, drop_logs
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
 from hourwheel.times import within
@@ -133,6 +134,10 @@ class Leases:
 
     faults: Faults = field(default_factory=Faults)
     _watches: dict[str, _Watch] = field(default_factory=dict)
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops what is known of the logs of deleted subjects and groups."""
+        drop_logs(deleted, self._watches)
 
     def due(self, log: PullLog) -> bool:
         """Returns whether a lease that this process knows may be over. Reads nothing, and takes constant time: every

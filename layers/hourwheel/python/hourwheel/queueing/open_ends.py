@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from hourwheel.logs.log import Log
 from hourwheel.ports import Counter
+from hourwheel.registry.removed_names import RemovedNames, drop_keys
 
 _STILL_MS = 60_000
 """Far longer than a producer takes from its reservation to its row. A slower producer finds the filler, and appends its
@@ -56,8 +57,9 @@ class OpenEnds:
                     after[end.log.name] = _looked(end, before.get(end.log.name))
         self._seen[subject] = after
 
-    def forget(self, subject: str) -> None:
-        self._seen.pop(subject, None)
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the ends of deleted subjects."""
+        drop_keys(self._seen, [subject for subject in list(self._seen) if deleted.has_subject(subject)])
 
 
 def _looked(end: LogEnd, seen: _Seen | None) -> _Seen:

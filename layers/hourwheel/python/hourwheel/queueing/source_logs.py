@@ -19,6 +19,7 @@ from hourwheel.queueing.pull_log import Nothing, PullLog, erased, pull_logs
 from hourwheel.queueing.settlements import OpenedSettlement, Settlements
 from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.moves import refresh_route
+from hourwheel.registry.removed_names import RemovedNames, drop_keys
 
 _MOST_GROUPS = 2_000
 """The groups, and consumers of broadcast groups, whose logs a process keeps: they come and go."""
@@ -40,6 +41,10 @@ class GroupLogs:
     queues, and each look of a pull needs the logs of all of them. Thread-safe."""
 
     _kept: dict[tuple[str, str, str], tuple[Subject, Group, list[PullLog]]] = field(default_factory=dict)
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the logs of deleted groups."""
+        drop_keys(self._kept, [name for name in list(self._kept) if deleted.has_group(*name[:2])])
 
     def of(self, context: Context, subject: Subject, group: Group) -> list[PullLog]:
         """Returns what ``pull_logs`` returns."""

@@ -36,6 +36,11 @@ def check_queue(subject: Subject, queue: int) -> None:
         raise NotFound("queue-unknown", no_queue(subject.name, queue, subject.queues), field="queue")
 
 
+def queues_to_be(subject: Subject) -> int:
+    """Returns the number of queues that the subject has, or has after the change that is under way."""
+    return subject.queues if subject.change is None else subject.change.queues
+
+
 def plan_queues(queues: int) -> Plan:
     """Plans that the subject gets more queues. Each old queue goes on in a new log, so that consumers can tell the
     messages that were routed by the old number of queues from those routed by the new one. The plan raises ``Conflict``

@@ -25,6 +25,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Store, Table, atomically, items_of
 from hourwheel.registry.quotas import Room, check_groups, check_subjects
+from hourwheel.registry.removed_names import RemovedNames
 
 T = TypeVar("T", Subject, Group)
 
@@ -79,6 +80,8 @@ class Registry:
 
     context: Context
     erasure: Erasure
+    on_deletion: Callable[[RemovedNames], object] = lambda deleted: None
+    """Drops what the process keeps by the names of a deleted subject or group."""
     _seen: dict[tuple[str, ...], tuple[int, Subject | Group]] = field(default_factory=dict)
 
     def subject(self, name: str, *, create: bool = False) -> Subject:
@@ -128,6 +131,12 @@ class Registry:
         """Drops the cached records of a subject and its groups."""
         for path in [path for path in list(self._seen) if path[0] == subject]:
             self._seen.pop(path, None)
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the cached records of deleted subjects and groups."""
+        for path in list(self._seen):
+            if deleted.has_subject(path[0]) if len(path) == 1 else deleted.has_group(*path):
+                self._seen.pop(path, None)
 
     def forget_subject(self, name: str) -> None:
         """Drops the cached record of a subject, and keeps those of its groups."""
@@ -257,7 +266,11 @@ class Registry:
             raise Unavailable("the subject was changed meanwhile: send the request again")
         # After the tombstone: no process that reads the record from here on adds messages or groups.
         self.forget(name)
-        return _cells_out(partial(self.erase_subject, tombstone))
+        cells_out = _cells_out(partial(self.erase_subject, tombstone))
+        deleted = RemovedNames()
+        deleted.add_subject(tombstone)
+        self.on_deletion(deleted)
+        return cells_out
 
     def delete_group(self, subject: Subject, name: str) -> list[str]:
         """Removes the group, its progress, retries and dead letters, or finishes a deletion that was cut off. Returns
@@ -271,7 +284,11 @@ class Registry:
         if not current.value.deleted and not record.swap(current.token, tombstone).stored:
             raise Unavailable("the group was changed meanwhile: send the request again")
         self.forget(subject.name)
-        return _cells_out(partial(self.erase_group, subject, tombstone))
+        cells_out = _cells_out(partial(self.erase_group, subject, tombstone))
+        deleted = RemovedNames()
+        deleted.add_group(tombstone)
+        self.on_deletion(deleted)
+        return cells_out
 
     def erase_subject(self, tombstone: Subject) -> None:
         """Erases the logs of a deleted subject and its groups, unless that is done."""

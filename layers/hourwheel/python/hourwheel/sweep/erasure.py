@@ -4,7 +4,7 @@ Until then a repeated deletion, the sweeper, and the creation of a new subject o
 continue the erasure. So does a pull that creates a group. A send or a pull that would create the subject is refused.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from hourwheel.context import Context
@@ -17,6 +17,7 @@ from hourwheel.push.state import forget
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.registry.registry import Registry
+from hourwheel.registry.removed_names import RemovedNames
 
 _ALL = "\U0010ffff"  # sorts behind every row number
 
@@ -31,9 +32,10 @@ class LogErasure:
         erase_group(context, subject, group)
 
 
-def make_registry(context: Context) -> Registry:
-    """Returns the registry of a cell, which erases the logs of deleted subjects and groups."""
-    return Registry(context, LogErasure())
+def make_registry(context: Context, on_deletion: Callable[[RemovedNames], object] = lambda deleted: None) -> Registry:
+    """Returns the registry of a cell, which erases the logs of deleted subjects and groups. ``on_deletion`` drops what
+    the process keeps by their names."""
+    return Registry(context, LogErasure(), on_deletion)
 
 
 def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -> None:

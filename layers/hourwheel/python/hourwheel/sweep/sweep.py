@@ -36,6 +36,7 @@ from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.moves import finish_change, refresh_route
 from hourwheel.registry.registry import Registry
+from hourwheel.registry.removed_names import RemovedNames, drop_keys, drop_logs
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.watermarks import behind_seconds, removable_below
@@ -106,16 +107,24 @@ class Sweeper:
         began_ms = self.context.clock.now_ms()
         report = SweepReport()
         behind: list[GroupLag] = []
+        deleted = RemovedNames()
         with self._contained("starting pushes"):
             report.started_pushes += start_overdue(self.context, self.registry)
         for subject in self.registry.all_subjects():
             with self._contained(f"sweeping subject {subject.name}"):
-                self._subject(subject, report, behind)
+                self._subject(subject, report, behind, deleted)
+        self.registry.on_deletion(deleted)
         self._delayed(report)
         # Idempotency keys belong to no log: no trim mark passes them.
         self.context.store.collect(Table.KEYS, self.context.clock.now_ms())
         self._report(behind, began_ms)
         return report
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops what this sweeper knows of deleted subjects and groups."""
+        drop_keys(self._looks, [subject for subject in list(self._looks) if deleted.has_subject(subject)])
+        drop_logs(deleted, self._extended_ms)
+        self._ends.drop(deleted)
 
     def _delayed(self, report: SweepReport) -> None:
         buckets: list[RegisteredBucket] = []
@@ -165,16 +174,16 @@ class Sweeper:
                 self.context.wakeups.announce(subject.name, log.group.shared_name)
         return ended
 
-    def _subject(self, subject: Subject, report: SweepReport, behind: list[GroupLag]) -> None:
+    def _subject(self, subject: Subject, report: SweepReport, behind: list[GroupLag], deleted: RemovedNames) -> None:
+        deleted.add_subject(subject)
         if subject.deleted:
-            self._looks.pop(subject.name, None)
-            self._ends.forget(subject.name)
             self.registry.erase_subject(subject)
             return
         report.subjects += 1
         groups = []
         # The read may be out of date: the next sweep finds a group that this one misses.
         for group in with_all_settings(self.registry.all_groups(subject, consistent=False)):
+            deleted.add_group(group)
             if group.deleted:
                 with self._contained(f"erasing group {group.member} of {subject.name}"):
                     self.registry.erase_group(subject, group)

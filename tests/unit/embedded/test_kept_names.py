@@ -1,0 +1,163 @@
+"""What a process keeps by the name of a subject or group goes with the name."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.cell import Cell
+from hourwheel.context import Settings
+from hourwheel.embedded.options import ServeOptions
+from hourwheel.embedded.runtime import Runtime
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.operations.overview import OverviewRequest
+from hourwheel.registry.removed_names import RemovedNames
+from tests.support import AT_ONCE, Bench, CallByCall
+
+KINDS = ("plain", "ordered", "broadcast")
+_NO_MEMORY = {"store", "_store", "blobs", "_closing", "meter", "pending_counts", "_delayed"}
+"""A store in memory keeps its rows in tables, and a meter has the names of metrics. Delayed messages outlive their
+subject: their counts go with the bucket."""
+
+KEPT = {
+    "leases._watches",
+    "ends._ends",
+    "group_logs._kept",
+    "flow._states",
+    "key_states._states",
+    "key_states._rows",
+    "key_states.decoded_rows._rows",
+    "seen_pulls._pulls",
+    "registry._seen",
+    "overview._entries",
+    "sweeper._ends._seen",
+    "sweeper._extended_ms",
+}
+"""Tables that are known to keep names: the walk must see them grow."""
+
+_TABLES = (dict, set, list, deque)
+
+
+def tables(root: object) -> Counter[str]:
+    """Returns the number of entries of each table that objects of the product hold below ``root``, by its path."""
+    sizes: Counter[str] = Counter()
+    seen = set[int]()
+
+    def visit(value: object, path: str) -> None:
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, _TABLES):
+            sizes[path] += len(value)
+            for each in list(value.values() if isinstance(value, dict) else value):
+                visit(each, f"{path}[]")
+        elif type(value).__module__.startswith("hourwheel."):
+            for name, each in attributes(value):
+                visit(each, f"{path}.{name}")
+
+    visit(root, type(root).__name__)
+    return sizes
+
+
+def attributes(value: object) -> Iterator[tuple[str, object]]:
+    names = [*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ())]
+    return ((name, getattr(value, name, None)) for name in names if name not in _NO_MEMORY)
+
+
+def use(cell: Cell, subject: str, **settings: bool) -> None:
+    """Uses a subject and a group of it in all ways that a process remembers."""
+    cell.put_group(subject, "workers", max_in_flight=None if settings else 50, **settings)
+    cell.produce(subject, [NewMessage(body=str(number), key=str(number)) for number in range(3)])
+    cell.produce(subject, [NewMessage(body="later", delay=3_600)])
+    for indexes in ([0], []):
+        for pull in cell.pull(subject, "workers", PullRequest(consumer="c", max_messages=1)).pulls:
+            cell.settle(subject, "workers", [Settlement(receipt=pull.receipt, retry=indexes)])
+    cell.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
+    cell.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
+    cell.lag(subject, "workers")
+
+
+def use_all(cell: Cell, names: range) -> None:
+    for number in names:
+        use(cell, f"plain-{number}")
+        use(cell, f"ordered-{number}", ordered=True)
+        use(cell, f"broadcast-{number}", broadcast=True)
+    cell.overview.page(OverviewRequest())
+    cell.sweep()
+
+
+def delete_all(cell: Cell, names: range) -> None:
+    """Deletes the groups, then every other subject before its tombstones of groups are swept, then the rest."""
+    for number in names:
+        for kind in KINDS:
+            cell.delete_group(f"{kind}-{number}", "workers")
+            if number % 2:
+                cell.delete_subject(f"{kind}-{number}")
+    cell.sweep()
+    for number in names:
+        for kind in KINDS:
+            if not number % 2:
+                cell.delete_subject(f"{kind}-{number}")
+
+
+def check_dropped(root: object, cell: Cell, names: range, delete: Callable[[range], None]) -> None:
+    """Uses names, deletes them with ``delete``, and checks that each table below ``root`` is as large as before."""
+    use_all(cell, range(2))
+    delete(range(2))
+    before = tables(root)
+    use_all(cell, names)
+    used = tables(root)
+    grown = {path.rpartition("ell.")[2] for path in used if used[path] >= before[path] + len(names)}
+    assert grown >= KEPT
+    delete(names)
+    after = tables(root)
+    assert {path: (before[path], after[path]) for path in after if after[path] > before[path]} == {}
+
+
+@pytest.fixture(params=["call by call", "transactions"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    store = MemoryStore()
+    settings = Settings(retry=AT_ONCE, sweep_rest_seconds=600, archive=True)
+    return Bench(CallByCall(store) if request.param == "call by call" else store, settings=settings)
+
+
+def test_three_hundred_deleted_subjects_and_their_groups_are_dropped(bench: Bench) -> None:
+    check_dropped(bench.cell, bench.cell, range(2, 102), partial(delete_all, bench.cell))
+
+
+def test_a_sweep_drops_names_that_another_process_has_deleted(bench: Bench) -> None:
+    other = bench.another_process()
+
+    def delete(names: range) -> None:
+        delete_all(other, names)
+        bench.cell.sweep()
+
+    check_dropped(bench.cell, bench.cell, range(2, 12), delete)
+
+
+def test_a_server_drops_removed_names(tmp_path: Path) -> None:
+    with closing(Runtime(ServeOptions(data=tmp_path, archive_seconds=60))) as runtime:
+        check_dropped(runtime, runtime.cell, range(2, 12), partial(delete_all, runtime.cell))
+
+
+def test_a_new_subject_or_group_keeps_its_entries_beside_tombstones(bench: Bench) -> None:
+    deleted = RemovedNames()
+    for again in (True, False):
+        bench.cell.put_group("orders", "workers")
+        if again:
+            bench.cell.delete_group("orders", "workers")
+            bench.cell.delete_subject("orders")
+    subject = bench.cell.subject("orders")
+    deleted.add_subject(subject)
+    group = bench.cell.group("orders", "workers")
+    deleted.add_group(group)
+    old, new = "workers~1@orders~1/0", f"{group.member}@orders~{subject.generation}/0"
+    assert deleted.has_log(old)
+    assert not deleted.has_log(new)
+    assert not deleted.has_log("schedule/20260101T00-1h")
+    assert not deleted.has_group("orders", "workers")
