@@ -37,6 +37,7 @@ _COUNTERS = (
     ("DeadLetters", "dead_letters", "Messages that became dead letters."),
     ("Faults", "faults", "Faults of the server, as in its log."),
     ("UnreadableMessages", "unreadable_messages", "Messages left out because they cannot be read."),
+    ("ExpiredUnread", "expired_unread", "Messages that expired before a group pulled them, counted for each group."),
     ("OrphanedMessages", "orphaned_messages", "Delayed messages whose subject was deleted before their time."),
     ("WakesMissed", "wakes_missed", "Timers of wheels that could not be set."),
     ("Dispatched", "dispatched", "Delayed messages handed over to their queues."),

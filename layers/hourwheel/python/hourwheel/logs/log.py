@@ -218,16 +218,17 @@ class Log:
         """Returns the trim mark. All rows below the mark have expired, and no reader needs them."""
         return self._mark().row_no
 
-    def trim(self, below: int, mark: TrimMark | None = None) -> None:
+    def trim(self, below: int, mark: TrimMark | None = None) -> bool:
         """Moves the trim mark up, then allows the removal of the rows below the mark. ``mark``: the mark as the caller
-        has read it, for one read less."""
+        has read it, for one read less. Returns False if another sweeper has moved the mark since."""
         mark = mark or self._mark()
         if mark.row_no < below:
             moved = Record(_trim_encoder.encode(below), self.ids.token())
             # Refused: another sweeper moved the mark. The next sweep removes the rows.
             if self.store.put(self._trim_key, moved, expect=mark.token) is not None:
-                return
+                return False
         self.store.trim(table_of(self.name), self.name, below=sort_of(below))
+        return True
 
     def clear(self) -> TrimMark:
         """Allows the removal of rows that remain below the trim mark because a sweeper stopped after it had moved the

@@ -5,6 +5,7 @@ A subject that has not changed since the last look rests, if the settings allow 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -200,6 +201,23 @@ def lag_report(lags: Iterable[GroupLag], now_ms: int) -> LagReport:
     oldest_seconds = max((lag.oldest_seconds(now_ms) for lag in behind), default=0.0)
     waiting, held_keys = sum(lag.total for lag in behind), sum(lag.held_keys for lag in behind)
     return LagReport(behind[:LINES], waiting, held_keys, oldest_seconds)
+
+
+class LostRow(NamedTuple):
+    """The number of a row that has expired, and the number of its messages."""
+
+    row_no: int
+    messages: int
+
+
+def unread_of(expired: Sequence[LostRow], tail: Tail | None) -> int:
+    """Returns how many messages of these rows the group had not pulled, whose next claim is at ``tail`` (None: unknown,
+    which counts none). Counts messages that the group's filter leaves out, as ``waiting`` does."""
+    if tail is None:
+        return 0
+    first = tail.position
+    pulled = first.index if any(row.row_no == first.row_no for row in expired) else 0
+    return sum(row.messages for row in expired if row.row_no >= first.row_no) - pulled
 
 
 def expired_below(rows: Sequence[tuple[int, Row]], start: int, now_ms: int) -> tuple[int, bool]:

@@ -45,6 +45,7 @@ from hourwheel.sweep.decisions import (
     MAINTENANCE_MS,
     GroupLag,
     LastLook,
+    LostRow,
     ParkedLag,
     SubjectSnapshot,
     expired_below,
@@ -55,6 +56,7 @@ from hourwheel.sweep.decisions import (
     needs_maintenance,
     next_rest_ms,
     rests,
+    unread_of,
 )
 from hourwheel.sweep.parts import expire_parts
 from hourwheel.times import within
@@ -318,9 +320,9 @@ class Sweeper:
         whose expiry the next sweep has to look at."""
         # First: the store may remove a row at any moment once its expiry has passed.
         complete = self._extend_all(queues, members)
-        for queue in queues:
-            self._trim(queue)
+        trimmed = {queue.name: self._trim(queue) for queue in queues}
         for group, logs, dead in members:
+            unread = 0
             for log in logs:
                 with self._contained(f"the checkpoint of {log.partition}"):
                     if group.ordered:
@@ -328,11 +330,19 @@ class Sweeper:
                         self.key_states.sweep(log)
                     self.leases.checkpoint(log)
                 if log.queue is None:
-                    self._trim(log.source)
+                    trimmed[log.source.name] = self._trim(log.source)
+                unread += unread_of(trimmed.get(log.source.name, []), self.leases.snapshot(log)[0])
+            if unread:
+                self._report_unread(group, unread)
             if dead.rows:
                 with self._contained(f"sweeping {group.dead_log}"):
                     DeadLetters(self.context, subject, group).sweep()
         return complete
+
+    def _report_unread(self, group: Group, messages: int) -> None:
+        self.context.meter.record("ExpiredUnread", messages)
+        text = "%d messages of %s expired before group %s had pulled them"
+        _logger.warning(text, messages, group.subject, group.name)
 
     def _extend_all(self, queues: list[Log], members: list[_Member]) -> bool:
         logs = [(MESSAGES, queue.name) for queue in queues]
@@ -398,8 +408,10 @@ class Sweeper:
             self._extended_ms[log] = now_ms
         return complete
 
-    def _trim(self, log: Log) -> None:
-        """Moves the trim mark past the rows that have expired."""
+    def _trim(self, log: Log) -> list[LostRow]:
+        """Moves the trim mark past the rows that have expired, and returns those among them that have messages. Returns
+        none if another sweeper was faster, which counts them."""
+        expired: list[LostRow] = []
         with self._contained(f"trimming {log.name}"):
             mark = log.clear()
             below = start = mark.row_no
@@ -407,13 +419,16 @@ class Sweeper:
             while below < end:
                 rows = log.read(below, page, consistent=True)
                 below, live = expired_below(rows, below, self.context.clock.now_ms())
+                expired += (LostRow(row_no, row.count) for row_no, row in rows if row_no < below and not row.filler)
                 if live or len(rows) < page:
                     break
                 # Read only where a row has expired: most sweeps trim nothing.
                 if page == 1:
                     page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
-            if min(below, end) > start:
-                log.trim(min(below, end), mark)
+            below = min(below, end)
+            if below > start and log.trim(below, mark):
+                return [row for row in expired if row.row_no < below]
+        return []
 
     def _contained(self, what: str) -> AbstractContextManager[None]:
         return self.leases.faults.contained(self.context, what)

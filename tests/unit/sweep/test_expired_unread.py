@@ -1,0 +1,94 @@
+"""Messages that expire before a group pulled them are counted once, and named in the log."""
+
+import logging
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.logs.log import Log, TrimMark
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest
+from hourwheel.queueing.records import Position, Tail
+from hourwheel.sweep.decisions import LostRow, unread_of
+from tests.support import Bench, CallByCall
+
+RETENTION_SECONDS = 3_600
+
+
+@pytest.fixture(params=["call by call", "transactions"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    store = MemoryStore()
+    bench = Bench(CallByCall(store) if request.param == "call by call" else store)
+    bench.cell.put_subject("orders", retention_seconds=RETENTION_SECONDS)
+    for group in ("billing", "audit"):
+        bench.cell.put_group("orders", group)
+    return bench
+
+
+def send(bench: Bench, count: int) -> None:
+    bench.cell.produce("orders", [NewMessage(body=str(number)) for number in range(count)])
+
+
+def pull(bench: Bench, group: str, messages: int) -> None:
+    bench.cell.pull("orders", group, PullRequest(consumer="c", max_messages=messages))
+
+
+def expired(bench: Bench) -> list[float]:
+    return [value for name, value in bench.meter.metrics if name == "ExpiredUnread"]
+
+
+def test_each_group_counts_what_it_had_not_pulled(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    send(bench, 4)
+    pull(bench, "billing", 3)
+    pull(bench, "audit", 4)
+    bench.clock.pass_time(RETENTION_SECONDS / 2)
+    send(bench, 2)
+    bench.clock.pass_time(RETENTION_SECONDS / 2 + 1)
+    with caplog.at_level(logging.WARNING, "hourwheel"):
+        bench.cell.sweep()
+    assert expired(bench) == [1]
+    assert [record.getMessage() for record in caplog.records if "expired" in record.getMessage()] == [
+        "1 messages of orders expired before group billing had pulled them"
+    ]
+
+
+def test_later_sweeps_do_not_count_again(bench: Bench) -> None:
+    send(bench, 4)
+    bench.clock.pass_time(RETENTION_SECONDS + 1)
+    for _ in range(2):
+        bench.cell.sweep()
+        bench.another_process().sweep()
+    assert expired(bench) == [4, 4]
+
+
+def test_a_sweeper_that_was_slower_counts_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(bench, 4)
+    bench.clock.pass_time(RETENTION_SECONDS + 1)
+    trim = Log.trim
+
+    def overtaken(log: Log, below: int, mark: TrimMark | None = None) -> bool:
+        trim(log, below)  # another sweeper, after this one has read the mark
+        return trim(log, below, mark)
+
+    monkeypatch.setattr(Log, "trim", overtaken)
+    bench.cell.sweep()
+    assert expired(bench) == []
+
+
+FIRST_CLAIMS = {
+    Position(0): 9,
+    Position(3, 2): 9,
+    Position(4, 1): 8,
+    Position(5): 4,
+    Position(6, 3): 1,
+    Position(7): 0,
+}
+
+
+@pytest.mark.parametrize(("first", "messages"), FIRST_CLAIMS.items())
+def test_rows_behind_the_next_claim_are_unread(first: Position, messages: int) -> None:
+    assert unread_of([LostRow(4, 5), LostRow(6, 4)], Tail(0, first, 0)) == messages
+
+
+def test_nothing_is_counted_where_the_leases_could_not_be_read() -> None:
+    assert unread_of([LostRow(4, 5)], None) == 0
