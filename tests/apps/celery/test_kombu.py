@@ -159,6 +159,26 @@ def test_a_closed_channel_gives_back_what_was_not_acknowledged(connection: Conne
         assert not any(message.delivery_info["redelivered"] for message in inbox.messages)
 
 
+@pytest.mark.parametrize("settle", ["ack", "reject", "requeue"])
+def test_a_queue_without_room_goes_on_when_a_message_of_another_queue_is_settled(
+    connection: Connection, name: str, settle: str
+) -> None:
+    first, second = Queue(f"{name}-first"), Queue(f"{name}-second")
+    producer = Producer(connection.channel())
+    for queue in (first, second):
+        producer.publish(queue.name, routing_key=queue.name, declare=[queue(connection.default_channel)])
+    inbox = Inbox(connection, first, prefetch_count=1)
+    inbox.acknowledge = False
+    with inbox.consumer:
+        inbox.get(1)
+        inbox.consumer.add_queue(second)
+        inbox.consumer.consume()  # its puller begins without room
+        if settle == "requeue":
+            inbox.consumer.cancel_by_queue(first.name)
+        getattr(inbox.messages[0], settle)()
+        assert inbox.get(2) == [first.name, second.name]
+
+
 def test_a_direct_exchange_routes_by_the_whole_key(connection: Connection, name: str) -> None:
     exchange = Exchange(f"{name}-x", type="direct")
     one = Queue(f"{name}-1", exchange, routing_key="a")

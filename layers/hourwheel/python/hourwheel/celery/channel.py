@@ -288,9 +288,13 @@ class Channel(virtual.Channel):
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         self.qos.prefetch_count = prefetch_count
-        for tap in self._taps.values():
-            tap.nudge()
+        self.nudge()
         self.link.bell.ring()
+
+    def nudge(self) -> None:
+        """Makes the pullers of all queues look again whether there is room. Any thread may call it."""
+        for tap in list(self._taps.values()):
+            tap.nudge()
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
         if multiple:

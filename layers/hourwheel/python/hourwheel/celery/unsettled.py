@@ -1,5 +1,7 @@
 """Holds the messages that a channel has handed out and that are not settled yet."""
 
+from typing import Any
+
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
 from hourwheel.client.subscription import Subscription
 from hourwheel.model.fields import BATCH_MESSAGES
@@ -13,7 +15,7 @@ class Unsettled:
 
     restore_at_shutdown = False
 
-    def __init__(self, channel: object, prefetch_count: int = 0) -> None:
+    def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
         self.channel = channel
         self.prefetch_count = prefetch_count
         self._held: dict[int, tuple[Subscription, Delivery]] = {}
@@ -68,3 +70,4 @@ class Unsettled:
             subscription, delivery = held
             # Without the delay of the group: AMQP hands a requeued message out at once.
             subscription.settle(delivery, outcome, 0 if outcome is DeliveryOutcome.RETRY else None)
+            self.channel.nudge()  # the pullers of the other queues wait for the same room
