@@ -252,6 +252,7 @@ class ScheduledMessages:
                 due_times.member,
                 [current.value.due_ms],
                 minute=due_times.minute,
+                kept_until_ms=due_times.kept_until_ms,
             ),
         )
         value = msgspec.structs.replace(current.value, transfers=(transfer,), moved=position_in(transfer))

@@ -187,7 +187,7 @@ class Dispatcher:
                 held.append(batch)
                 continue
             try:
-                rows.append((batch, self._row(batch, at_ms, at_ms + batch.target.keep_ms, log) if log else None))
+                rows.append((batch, self._row(batch, at_ms, batch.expires_ms(at_ms), log) if log else None))
             except CellUnavailable as error:
                 self.cells.failed(log, error)
                 held.append(batch)
@@ -259,7 +259,7 @@ class Dispatcher:
             first_seq=reservation.first_seq,
             token=context.ids.token(),
             at_ms=at_ms,
-            expires_ms=at_ms + batch.target.keep_ms,
+            expires_ms=batch.expires_ms(at_ms),
             picks=tuple(batch.picks),
         )
 

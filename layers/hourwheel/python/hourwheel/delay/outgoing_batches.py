@@ -53,6 +53,8 @@ class OutgoingBatch:
     size: int = 0
     earliest_ms: int = 0
     """When the first of the messages was due, or a minute later if it may be a minute late."""
+    kept_until_ms: int = 0
+    """The messages are kept until this time at least, also where the target keeps others for less."""
     named: Transfer | None = None
     """The transfer in a dispatch row that names these messages already, and whose row was filled."""
 
@@ -60,6 +62,10 @@ class OutgoingBatch:
     def still_named(self) -> Transfer | None:
         """``named`` for the messages of this batch alone: a batch may be divided when it is handed over again."""
         return self.named and msgspec.structs.replace(self.named, picks=tuple(self.picks))
+
+    def expires_ms(self, at_ms: int) -> int:
+        """Returns when the row expires that contains the batch and is made at ``at_ms``."""
+        return max(at_ms + self.target.keep_ms, self.kept_until_ms)
 
     def fits(self, size: int) -> bool:
         return len(self.picks) < BATCH_MESSAGES and (not self.picks or self.size + size <= BATCH_BYTES)
@@ -147,6 +153,7 @@ class OutgoingBatches:
                 batch = open_batches[target_key] = OutgoingBatch(target, source.destination)
                 batches.append(batch)
                 abroad += away
+            batch.kept_until_ms = max(batch.kept_until_ms, source.destination.kept_until_ms)
             batch.add(pick, message, len(encoded), due_ms + COARSE_MS if source.destination.minute else due_ms)
         return batches, rest
 

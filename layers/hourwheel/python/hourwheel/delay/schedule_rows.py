@@ -127,7 +127,7 @@ class ScheduleRowCache:
             raw = raw_messages_of(row, self._context.blobs)
         except Corrupt as error:
             unreadable(self._context, self._log.name, row_no, row.count, error)
-        destination = DueTimes(entry.subject, entry.generation, entry.member, entry.first_ms, minute=entry.minute)
+        destination = msgspec.structs.replace(entry, after_ms=())
         cached = ScheduleRow(destination, rfc3339(row.at_ms))
         # Rows that were decoded in one step run out of messages in different ones.
         share = share * (4 + row_no % 5) // 8

@@ -1,6 +1,7 @@
 """Builds the copies of messages that a pull row or a dead row hands over."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,24 +25,40 @@ MOVED = "moved"
 dead because a consumer rejected it; redrive a dead letter; move a delayed message to another time."""
 
 
+class ReadMessages(NamedTuple):
+    """Messages, each with its [row, index] position, and when the last of their rows expires."""
+
+    messages: list[tuple[tuple[int, int], Message]]
+    kept_until_ms: int
+
+
 def read_messages(
     context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]], *, strict: bool = False
 ) -> list[tuple[tuple[int, int], Message]]:
-    """Reads the messages at these [row, index] positions, with queue, offset and attempt, each with its position.
+    """Returns the messages that ``read_originals`` reads."""
+    return read_originals(context, source, queue, picks, strict=strict).messages
+
+
+def read_originals(
+    context: Context, source: Log, queue: int | None, picks: Iterable[tuple[int, int]], *, strict: bool = False
+) -> ReadMessages:
+    """Reads the messages at these [row, index] positions, with queue, offset and attempt.
 
     Leaves out messages that were removed, as a lease may outlive the retention of its messages. Leaves out and reports
     messages that cannot be read, which stay in the log; with ``strict`` they raise ``Corrupt``."""
     rows: dict[int, list[Message]] = {}
     messages = []
+    kept_until_ms = 0
     for row_no, index in picks:
         if row_no not in rows:
             row = source.get(row_no)
+            kept_until_ms = max(kept_until_ms, 0 if row is None else row.expires_ms)
             rows[row_no] = (
                 [] if row is None else with_position(row, _retained(context, source, row_no, row, strict), queue)
             )
         if rows[row_no]:
             messages.append(((row_no, index), rows[row_no][index]))
-    return messages
+    return ReadMessages(messages, kept_until_ms)
 
 
 def _retained(context: Context, source: Log, row_no: int, row: Row, strict: bool) -> list[Message]:
@@ -98,7 +115,7 @@ def row_builder(
     ``attempts``: the attempts of messages that were retried in place, by their positions."""
 
     def make(transfer: Transfer) -> Row:
-        originals = read_messages(context, source, queue, transfer.picks, strict=strict)
+        originals, kept_until_ms = read_originals(context, source, queue, transfer.picks, strict=strict)
         for pick, message in originals if attempts else ():
             message.attempt = (attempts or {}).get(pick, message.attempt)
         details = dict(zip(transfer.picks, transfer.details, strict=True)) if transfer.details else {}
@@ -107,10 +124,15 @@ def row_builder(
         if messages and transfer.due_times is not None:
             # The entry counts the messages of the row, from which unreadable ones are left out.
             indexes = {pick: i for i, pick in enumerate(transfer.picks)}
-            entry = encode_entry(transfer.due_times.only(indexes[pick] for pick, _ in originals))
-        row = context.build_row(
-            transfer.log, messages, at_ms=transfer.at_ms, expires_ms=transfer.expires_ms, meta=entry
-        )
+            due_times = transfer.due_times.only(indexes[pick] for pick, _ in originals)
+            if due_times.member is not None:
+                until_ms = max(due_times.kept_until_ms, kept_until_ms)
+                due_times = msgspec.structs.replace(due_times, kept_until_ms=until_ms)
+            entry = encode_entry(due_times)
+        # A retry is kept as long as its original at least: the retention may have been lowered since.
+        is_retry = transfer.kind in (RETRY, RELEASED) and transfer.due_times is None
+        expires_ms = max(transfer.expires_ms, kept_until_ms) if is_retry else transfer.expires_ms
+        row = context.build_row(transfer.log, messages, at_ms=transfer.at_ms, expires_ms=expires_ms, meta=entry)
         return row if entry else with_suspects(row, messages)
 
     return make

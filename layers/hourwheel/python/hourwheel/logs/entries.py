@@ -28,15 +28,24 @@ class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
     first_ms: int
     after_ms: tuple[int, ...] = ()
     minute: bool = False
+    kept_until_ms: int = 0
+    """When the last original of retried messages expires: the retention of its subject may be shorter by now."""
 
     @classmethod
     def of(
-        cls, subject: str, generation: int, member: str | None, dues: Sequence[int], *, minute: bool = False
+        cls,
+        subject: str,
+        generation: int,
+        member: str | None,
+        dues: Sequence[int],
+        *,
+        minute: bool = False,
+        kept_until_ms: int = 0,
     ) -> Self:
         """Makes the entry of messages that are due at these times (Unix milliseconds)."""
         first = min(dues)
         after = tuple(due - first for due in dues)
-        return cls(subject, generation, member, first, after if any(after) else (), minute)
+        return cls(subject, generation, member, first, after if any(after) else (), minute, kept_until_ms)
 
     def due_ms(self, index: int) -> int:
         """Returns when the message at this index is due."""
@@ -47,7 +56,8 @@ class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
         if not self.after_ms:
             return self
         dues = [self.due_ms(index) for index in indexes]
-        return type(self).of(self.subject, self.generation, self.member, dues, minute=self.minute)
+        address = (self.subject, self.generation, self.member)
+        return type(self).of(*address, dues, minute=self.minute, kept_until_ms=self.kept_until_ms)
 
 
 class CancelMarker(msgspec.Struct, array_like=True, frozen=True, tag=2):
