@@ -178,7 +178,7 @@ def test_the_sweep_ends_leases(deployment: Deployment) -> None:
         if report["ended_leases"]:
             break
     _, pulled = deployment.call("POST", f"{GROUP}/pull", {"consumer": "c2"})
-    assert (pulled["pulls"][0]["queue"], pulled["pulls"][0]["messages"][0]["attempt"]) == ("retry", 2)
+    assert (pulled["pulls"][0]["queue"], pulled["pulls"][0]["messages"][0]["attempt"]) == ("retry", 1)
 
 
 def test_metrics_are_flushed_with_the_invocation(deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
