@@ -60,6 +60,14 @@ def pull(system: System, subject: str, group: str, consumer: str = "one", **how:
     return list(answer["pulls"])
 
 
+def leave(system: System, subject: str, group: str) -> None:
+    """Lets the sweeper end the leases of a message twice. The second end counts an attempt."""
+    for _ in range(2):
+        (one,) = pull(system, subject, group, lease_seconds=1)
+        assert [message["attempt"] for message in one["messages"]] == [1]
+        system.swept()
+
+
 def settle(system: System, subject: str, group: str, *settlements: dict[str, Any]) -> list[str]:
     answer = system.ok("POST", f"{path(subject, group)}/ack", {"settle": list(settlements)})
     return [result["status"] for result in answer["results"]]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from .job import SHIP, Delivered, bodies, path, pull, push, received, send, settle
+from .job import SHIP, Delivered, bodies, leave, path, pull, push, received, send, settle
 from .system import HOUR, System
 from .template import ACCOUNT, CELL, REGION
 
@@ -31,8 +31,7 @@ def order(system: System) -> None:
         system.clock.pass_time(3)
         send(system, f"later-{group}", [{"body": "fragile"}])
         if target is None:
-            pull(system, "later-sweep", group, lease_seconds=1)
-            system.swept()
+            leave(system, "later-sweep", group)
         lag = f"{path(f'later-{group}', group)}/lag"
         system.until(lambda lag=lag: system.ok("GET", lag)["backing_off"], "a retry that waits")
         (counted,) = system.ok("GET", f"{path(f'later-{group}', group)}/retries")["attempts"]
@@ -73,8 +72,7 @@ def wait_minutes(system: System) -> None:
             system.clock.pass_time(3)
             send(system, f"near-{group}", [{"body": "fragile"}])
             if target is None:
-                pull(system, "near-sweep", group, lease_seconds=1)
-                system.swept()
+                leave(system, "near-sweep", group)
 
 
 @contextmanager
