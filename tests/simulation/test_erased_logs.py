@@ -1,11 +1,12 @@
-"""Tests how the simulator judges the checkpoints of erased pull logs."""
+"""Tests how the simulator judges the erased pull logs of a group, in a store that keeps rows until they expire."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import pytest
 
 from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import Checkpoint, Position
+from hourwheel.queueing.records import CLOSED, Checkpoint, Growth, Position, PullRow
 from hourwheel.sweep.erasure import erase_group
 from tests.simulation.plan import DAY_MS
 from tests.simulation.scenes import PLAN
@@ -20,8 +21,24 @@ class Scene:
     log: PullLog
 
     def delete(self) -> None:
-        cell = self.keeper.actor.cell
-        self.keeper.actor.ask("delete-group", lambda: cell.delete_group(SUBJECT, GROUP))
+        """Deletes the group through another process."""
+        world = self.keeper.actor.world
+        other = Side(self.keeper.machine, world.process("other")).actor
+        other.ask("delete-group", lambda: other.cell.delete_group(SUBJECT, GROUP))
+
+    def claim(self) -> PullRow:
+        """Claims a message, and returns the row of the claim."""
+        self.keeper.send(None)
+        self.keeper.pull(1)
+        current = self.log.record(1).load()
+        assert current is not None
+        return current.value
+
+    def replace(self, row: PullRow) -> None:
+        """Replaces the row of the claim, whatever it says."""
+        record = self.log.record(1)
+        current = record.load()
+        self.keeper.actor.ask("pull", lambda: record.swap(current and current.token, row))
 
     def save(self, row_no: int) -> None:
         """Replaces the checkpoint, whatever it says."""
@@ -33,10 +50,10 @@ class Scene:
 @pytest.fixture
 def scene() -> Scene:
     """Returns a group whose pull log has a checkpoint behind its first row."""
-    world = World(PLAN)
-    machine = machine_of(world, PLAN)
+    world = World(replace(PLAN, trims=False))
+    machine = machine_of(world, world.plan)
     keeper = Side(machine, world.process("keeper"))
-    prepare(keeper.actor, PLAN)
+    prepare(keeper.actor, world.plan)
     keeper.send(None)
     keeper.pull(1)
     keeper.settle(keeper.consumer.held[0])
@@ -79,3 +96,36 @@ def test_a_checkpoint_that_replaces_the_mark_of_the_erasure_is_found(scene: Scen
 def test_a_mark_in_the_log_of_a_group_that_is_there_is_found(scene: Scene) -> None:
     with pytest.raises(Violation, match="was not deleted"):
         scene.log.erase()
+
+
+def test_a_claim_may_be_settled_after_the_erasure(scene: Scene) -> None:
+    claimed = scene.claim()
+    scene.delete()
+    assert scene.log.record(1).load() is not None
+    scene.keeper.settle(scene.keeper.consumer.held[0])
+    current = scene.log.record(1).load()
+    assert current is not None
+    assert (current.value.claim, current.value.state) == (claimed.claim, CLOSED)
+
+
+def test_a_row_may_grow_after_the_erasure(scene: Scene) -> None:
+    claimed = scene.claim()
+    scene.keeper.send(None)
+    scene.delete()
+    scene.replace(_grown(claimed, base=1))
+
+
+def test_a_claim_that_hands_out_messages_of_an_erased_log_again_is_found(scene: Scene) -> None:
+    claimed = scene.claim()
+    scene.delete()
+    with pytest.raises(Violation, match="of the deleted group begins at"):
+        scene.replace(_grown(claimed, base=0))
+
+
+def _grown(claimed: PullRow, base: int) -> PullRow:
+    """Returns another claim, in the row of this one, which also covers the next message."""
+    end = Position(claimed.end.row_no + 1)
+    growth = Growth(1, base, 0, claimed.end_seq)
+    return msgspec.structs.replace(
+        claimed, claim=b"another", counts=(*claimed.counts, 1), end=end, end_seq=claimed.end_seq + 1, growth=growth
+    )
