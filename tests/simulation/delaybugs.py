@@ -373,29 +373,6 @@ def the_times_of_a_dispatch_log_go_back_with_the_clock() -> Iterator[None]:
         yield
 
 
-@planted(
-    sharpen=waiting(
-        transactional=True,
-        trims=True,
-        operators=2,
-        moves=("delete-subject",),
-        share=0.5,
-        calls=600,
-        registry_seconds=2.0,
-        batches=20,
-        reach_ms=60_000,
-    )
-)
-def a_registration_that_was_taken_back_is_remembered() -> Iterator[None]:
-    def register(context: Context, bucket: Bucket) -> None:
-        real(context, bucket)
-        context.buckets.add(bucket.name)
-
-    real = buckets.register
-    with patch.object(buckets, "register", register):
-        yield
-
-
 @planted(sharpen=waiting(calls=600))
 def a_message_is_due_when_the_first_of_its_batch_is() -> Iterator[None]:
     with patch.object(Note, "due_ms", lambda self, index: self.first_ms):
