@@ -20,7 +20,14 @@ STAGES = 9
 KEYS = 4
 EACH = 12  # transactions of each key in a stage
 
-_RELAY = "import sys; from hourwheel.outbox import Relay; Relay(sys.argv[1], url=sys.argv[2], lease_seconds=1).run()"
+# A relay may be told to end while it still imports what handles the signal.
+_RELAY = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("started", flush=True)
+from hourwheel.outbox import Relay
+Relay(sys.argv[1], url=sys.argv[2], lease_seconds=1).run()
+"""
 
 
 class Relays:
@@ -31,18 +38,20 @@ class Relays:
         self._running = [self._start(), self._start()]
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def kill(self, number: int) -> None:
-        victim = self._running[number]
-        victim.kill()
-        victim.wait()
+        with self._running[number] as victim:
+            victim.kill()
         self._running[number] = self._start()
 
     def end(self) -> None:
         for relay in self._running:
-            relay.terminate()
-            assert relay.wait() == 0
+            with relay:
+                assert relay.stdout is not None
+                assert relay.stdout.readline() == b"started\n"
+                relay.terminate()
+            assert relay.returncode == 0
 
 
 class Writer(threading.Thread):
