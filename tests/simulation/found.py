@@ -22,7 +22,7 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row
-from hourwheel.model.groups import Group, RetryPolicy
+from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
@@ -37,7 +37,6 @@ from hourwheel.sweep import erasure
 from hourwheel.sweep.erasure import LogErasure
 from hourwheel.trace import history
 from hourwheel.trace.claims import Claims, claims_of
-from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan, delayed
@@ -319,22 +318,4 @@ def a_trace_is_complete_though_pull_rows_were_removed() -> Iterator[None]:
         return claims_of(log, position)._replace(complete=True)
 
     with patch.object(history, "claims_of", claims):
-        yield
-
-
-def _retries_that_expire_before_their_messages(plan: Plan) -> Plan:
-    plan = replace(plan, transactional=False, trims=True, retention_seconds=259_200, max_attempts=16)
-    plan = replace(plan, retry=RetryPolicy(first_seconds=1), sweepers=max(1, plan.sweepers))
-    return replace(plan, moves=("retention",), operators=2)
-
-
-@planted(sharpen=_retries_that_expire_before_their_messages)
-def a_trace_is_complete_though_a_copy_was_removed() -> Iterator[None]:
-    def follow(self: GroupReader, *copy: Any) -> None:
-        before = self._complete
-        real(self, *copy)
-        self._complete = before
-
-    real = GroupReader._served_again
-    with patch.object(GroupReader, "_served_again", follow):
         yield
