@@ -25,6 +25,8 @@ from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillClock, StillIds
 from tests.unit.client.test_consumer import Running, consumer, fill, group
 
+NO_ZONE = datetime(2026, 1, 1)  # noqa: DTZ001 - a time that both clients refuse
+
 Call = Callable[[Any], Any]
 
 CALLS: dict[str, Call] = {
@@ -49,7 +51,7 @@ CALLS: dict[str, Call] = {
     "lag": lambda api: api.lag("orders", "billing"),
     "seek to the end": lambda api: api.seek("orders", "billing", "end"),
     "seek to a time": lambda api: api.seek("orders", "billing", datetime(2026, 1, 1, tzinfo=UTC)),
-    "seek to a time without a zone": lambda api: api.seek("orders", "billing", datetime(2026, 1, 1)),  # noqa: DTZ001
+    "seek to a time without a zone": lambda api: api.seek("orders", "billing", NO_ZONE),
     "redrive nothing": lambda api: api.redrive("orders", "billing", DeadSelection(ids=[])),
     "no scheduled id": lambda api: api.get_scheduled(""),
     "an unknown scheduled id": lambda api: api.cancel("s-77"),
