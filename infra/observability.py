@@ -197,6 +197,7 @@ class Observability(Construct):
             "WakesMissed",
             "UnreadableMessages",
             "OrphanedMessages",
+            "ExpiredUnread",
         )
         refused = [self._refused()] if self._counts_refusals else []
         late = [own("DispatchLateness", statistic) for statistic in ("p50", "p99", "Maximum")]
