@@ -83,7 +83,10 @@ def pairs(values: Iterable[tuple[int, int]]) -> Ints:
 
 
 def _checked(ms: Ints) -> Ints:
-    if len(ms) and not 0 <= (least := np.min(ms)) <= (most := np.max(ms)) <= _LATEST_MS:
+    if not len(ms):
+        return ms
+    least, most = np.min(ms), np.max(ms)
+    if least < 0 or most > _LATEST_MS:
         raise Corrupt(f"a time between {least} and {most} ms is out of range")
     return ms
 
