@@ -8,6 +8,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -74,9 +75,9 @@ def constants() -> dict[str, int]:
     found: dict[str, int] = {}
     for path in sorted(path for room in ROOMS for path in (LIBRARY / room).rglob("*.py")):
         module = ".".join(path.relative_to(LIBRARY).with_suffix("").parts)
-        loaded = sys.modules.get(f"hourwheel.{module}")
+        loaded = import_module(f"hourwheel.{module}")
         for name in _named(ast.parse(path.read_text())):
-            value = getattr(loaded, name, None)
+            value = getattr(loaded, name)
             words = name.strip("_").split("_")
             timed = words[-1] in ("MS", "SECONDS", "BYTES")
             if type(value) is int and not timed and set(words) & set(_KIND):

@@ -26,6 +26,7 @@ WHOLE = {
     "delay.wheel._FENCES": "an owner that keeps appending is alive: a wheel of the simulation that gives up is late",
     "delay.delayed_list._SHOWN": "where a number in an answer ends: the contract suite counts to it",
     "delay.delayed_states._DISPATCH_ROWS": "a list that leaves states out: tests/unit/delay lowers it",
+    "delay.due_minutes._ROWS": "beyond it a chart is told as incomplete: tests/unit/operations lowers it",
     "delay.pending_counts._MOST_ROWS": "beyond it a count is told as incomplete: tests/unit/delay lowers it",
     "queueing.selection.MOST_BODIES": "claim_range reads it, where plans with summaries of tags lower it",
     "queueing.consumers._MOST_SEEN": "a display, whose memory is bounded",
@@ -39,7 +40,10 @@ WHOLE = {
     "registry.dozing.MOST_DOZING": "a rule: further groups of a subject do not doze",
     "registry.dozing._MOST_REMEMBERED": "bounds memory: what is forgotten is read anew, as after a crash",
     "registry.dozing._TRIES": "dozing is simulated on its own, by tests/simulation/dozing.py",
+    "registry.lost_cells.MOST_OFFSETS": "no run gives a cell up: tests/unit/operations has the walk",
+    "registry.lost_cells._TRIES": "no run gives a cell up: tests/unit/operations has the walk",
     "registry.registry._TRIES": "an error after lost races: actors without faults do not expect it",
+    "registry.withdrawals._TRIES": "no run withdraws a change: tests/unit/operations has the races",
     "retention.extend_ttl._MOST": "stores with TTL are not simulated with an archive that is days behind",
     "sweep.decisions.LINES": "lines of a log",
 }
