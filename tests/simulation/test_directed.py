@@ -171,7 +171,7 @@ def test_a_part_that_is_left_before_its_last_row_is_decided_is_found(monkeypatch
     monkeypatch.setattr(ordered_parts, "settled_rows", lambda key_states, log: log.mapping.rows)
     violation = run_case(case).violation
     assert isinstance(violation, Violation)
-    assert "which comes later" in str(violation)
+    assert "of its key is left in" in str(violation)
 
 
 @pytest.mark.parametrize("scene", EVERY_SCENE, ids=lambda scene: scene.name)
