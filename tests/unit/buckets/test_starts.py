@@ -162,7 +162,8 @@ def test_a_producer_records_the_start_once() -> None:
     bench.send_later("a", delay="40m")
     store.calls.clear()
     bench.send_later("b", delay="41m")
-    assert [call for call in store.calls if call[1] == "meta"] == []
+    of_the_subject = ("get", "meta")  # whether its queues have moved
+    assert [call for call in store.calls if call[1] == "meta"] == [of_the_subject]
     bench.send_later("c", delay="30m")
     bucket = Bucket.at(bench.clock.ms + 30 * 60_000, 60)
     current = owner_record(bench.cell.context, bucket).load()
