@@ -95,7 +95,7 @@ def test_a_count_of_retries_that_can_be_pulled_ends_at_its_limit(bench: Bench) -
 
 
 def test_leases_come_in_the_order_of_their_ends(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", retry=RetryPolicy(delays_seconds=(0,)))
+    bench.cell.put_group("orders", "billing", retry=RetryPolicy(delays_seconds=(0,)), retry_percent=100)
     bench.send(*"abcdef")
     retried(bench, 0)
     for consumer, count, seconds in (("slow", 1, 300), ("fast", 1, 60)):
