@@ -295,3 +295,44 @@ def test_a_pusher_stays_while_a_limit_keeps_messages_back() -> None:
     assert Pusher(cell, bench.targets, "orders", "billing", "p1").run() is PusherEnd.IDLE
     assert bench.targets.bodies == list("abcdef")
     assert bench.clock.ms - began_ms >= 2_000
+
+
+def outlasting(bench: Bench, *bodies: str, ordered: bool, retried: bool) -> PullResult:
+    """Leases these messages for longer than they are retained, as first attempts or as retries."""
+    bench.cell.put_subject("orders", retention_seconds=600)
+    limited(bench, max_in_flight=2, ordered=ordered, retry_percent=100)
+    for body in bodies:
+        bench.send(body, key=body)
+    if retried:
+        for pull in pulled(bench.cell).pulls:
+            bench.settle(pull, retry=[*range(len(pull.messages))])
+    return pulled(bench.cell, lease_seconds=3_600)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("retried", [False, True])
+def test_leases_of_messages_that_have_expired_do_not_count(bench: Bench, *, ordered: bool, retried: bool) -> None:
+    assert size(outlasting(bench, *"ab", ordered=ordered, retried=retried)) == 2
+    bench.clock.pass_time(300)
+    bench.send("c", key="c")
+    assert (size(pulled(bench.cell)), pulled(bench.cell).limited_by) == (0, "max_in_flight")
+    bench.clock.pass_time(301)
+    for cell in (bench.cell, bench.another_process()):
+        cell.sweep()
+        fresh = pulled(cell, lease_seconds=1)
+        assert [message.body for pull in fresh.pulls for message in pull.messages] == ["c"]
+        assert bench.cell.lag("orders", "billing").limited_by is None
+        cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, release=[0]) for pull in fresh.pulls])
+
+
+def test_of_a_pull_only_the_messages_that_are_still_retained_count(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=600)
+    limited(bench, "a", max_in_flight=2)
+    bench.clock.pass_time(500)
+    bench.send("b")
+    assert size(pulled(bench.cell, lease_seconds=3_600)) == 2
+    bench.send(*"cde")
+    assert size(pulled(bench.cell)) == 0
+    bench.clock.pass_time(101)
+    assert size(pulled(bench.cell)) == 1
+    assert size(pulled(bench.cell)) == 0

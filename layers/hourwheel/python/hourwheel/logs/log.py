@@ -185,10 +185,10 @@ class Log:
         record = self.store.get(row_key(self.name, row_no))
         return None if record is None else from_record(record)
 
-    def get_many(self, rows: Sequence[int]) -> dict[int, Row]:
-        """Returns the stored rows among up to ``GET_MANY`` row numbers; eventually consistent, so it may miss some."""
+    def get_many(self, rows: Sequence[int], *, consistent: bool = False) -> dict[int, Row]:
+        """Returns the stored rows among up to ``GET_MANY`` row numbers. Without ``consistent`` it may miss some."""
         sorts = [sort_of(row_no) for row_no in rows]
-        present = self.store.get_many(table_of(self.name), self.name, sorts, consistent=False)
+        present = self.store.get_many(table_of(self.name), self.name, sorts, consistent=consistent)
         return {int(sort): from_record(record) for sort, record in present.items()}
 
     def first(self) -> tuple[int, Row] | None:

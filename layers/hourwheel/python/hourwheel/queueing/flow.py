@@ -4,12 +4,12 @@ The pull rows tell which messages are leased and when they were claimed, whateve
 written for a limit. A process reads the rows that are new to it, and a claim that follows takes the very next pull row
 or none, so it has counted all claims of its pull log before it. Claims of different logs of a group at the same moment
 may miss one another where the store has no transactions, or where the logs are in several cells. Of a log whose cell is
-out of reach count the leases that the process has seen.
+out of reach count the leases that the process has seen. Messages that have expired do not count, however long their
+lease lasts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from hourwheel.errors import CellUnavailable
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.groups import Group
-from hourwheel.ports import GET_MANY, Table
+from hourwheel.ports import GET_MANY, Record, Table
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import OPEN, PullRow
@@ -28,6 +28,7 @@ _ELSEWHERE_SECONDS = 1.0  # no announcement tells of settlements by other proces
 _TRUSTED_MS = 3_600_000  # a store keeps settled rows for days: none is removed before it is read
 _ROUNDING_MS = 1e-3  # sums of intervals are rounded
 _BURST_MS = 1_000.0  # a second's worth of messages may be leased at once
+_LONG_MS = 60_000  # the shortest retention: a look whether messages have expired costs the rows that hold them
 
 
 class Allowance(NamedTuple):
@@ -44,10 +45,12 @@ _UNREAD = -1
 
 class _LogState(msgspec.Struct, frozen=True):
     """A pull log below ``next_row`` (``_UNREAD``: its cell was out of reach so far). ``leased`` holds the number of
-    leased messages of each row that was open."""
+    leased messages of each row that was open, and ``ends_ms`` when rows of the source expire whose messages are leased
+    for long."""
 
     next_row: int
     leased: dict[int, int]
+    ends_ms: dict[int, int] = {}
 
 
 class _GroupState(msgspec.Struct, frozen=True):
@@ -122,7 +125,7 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
             claims.append(row)
             if row.state == OPEN:
                 leased[row_no] = len(row.unsettled())
-        read[log.partition] = _LogState(next_row, leased)
+        read[log.partition] = _LogState(next_row, leased, before.ends_ms)
     return _GroupState(read, now_ms, _due_ms(logs[0].group, state.due_ms, claims))
 
 
@@ -138,26 +141,50 @@ def _rows_from(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
 
 def _without_settled(state: _GroupState, logs: Sequence[PullLog]) -> _GroupState:
     """Returns the state after another look at the rows that were open."""
-    read = {log.partition: _LogState(state.logs[log.partition].next_row, _still_leased(log, state)) for log in logs}
+    read = {log.partition: _still_leased(log, state.logs[log.partition], state.at_ms) for log in logs}
     return _GroupState(read, state.at_ms, state.due_ms)
 
 
-def _still_leased(log: PullLog, state: _GroupState) -> dict[int, int]:
-    leased = state.logs[log.partition].leased
-    row_nos = list(leased)
+def _still_leased(log: PullLog, seen: _LogState, now_ms: int) -> _LogState:
+    row_nos = list(seen.leased)
     store = log.record(0).store
-    pages = (row_nos[start : start + GET_MANY] for start in range(0, len(row_nos), GET_MANY))
     try:
-        records = list(
-            chain.from_iterable(
-                store.get_many(Table.PULL, log.partition, [sort_of(row_no) for row_no in page]).items()
-                for page in pages
-            )
-        )
+        records: dict[str, Record] = {}
+        for page in _pages(row_nos):
+            records |= store.get_many(Table.PULL, log.partition, [sort_of(row_no) for row_no in page])
+        rows = {int(sort): log.opened(int(sort), record).value for sort, record in records.items()}
+        leased = {row_no: row.unsettled() for row_no, row in rows.items() if row.state == OPEN}
+        long = {
+            no: _positions(rows[no], left) for no, left in leased.items() if rows[no].claimed_ms + _LONG_MS <= now_ms
+        }
+        ends_ms = _ends_ms(log, seen.ends_ms, {row_no for positions in long.values() for row_no in positions})
     except CellUnavailable:
-        return leased  # nobody can tell which of them are settled
-    rows = {int(sort): log.opened(int(sort), record).value for sort, record in records}
-    return {row_no: len(row.unsettled()) for row_no, row in rows.items() if row.state == OPEN}
+        return seen  # nobody can tell which of them are settled
+    counts = {
+        no: sum(ends_ms[row_no] > now_ms for row_no in long[no]) if no in long else len(left)
+        for no, left in leased.items()
+    }
+    return _LogState(seen.next_row, counts, ends_ms)
+
+
+def _positions(row: PullRow, unsettled: Sequence[int]) -> list[int]:
+    """Returns the row of the source that holds each of these messages of a pull."""
+    positions = row.positions()
+    return [positions[index].row_no for index in unsettled]
+
+
+def _ends_ms(log: PullLog, known: dict[int, int], row_nos: set[int]) -> dict[int, int]:
+    """Returns when these rows of the source expire (0: they were removed). Reads those that are not known."""
+    unknown = sorted(row_nos - known.keys())
+    read: dict[int, int] = {}
+    for page in _pages(unknown):
+        rows = log.source.get_many(page, consistent=True)
+        read.update((row_no, rows[row_no].expires_ms if row_no in rows else 0) for row_no in page)
+    return {row_no: known.get(row_no, read.get(row_no, 0)) for row_no in row_nos}
+
+
+def _pages(row_nos: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (row_nos[start : start + GET_MANY] for start in range(0, len(row_nos), GET_MANY))
 
 
 def _due_ms(group: Group, due_ms: float, claims: Sequence[PullRow]) -> float:
