@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from hourwheel.api import problems
+from hourwheel.api.events import Event
 from hourwheel.model.messages import ProduceRequest
 from hourwheel.queueing.idempotency import IdempotencyKey
 from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api
@@ -42,7 +43,7 @@ def test_the_same_idempotency_key_gets_the_first_answer(api: Api) -> None:
 def test_a_batch_whose_record_an_earlier_version_stored_gets_its_first_answer(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def former_key(request: ProduceRequest, data: bytes) -> IdempotencyKey:
+    def former_key(request: ProduceRequest, data: bytes, event: Event) -> IdempotencyKey:
         return IdempotencyKey(str(request.idempotency_key), blake2b(data, digest_size=16).digest(), request.sequence)
 
     batch = {"messages": [{"body": "a"}], "idempotency_key": "k"}

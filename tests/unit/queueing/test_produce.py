@@ -241,5 +241,4 @@ def test_a_batch_that_was_stored_and_has_expired_is_not_stored_again_by_its_repe
     assert bench.cell.produce("orders", [NewMessage(body="a")], KEY) == first
     bench.cell.seek("orders", "billing", to="start")
     assert taken(bench) == []
-    left = bench.store.scan(Table.CONSUME, "orders~1/0", limit=9)
-    assert [int(sort) for sort, _ in left] == [1]  # the filler of the place that the repeat did not need
+    assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=9) == []

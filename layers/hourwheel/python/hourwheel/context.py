@@ -49,6 +49,7 @@ from hourwheel.ports import (
     transactional,
 )
 from hourwheel.routes import CellRecord
+from hourwheel.seen_keys import SeenKeys
 
 T = TypeVar("T")
 
@@ -157,6 +158,7 @@ class Context:
     """The names of buckets that this process has seen registered."""
     hints: StartHints = field(default_factory=StartHints)
     partial_rows: PartialRows = field(default_factory=PartialRows)
+    seen_keys: SeenKeys = field(default_factory=SeenKeys)
     later: "list[Callable[[Context], None]] | None" = None
     """Inside of ``atomically``: the calls that follow once everything is stored."""
     inside: str | None = None

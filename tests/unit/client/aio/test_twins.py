@@ -18,6 +18,7 @@ from hourwheel.client import (
     Retry,
     Settlement,
 )
+from hourwheel.client.endpoint import REPEAT_HEADER
 from tests.unit.client.aio.conftest import Run
 from tests.unit.client.aio.test_consumer import consumer as async_consumer
 from tests.unit.client.aio.test_consumer import handled
@@ -79,7 +80,7 @@ class Outcome(NamedTuple):
 
     answer: Any
     error: tuple[str, str] | None
-    requests: list[tuple[str, str, Any]]
+    requests: list[tuple[str, str, Any, str | None]]
 
 
 def prepare(server: FakeServer, fault: dict[str, Any]) -> None:
@@ -125,7 +126,9 @@ def outcome(server: FakeServer, act: Callable[[], Any]) -> Outcome:
         answer = act()
     except Exception as raised:
         error = type(raised).__name__, str(raised).replace(server.url, "URL").replace(server.url[7:], "HOST")
-    requests = [(request.call, request.target, request.body) for request in server.requests]
+    requests = [
+        (request.call, request.target, request.body, request.headers.get(REPEAT_HEADER)) for request in server.requests
+    ]
     return Outcome(answer, error, requests)
 
 
@@ -151,6 +154,13 @@ def in_tasks(call: Call, fault: dict[str, Any], run: Run[Any]) -> Outcome:
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_call_has_one_outcome_in_both_clients(call: Call, fault: dict[str, Any], run: Run[Any]) -> None:
     assert in_tasks(call, fault, run) == in_threads(call, fault)
+
+
+@pytest.mark.parametrize("fault", ["cut off once", "answer lost once", "unavailable once", "too many requests"])
+def test_a_request_that_is_retried_says_so(fault: str, run: Run[Any]) -> None:
+    call = CALLS["produce once"]
+    for seen in (in_threads(call, FAULTS[fault]), in_tasks(call, FAULTS[fault], run)):
+        assert [repeat for name, _, _, repeat in seen.requests if name == "produce"] == [None, "1"]
 
 
 def _fails(message: Delivery) -> None:

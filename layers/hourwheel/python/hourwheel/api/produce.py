@@ -61,6 +61,9 @@ _packed_list = msgspec.msgpack.Decoder(_PackedList)
 _LIST_16 = 0xDC
 """Begins a list of up to 65,535 entries in msgpack; a longer one begins with 0xDD, and four bytes of its length."""
 
+REPEAT_HEADER = "x-hourwheel-repeat"
+"""Says that the sender has sent the request before."""
+
 _DIGEST_BYTES = 20
 """Bytes that are kept of the SHA-256 of a request. Earlier versions stored 16 bytes of BLAKE2b, which takes twice as
 long where the processor has instructions for SHA-256. The length of a stored digest tells the two apart."""
@@ -76,7 +79,7 @@ def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
     data = body_of(event)
     request = _plain_request(event, data) or _decoded(_one_subject, event, data)
     _check(request.messages, len(data))
-    stored = cell.store_batch(subject, request.messages, _idempotency(request, data))
+    stored = cell.store_batch(subject, request.messages, _idempotency(request, data, event))
     return _answer(cell, event, stored)
 
 
@@ -89,7 +92,7 @@ def _produce_many(cell: Cell, event: Event) -> Response:
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
             check_subject(event.get("grant"), message.subject, f"messages[{index}].subject")
-    stored = cell.store_many(request.messages, _idempotency(request, data))
+    stored = cell.store_many(request.messages, _idempotency(request, data, event))
     return answer(event, ProduceResult(cell.send_results(stored)))
 
 
@@ -141,14 +144,15 @@ def _counted(data: bytes) -> bytes:
     return data
 
 
-def _idempotency(request: ProduceRequest | ProduceManyRequest, data: bytes) -> IdempotencyKey | None:
+def _idempotency(request: ProduceRequest | ProduceManyRequest, data: bytes, event: Event) -> IdempotencyKey | None:
     if request.idempotency_key is None:
         if request.sequence is not None:
             detail = "a sequence numbers the batches of one idempotency key: send idempotency_key too"
             raise Rejected("field-invalid", detail, field="sequence")
         return None
     digest = sha256(data).digest()[:_DIGEST_BYTES]
-    return IdempotencyKey(request.idempotency_key, digest, request.sequence, partial(_former_digest, data))
+    repeated = REPEAT_HEADER in (event.get("headers") or {})
+    return IdempotencyKey(request.idempotency_key, digest, request.sequence, partial(_former_digest, data), repeated)
 
 
 def _former_digest(data: bytes) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 from hourwheel import __version__, gzipped
 from hourwheel.answer_size import nested_bytes
 from hourwheel.client.backoff import pause_seconds
-from hourwheel.client.endpoint import GRANT_HEADER, Reply
+from hourwheel.client.endpoint import GRANT_HEADER, REPEAT_HEADER, Reply
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,
@@ -73,6 +73,10 @@ class HttpRequest(NamedTuple):
     target: str
     data: bytes | None
     headers: dict[str, str]
+
+    def repeated(self) -> "HttpRequest":
+        """Returns the request as it is sent after a failure."""
+        return self._replace(headers={**self.headers, REPEAT_HEADER: "1"})
 
 
 def path(*parts: str) -> str:

@@ -16,6 +16,8 @@ GRANT_HEADER = "x-hourwheel-token"
 """Holds the token of a request to a function URL, whose ``authorization`` header holds its signature. In an answer it
 holds the next token, which replaces that of the request."""
 
+REPEAT_HEADER = "x-hourwheel-repeat"
+"""Says that the client has sent the request before: the server then looks for its idempotency key first."""
 
 _TLS_ALERT = "\x15\x03"
 """The first bytes that a TLS server sends to a client that speaks plain HTTP: an alert (RFC 8446)."""

@@ -112,6 +112,7 @@ class Http:
                     raise
                 if self._closing.wait(pause):
                     raise closed() from error
+                request = request.repeated()
 
     def close(self) -> None:
         """Closes the connections. Calls under way, also those that wait for a retry, raise ``Closed``."""

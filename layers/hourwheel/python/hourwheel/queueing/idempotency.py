@@ -23,7 +23,7 @@ from hourwheel.errors import Conflict, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.model.fields import IDEMPOTENCY_MS, SEQUENCE_MS
-from hourwheel.ports import Key, Table
+from hourwheel.ports import Key, Table, transactional
 
 _TRIES = 5  # a try is lost only to another request with this key
 
@@ -68,12 +68,14 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 @dataclass(frozen=True)
 class IdempotencyKey:
     """The sender's key, a digest of the content it goes with, and the number that the sender gave the batch.
-    ``former_digest`` computes the digest that earlier versions stored, which has another length."""
+    ``former_digest`` computes the digest that earlier versions stored, which has another length. ``repeated``: the
+    sender says that it has sent the batch before."""
 
     key: str
     digest: bytes
     sequence: int | None = None
     former_digest: Callable[[], bytes] | None = None
+    repeated: bool = False
 
     def record(self, context: Context, keyspace: str) -> CasRecord[Remembered]:
         return CasRecord(context.store, context.ids, Key(Table.KEYS, keyspace, self.key), Remembered)
@@ -92,6 +94,15 @@ class IdempotencyKey:
         if first is None or not first.value.answers(self.sequence, context.clock.now_ms()):
             return None
         return first.value
+
+    def is_looked_up(self, context: Context, keyspace: str) -> bool:
+        """Returns whether the record is read before rows are reserved, so that a repetition reserves none: where a read
+        costs no request, and for a key that is likely taken. Notes that the key is used now."""
+        if transactional(context.store):
+            return True
+        seen = context.seen_keys.add(keyspace, self.key)
+        # The key of a sender that numbers its batches is nearly always taken.
+        return seen or self.repeated or self.sequence is not None
 
     def check_repeat(self, first: Remembered, generations: Mapping[str, int]) -> None:
         """Raises ``Conflict`` when the batch is not the one that came with its key before."""
@@ -123,14 +134,12 @@ class IdempotencyKey:
         return Conflict(slug, detail, field="idempotency_key")
 
 
-def remember(record: CasRecord[Remembered], offer: Remembered) -> Versioned[Remembered]:
-    """Stores the offer under its key, and returns the record that counts: the offer, or an earlier one that has not
-    expired. An offer with a sequence replaces the record of a lower one. Raises ``Unavailable`` when other requests
-    with the key keep winning the race."""
-    # The key of a sender that numbers its batches is nearly always taken: a read is cheaper than a refused write.
-    current = None if offer.sequence is None else record.load()
-    if current is not None and current.value.answers(offer.sequence, offer.at_ms):
-        return current
+def remember(
+    record: CasRecord[Remembered], offer: Remembered, current: Versioned[Remembered] | None
+) -> Versioned[Remembered]:
+    """Stores the offer under its key in place of the record ``current`` (None: none is known), and returns the record
+    that counts: the offer, or an earlier one that has not expired. An offer with a sequence replaces the record of a
+    lower one. Raises ``Unavailable`` when other requests with the key keep winning the race."""
     expect = None if current is None else current.token
     for _ in range(_TRIES):
         outcome = record.swap(expect, offer, token=offer.token, expires_ms=offer.ends_ms)

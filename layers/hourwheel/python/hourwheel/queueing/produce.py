@@ -26,7 +26,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.batch_rows import row_of
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
-from hourwheel.queueing.stored_batches import StoredBatch, check_current, partly_stored
+from hourwheel.queueing.stored_batches import StoredBatch, check_current, check_subjects, partly_stored
 from hourwheel.registry.cells import check_serving, was_given_up, was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
@@ -291,13 +291,19 @@ class _Batch:
         inputs = self._inputs()
         parts = self._split(inputs)
         rows = self._rows(parts, inputs.at_ms, inputs.batch)
+        looks = idempotency.is_looked_up(self.context, keyspace)
 
         def first(context: Context) -> Versioned[Remembered] | _Stored:
             record = idempotency.record(context, keyspace)
+            earlier = record.load() if looks else None
+            if earlier is not None and earlier.value.answers(idempotency.sequence, inputs.at_ms):
+                # No sealed log refuses a reservation here if a subject was deleted meanwhile.
+                check_subjects(context, self.batch.subjects.values())
+                return earlier
             # Reserved before the key is written: the key names the rows, so that every repetition puts the same ones.
             reserved = _reserve(context, parts, rows)
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
-            remembered = remember(record, offer)
+            remembered = remember(record, offer, earlier)
             if remembered.value.token != offer.token:
                 # Another request with this key was faster. Its reservations count; these would be holes.
                 for row, reservation in zip(rows, reserved, strict=True):

@@ -1,7 +1,7 @@
 """Tells producers where the messages of an accepted batch are: message by message, or part by part. Checks before that
 the subjects of delayed messages are there."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, Sealed
 from hourwheel.logs.log import Reservation
 from hourwheel.model.messages import CompactProduceResult, SendResult
+from hourwheel.model.subjects import Subject
 from hourwheel.queueing.routing import BatchPart
 from hourwheel.registry.registry import subject_record
 from hourwheel.times import rfc3339
@@ -71,8 +72,14 @@ def partly_stored(happened: Callable[[], bool]) -> Iterator[None]:
 def check_current(context: Context, parts: Sequence[BatchPart]) -> None:
     """Raises ``Sealed`` if a subject of delayed messages was deleted since its record was read. No seal of a schedule
     log tells so, and its messages would be handed to nobody. One read for each subject with delayed messages."""
-    delayed = dict.fromkeys((part.subject.name, part.subject.generation) for part in parts if part.bucket is not None)
-    for name, generation in delayed:  # in the order of the batch: simulations replay each read
-        current = subject_record(context, name).load()
-        if current is None or current.value.deleted or current.value.generation != generation:
-            raise Sealed(name)
+    delayed = dict.fromkeys(part.subject.name for part in parts if part.bucket is not None)
+    subjects = {part.subject.name: part.subject for part in parts}
+    check_subjects(context, [subjects[name] for name in delayed])  # in the order of the batch
+
+
+def check_subjects(context: Context, subjects: Iterable[Subject]) -> None:
+    """Raises ``Sealed`` if one of the subjects was deleted since its record was read. One read for each."""
+    for subject in subjects:  # in their order: simulations replay each read
+        current = subject_record(context, subject.name).load()
+        if current is None or current.value.deleted or current.value.generation != subject.generation:
+            raise Sealed(subject.name)

@@ -95,6 +95,7 @@ class AsyncHttp:
                     raise
                 if await self._closing_within(pause):
                     raise closed() from error
+                request = request.repeated()
 
     async def _closing_within(self, seconds: float) -> bool:
         try:
