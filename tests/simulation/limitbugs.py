@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
+from hourwheel.log_names import HOME, cell_of
 from hourwheel.model.groups import Group
 from hourwheel.queueing import claimer, flow, produce, pull
 from hourwheel.queueing.flow import Allowance, FlowControl
@@ -95,4 +99,52 @@ def a_claim_is_made_without_the_one_before_it_being_counted() -> Iterator[None]:
 
     real = PullLog.claim
     with patch.object(PullLog, "claim", claim), patch.object(claimer, "is_current", lambda *_: True):
+        yield
+
+
+def _limits_beside_cells(plan: Plan) -> Plan:
+    return replace(
+        _limits(plan),
+        transactional=True,
+        trims=True,
+        queues=3,
+        cells=2,
+        operators=2,
+        moves=("move",),
+        max_in_flight=3,
+        consumers=4,
+        lease_seconds=5,
+        latency_ms=5,
+        faults=Faults(),
+    )
+
+
+@planted(sharpen=_limits_beside_cells)
+def a_limit_counts_no_leases_in_other_cells() -> Iterator[None]:
+    def allowance(self: FlowControl, logs: Sequence[PullLog], max_messages: int) -> Allowance:
+        at_home = [log for log in logs if cell_of(log.source.name) == HOME]
+        counted = real(self, at_home, max_messages)
+        elsewhere = {log.partition: log.tail().row_no for log in logs if log not in at_home}
+        return counted._replace(rows={**counted.rows, **elsewhere})
+
+    real = FlowControl.allowance
+    with patch.object(FlowControl, "allowance", allowance):
+        yield
+
+
+@planted(sharpen=_limits_beside_cells)
+def the_logs_of_a_cell_are_not_compared_before_a_claim() -> Iterator[None]:
+    with patch.object(claimer, "is_current", lambda *_: True):
+        yield
+
+
+@planted(sharpen=lambda plan: replace(_limits_beside_cells(plan), max_in_flight=0, messages_per_second=5))
+def a_rate_counts_no_claims_in_other_cells() -> Iterator[None]:
+    def with_new_rows(state: Any, logs: Sequence[PullLog], now_ms: int) -> Any:
+        at_home = [log for log in logs if cell_of(log.source.name) == HOME]
+        due_ms = real(state, at_home, now_ms).due_ms
+        return msgspec.structs.replace(real(state, logs, now_ms), due_ms=due_ms)
+
+    real = flow._with_new_rows
+    with patch.object(flow, "_with_new_rows", with_new_rows):
         yield

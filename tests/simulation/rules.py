@@ -10,7 +10,7 @@ from hourwheel.buckets.lease import WheelOwner
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED
 from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.log_names import HOME, SCHEDULE_PREFIX, cell_of
 from hourwheel.logs.suspects import suspects_of
 from hourwheel.model.fields import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS
 from hourwheel.model.groups import Group, RetryPolicy
@@ -87,18 +87,16 @@ class Rules:
             raise Violation("2", f"a batch came into {subject}, which is read-only for {verb.began_ms - since_ms} ms")
 
     def check_rate(self, history: "PullHistory", row: int, verb: Verb) -> None:
-        """Checks that a claim leaves the group within its rate: a second's worth at once. Claims of other logs may have
-        been missed, unless there are transactions."""
-        name, group = LogName.parse(history.source), self._limited(history)
+        """Checks that a claim leaves the group within its rate: a second's worth at once. Claims of other logs since
+        the pull began may have been missed, unless one transaction compares them."""
+        group = self._limited(history)
         if group is None or not group.messages_per_second or self.plan.skew_ms:
             return
-        head = f"{history.member}@{name.subject}~{name.generation}/"
         claims = [
-            (fact.value.claimed_ms, fact.value.size)
-            for partition, other in self.audit.pulls.items()
-            if partition == history.partition
-            or (partition.startswith(head) and self.plan.transactional and not self.plan.cells)
-            for fact in other.pulls.values()
+            (other.pulls[number].value.claimed_ms, other.pulls[number].value.size)
+            for other in self._of_group(history)
+            for number in other.pulls
+            if self._counted(history, row, other, number, verb)
         ]
         total, now_ms = 0, history.pulls[row].value.claimed_ms
         for at_ms, size in sorted(claims, reverse=True):
@@ -110,15 +108,13 @@ class Rules:
 
     def check_in_flight(self, history: "PullHistory", row: int, verb: Verb) -> None:
         """Checks that a claim leaves the group within its limit. Claims of other logs since the pull began may have
-        been missed, unless there are transactions."""
-        name, group = LogName.parse(history.source), self._limited(history)
+        been missed, unless one transaction compares them."""
+        group = self._limited(history)
         if group is None or not group.max_in_flight:
             return
-        head = f"{history.member}@{name.subject}~{name.generation}/"
         leased = sum(
             other.pulls[number].leased
-            for partition, other in self.audit.pulls.items()
-            if partition.startswith(head)
+            for other in self._of_group(history)
             for number in other.open
             if self._counted(history, row, other, number, verb)
         )
@@ -133,9 +129,25 @@ class Rules:
         name = LogName.parse(history.source)
         return self.audit.groups.get((name.subject, name.generation, history.member))
 
+    def _of_group(self, history: "PullHistory") -> "list[PullHistory]":
+        """Returns the pull logs of the group: of its queues, in whatever cell, and of its retries."""
+        own = LogName.parse(history.source)
+        head = f"{own.subject}~{own.generation}/"
+        return [
+            other
+            for other in self.audit.pulls.values()
+            if other.member == history.member and other.source.rpartition(":")[2].startswith(head)
+        ]
+
     def _counted(self, history: "PullHistory", row: int, other: "PullHistory", number: int, verb: Verb) -> bool:
-        if other is history or (self.plan.transactional and not self.plan.cells):
+        """Returns whether the claim that is this row has to count that row of another log: the bound that the limits
+        promise. The logs of one cell are compared in its transaction; of others count the rows that were there when
+        the pull began, and those of the pull itself."""
+        cells = cell_of(history.source), cell_of(other.source)
+        if other is history or (self.plan.transactional and cells[0] == cells[1]):
             return True
+        if cells[1] not in (HOME, cells[0]) and "outage" in self.plan.moves:
+            return False  # the cell may be out of reach, and the process may not have seen its leases
         # Threads of a pusher claim at one time, as processes do.
         if (other.partition, number) in verb.claims and not (verb.name == "push" and self.plan.concurrency > 1):
             return True
