@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console import scene
 from tests.console.acting import answer, opened
@@ -57,6 +57,16 @@ def test_numbers_consumers_leases_and_retries_are_shown(filled: Server, page: Pa
     expect(retries.get_by_role("row").nth(1)).to_have_text(f"2{backing_off}")
     expect(retries).to_contain_text(f"0 can be pulled now, {backing_off} wait for their delay.")
     expect(page.get_by_role("region", name="Lag").locator("figure")).to_be_visible()
+
+
+def test_messages_that_expired_unread_are_shown(page: Page) -> None:
+    def altered(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "expired_unread": 7})
+
+    page.route("**/lag", altered)
+    card = page.get_by_role("region", name="Now").locator("div.card").filter(has_text="expired unread")
+    expect(card.get_by_role("definition")).to_have_text("7")
 
 
 def test_a_seek_to_an_offset_says_what_it_passes_over_or_serves_again_before_it_is_made(

@@ -245,7 +245,10 @@ def test_lag(shell: Shell) -> None:
     shell.ok("group", "create", "orders", "billing")
     assert shell.json("lag", "orders", "billing")[0]["waiting"] == 2
     shell.server.broker.group("orders", "billing").backing_off.append((60, {}))
-    assert "2 waiting, 0 in flight, 0 retrying, 1 backing off, 0 dead" in shell.ok("lag", "orders", "billing")
+    assert "2 waiting, 0 in flight, 0 retrying, 1 backing off, 0 dead\n" in shell.ok("lag", "orders", "billing")
+    shell.server.broker.group("orders", "billing").expired_unread = 7
+    assert shell.json("lag", "orders", "billing")[0]["expired_unread"] == 7
+    assert "1 backing off, 0 dead, 7 expired unread\n" in shell.ok("lag", "orders", "billing")
 
 
 def test_lag_is_watched_until_something_goes_wrong(shell: Shell) -> None:

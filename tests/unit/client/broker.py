@@ -451,6 +451,7 @@ class Broker:
             "retrying": len(group.retries),
             "backing_off": len(group.backing_off),
             "dead": len(group.dead),
+            "expired_unread": group.expired_unread,
             "oldest_at": None,
             "queues": queues,
             "limited_by": limit_of(owner, group),

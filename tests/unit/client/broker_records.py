@@ -51,6 +51,7 @@ class FakeGroup:
     ordered: bool = False
     retries: list[Json] = field(default_factory=list)
     backing_off: list[tuple[Any, Json]] = field(default_factory=list)
+    expired_unread: int = 0
     dead: list[Json] = field(default_factory=list)
     acked: list[str] = field(default_factory=list)
     leases: dict[str, Lease] = field(default_factory=dict)

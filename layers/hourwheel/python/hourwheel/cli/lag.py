@@ -64,12 +64,20 @@ def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: flo
 _NAMED = 10  # held keys: as many as a screen has room for below the table of queues
 
 _COLUMNS = ["queue", "waiting", "in flight", "offset", "end"]
-_CONSUMER_COLUMNS = ["consumer", "waiting", "in flight", "retrying", "backing off", "dead"]
+_CONSUMER_COLUMNS = ["consumer", "waiting", "in flight", "retrying", "backing off", "dead", "expired unread"]
 
 
 def _consumer_rows(lag: Lag) -> list[tuple[Any, ...]]:
     return [
-        (each.consumer, each.waiting, each.in_flight, each.retrying, each.backing_off, each.dead)
+        (
+            each.consumer,
+            each.waiting,
+            each.in_flight,
+            each.retrying,
+            each.backing_off,
+            each.dead,
+            each.expired_unread,
+        )
         for each in lag.consumers
     ]
 
@@ -108,7 +116,8 @@ def _summary(lag: Lag) -> str:
     behind = f"{lag.waiting} waiting, {lag.in_flight} in flight"
     limited = "" if lag.limited_by is None else f"; limited by: {lag.limited_by}"
     stopped = "" if lag.held is None else f", {lag.held.stopped} stopped"
-    counts = f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off{stopped}, {lag.dead} dead"
+    expired = f", {lag.expired_unread} expired unread" if lag.expired_unread else ""
+    counts = f"{behind}, {lag.retrying} retrying, {lag.backing_off} backing off{stopped}, {lag.dead} dead{expired}"
     return f"{counts}{oldest}{limited}{_not_counted(lag)}{_held(lag)}"
 
 

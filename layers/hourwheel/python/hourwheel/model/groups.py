@@ -150,3 +150,8 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def dead_log(self) -> str:
         return str(LogName.of_dead(self.subject, self.subject_generation, Member(self.name, self.generation)))
+
+    @property
+    def expired_counter(self) -> str:
+        """The name of the counter of the messages that expired before the group had pulled them."""
+        return f"{self.subject}~{self.subject_generation}/expired/{self.member}"

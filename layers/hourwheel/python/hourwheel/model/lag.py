@@ -39,6 +39,7 @@ class ConsumerLag(Struct):
     retrying: int
     dead: int
     backing_off: int = 0
+    expired_unread: int = 0
 
 
 class HeldKey(Struct):
@@ -84,7 +85,8 @@ class HeldKeys(Struct):
 
 class Lag(Struct):
     """The lag of a group. ``cells_out`` names cells that cannot be reached, whose messages are not counted.
-    ``consumers`` has an entry for each consumer of a broadcast group."""
+    ``consumers`` has an entry for each consumer of a broadcast group. ``expired_unread`` counts the messages that
+    expired before the group had pulled them, since it was created."""
 
     waiting: int
     in_flight: int
@@ -97,3 +99,4 @@ class Lag(Struct):
     cells_out: list[str] = []
     consumers: list[ConsumerLag] = []
     held: HeldKeys | UnsetType = UNSET
+    expired_unread: int = 0

@@ -13,7 +13,8 @@ SortOrder: TypeAlias = Literal["asc", "desc"]
 
 class GroupOverview(Struct, kw_only=True):
     """The numbers of a group, as in its lag. ``settled`` is the sum over the queues of the messages that the group has
-    pulled or passed over, without those of lost parts. An ordered group has ``held`` keys, of which ``stopped`` ones
+    pulled or passed over, without those of lost parts; ``expired_unread`` counts those that expired before the group
+    had pulled them. An ordered group has ``held`` keys, of which ``stopped`` ones
     wait for an operator. ``complete`` is False where a count stopped at its limit: it may be too low."""
 
     group: str
@@ -26,6 +27,7 @@ class GroupOverview(Struct, kw_only=True):
     settled: int = 0
     held: int = 0
     stopped: int = 0
+    expired_unread: int = 0
     paused: bool = False
     broadcast: bool = False
     ordered: bool = False
@@ -52,6 +54,7 @@ class SubjectOverview(Struct, kw_only=True):
     settled: int
     held: int
     stopped: int
+    expired_unread: int
     paused: bool
     read_only: bool
     retention_seconds: int

@@ -78,7 +78,7 @@ class GroupNumbers:
         self, subject: Subject, groups: Sequence[Group], pending: Tally[Address], *, complete: bool = True
     ) -> SubjectNumbers:
         """Reads the numbers of these groups, those of consumers behind their broadcast group."""
-        logs = subject.queue_logs() + [log for group in groups for log in (group.retry_log, group.dead_log)]
+        logs = subject.queue_logs() + [log for group in groups for log in _counters_of(group)]
         totals, cells_out = read_counters(self.context, logs)
         numbers: dict[str, GroupOverview] = {}
         for group in groups:
@@ -120,6 +120,7 @@ class GroupNumbers:
         )
         if group.ordered:
             total = with_parked(total, logs, self.key_states, named=0)
+        total.expired_unread = totals[group.expired_counter].numbers
         return total, complete and all_dead
 
     def _lag_of_log(self, log: PullLog, totals: Counter) -> tuple[LogLag, int, bool]:
@@ -141,6 +142,10 @@ def read_counters(context: Context, logs: Iterable[str]) -> tuple[dict[str, Coun
     return totals, cells_out
 
 
+def _counters_of(group: Group) -> tuple[str, str, str]:
+    return group.retry_log, group.dead_log, group.expired_counter
+
+
 def _settings_of(group: Group) -> GroupOverview:
     return GroupOverview(
         group=group.shared_name,
@@ -158,6 +163,7 @@ def _add(group: GroupOverview, lag: Lag, complete: bool, *, backing_off: int) ->
     group.retrying += lag.retrying
     group.backing_off += lag.backing_off + backing_off
     group.dead += lag.dead
+    group.expired_unread += lag.expired_unread
     if lag.held is not UNSET:
         group.held += lag.held.keys
         group.stopped += lag.held.stopped

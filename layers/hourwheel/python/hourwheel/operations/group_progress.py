@@ -58,6 +58,7 @@ class GroupProgress:
         if out:
             lag.queues = _with_cells_out(lag, owner, member, out)
         lag.backing_off += max(before, self._backing_off(owner, member))
+        lag.expired_unread = self.context.store.counter(member.expired_counter).numbers
         limit = pause_of(owner, member, self.context.settings)
         if limit is None and member.flow_limited and not (allowance := self.flow.allowance(logs, 1)).messages:
             limit = allowance.limit

@@ -274,6 +274,7 @@ class Overview:
             settled=sum(group.settled for group in groups),
             held=sum(group.held for group in groups),
             stopped=sum(group.stopped for group in groups),
+            expired_unread=sum(group.expired_unread for group in groups),
             paused=subject.paused,
             read_only=subject.read_only,
             retention_seconds=subject.retention_seconds,

@@ -127,6 +127,7 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
         oldest_at=min(oldest, default=None),
         queues=sorted(queues.values(), key=attrgetter("queue")),
         backing_off=sum(lag.backing_off for _, lag in lags),
+        expired_unread=sum(lag.expired_unread for _, lag in lags),
         limited_by=next((lag.limited_by for _, lag in lags if lag.limited_by is not None), None),
         consumers=[
             ConsumerLag(
@@ -136,6 +137,7 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
                 retrying=lag.retrying,
                 dead=lag.dead,
                 backing_off=lag.backing_off,
+                expired_unread=lag.expired_unread,
             )
             for group, lag in lags
         ],

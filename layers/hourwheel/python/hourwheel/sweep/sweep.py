@@ -333,7 +333,8 @@ class Sweeper:
                     trimmed[log.source.name] = self._trim(log.source)
                 unread += unread_of(trimmed.get(log.source.name, []), self.leases.snapshot(log)[0])
             if unread:
-                self._report_unread(group, unread)
+                with self._contained(f"counting what expired before {group.member} had pulled it"):
+                    self._report_unread(group, unread)
             if dead.rows:
                 with self._contained(f"sweeping {group.dead_log}"):
                     DeadLetters(self.context, subject, group).sweep()
@@ -343,6 +344,8 @@ class Sweeper:
         self.context.meter.record("ExpiredUnread", messages)
         text = "%d messages of %s expired before group %s had pulled them"
         _logger.warning(text, messages, group.subject, group.name)
+        # Last: the trim mark has moved, and nobody counts these messages again.
+        self.context.store.add(group.expired_counter, rows=1, numbers=messages)
 
     def _extend_all(self, queues: list[Log], members: list[_Member]) -> bool:
         logs = [(MESSAGES, queue.name) for queue in queues]

@@ -186,8 +186,9 @@ class ConsumerState(Struct, frozen=True, kw_only=True):
 class Lag(Struct, frozen=True, kw_only=True):
     """The numbers of the messages that a group has not acknowledged: ``waiting`` were never pulled (after a crash of
     the server the number may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again,
-    ``backing_off`` wait for the delay of their retry, ``dead`` were given up. The oldest waiting message was accepted
-    at ``oldest_at``. ``limited_by`` names the limit that keeps messages from the group: ``paused``, ``subject_paused``,
+    ``backing_off`` wait for the delay of their retry, ``dead`` were given up. ``expired_unread`` messages have expired,
+    since the group was created, before the group had pulled them. The oldest waiting message was accepted at
+    ``oldest_at``. ``limited_by`` names the limit that keeps messages from the group: ``paused``, ``subject_paused``,
     ``max_in_flight``, ``messages_per_second``, or None. ``consumers`` has the lag of each consumer of a broadcast
     group. ``cells_out`` names cells that cannot be reached, whose messages are not counted. ``held`` describes the held
     keys of an ordered group, and is None for other groups.
@@ -209,3 +210,4 @@ class Lag(Struct, frozen=True, kw_only=True):
     consumers: list[ConsumerLag] = []
     cells_out: list[str] = []
     held: HeldKeys | None = None
+    expired_unread: int = 0

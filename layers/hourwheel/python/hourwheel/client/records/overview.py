@@ -10,7 +10,8 @@ class GroupOverview(Struct, frozen=True, kw_only=True):
     """The numbers of a group, as in its ``Lag``. ``settled`` is the sum, over the queues, of the messages that
     the group has pulled or passed over, without those of lost parts; the difference of two answers is the progress of
     the group. ``held`` is the number of held keys of an ordered group, and ``stopped`` of those that wait for an
-    operator. ``complete`` is False if a count stopped at its limit.
+    operator. ``expired_unread`` messages expired before the group had pulled them. ``complete`` is False if a count
+    stopped at its limit.
 
     Example:
         >>> [(group.group, group.waiting) for group in api.subject_overview("orders").groups]
@@ -32,6 +33,7 @@ class GroupOverview(Struct, frozen=True, kw_only=True):
     complete: bool = True
     held: int = 0
     stopped: int = 0
+    expired_unread: int = 0
 
 
 class SubjectOverview(Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class SubjectOverview(Struct, frozen=True, kw_only=True):
     complete: bool = True
     held: int = 0
     stopped: int = 0
+    expired_unread: int = 0
 
 
 class OverviewPage(Struct, frozen=True, kw_only=True):

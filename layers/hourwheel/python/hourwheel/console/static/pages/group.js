@@ -106,6 +106,7 @@ function summary(subject, group, lag) {
       ["retrying", count(lag.retrying), "failed messages that can be pulled again"],
       ["backing off", count(lag.backing_off), "failed messages that wait for their delay"],
       ["dead", h("a", { href: deadLink(subject, group.group) }, count(lag.dead)), "dead letters"],
+      ["expired unread", count(lag.expired_unread ?? 0), "messages that expired before the group had pulled them"],
       ["oldest", lag.oldest_at ? ago(Date.now() - millis(lag.oldest_at)) : "–", timeText(lag.oldest_at)],
     ]),
     lag.limited_by && h("p", { class: "note warn" }, LIMITS[lag.limited_by]),

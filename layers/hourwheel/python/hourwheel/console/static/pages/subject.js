@@ -58,6 +58,7 @@ function groupsPanel(subject) {
       numeric: true,
       render: (row) => h("a", { href: deadLink(subject, row.group) }, count(row.dead)),
     },
+    number("expired_unread", "Expired unread"),
     { key: "oldest_at", label: "Oldest", render: age },
     { key: "progress", label: "Progress", render: progressBar },
     { key: "state", label: "State", render: (row) => badges(groupBadges(row)) },

@@ -98,6 +98,7 @@ export function progressPanel() {
     number("retrying", "Retrying"),
     number("backing_off", "Backing off"),
     number("dead", "Dead"),
+    number("expired_unread", "Expired unread"),
   ];
   const empty = "No consumer has pulled yet.";
   const view = table({ caption: "Lag of each consumer", columns, rows: [], rowKey: (row) => row.consumer, empty });
