@@ -336,3 +336,34 @@ def test_of_a_pull_only_the_messages_that_are_still_retained_count(bench: Bench)
     bench.clock.pass_time(101)
     assert size(pulled(bench.cell)) == 1
     assert size(pulled(bench.cell)) == 0
+
+
+def test_a_new_process_counts_claims_that_the_checkpoint_has_passed(bench: Bench) -> None:
+    limited(bench, *"abcdefghij", messages_per_second=4)
+    taken = pulled(bench.cell)
+    assert size(taken) == 4
+    for pull in taken.pulls:
+        bench.settle(pull)
+    bench.cell.sweep()
+    other = bench.another_process()
+    assert (size(pulled(other)), pulled(other).limited_by) == (0, "messages_per_second")
+    bench.clock.pass_time(1)
+    assert size(pulled(bench.another_process())) == 4
+
+
+@pytest.mark.parametrize("scans_before", range(6))
+def test_a_claim_that_comes_while_a_slow_process_reads_counts_for_the_rate(scans_before: int) -> None:
+    store = Between(MemoryStore())
+    settings = Settings(retry=AT_ONCE, registry_seconds=0)
+    bench = limited(Bench(store, settings=settings), *"abcdefgh", messages_per_second=5)
+    other = bench.another_process()
+    theirs: list[PullResult] = []
+
+    def between() -> None:
+        bench.clock.pass_time(5)
+        theirs.append(pulled(other, 4))
+
+    store.act, store.scans_before = between, scans_before
+    mine = pulled(bench.cell)
+    store.act = None
+    assert 0 < size(mine) + sum(map(size, theirs)) <= 5  # 4 where the claim lost its race

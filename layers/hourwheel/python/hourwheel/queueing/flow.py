@@ -95,7 +95,8 @@ class FlowControl:
             left = max(0, group.max_in_flight - state.leased)
             limit = Limit("max_in_flight", _ELSEWHERE_SECONDS)
         if group.messages_per_second:
-            at_rate, wait_seconds = _at_rate(group, state.due_ms, now_ms)
+            # Not the time before the rows were read: claims that came meanwhile would seem to be of the future.
+            at_rate, wait_seconds = _at_rate(group, state.due_ms, logs[0].context.clock.now_ms())
             if at_rate < left:
                 left, limit = at_rate, Limit("messages_per_second", wait_seconds)
         return Allowance(left, limit, rows)
@@ -113,7 +114,7 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
         before = state.logs.get(log.partition, _LogState(_UNREAD, {}))
         try:
             if before.next_row == _UNREAD:
-                before = _LogState(log.beginning().row_no, {})
+                before = _LogState(_first_row(log, now_ms), {})
             rows = _rows_from(log, before.next_row)
         except CellUnavailable:
             # The other cells go on. What this process has seen of the log counts.
@@ -127,6 +128,22 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
                 leased[row_no] = len(row.unsettled())
         read[log.partition] = _LogState(next_row, leased, before.ends_ms)
     return _GroupState(read, now_ms, _due_ms(logs[0].group, state.due_ms, claims))
+
+
+def _first_row(log: PullLog, now_ms: int) -> int:
+    """Returns the first pull row that counts for a process which has read none. Claims that were settled at once may
+    lie below the checkpoint, and count for the rate."""
+    first = log.beginning().row_no
+    if not log.group.messages_per_second:
+        return first
+    recent_ms = now_ms - 2 * _burst_ms(log.group)
+    claimed_ms: float = now_ms
+    while first and claimed_ms >= recent_ms:
+        earlier = log.rows(max(0, first - _PAGE), 1)
+        if not earlier or earlier[0][0] >= first:
+            break  # removed long after they were settled
+        first, claimed_ms = earlier[0][0], earlier[0][1].value.claimed_ms
+    return first
 
 
 def _rows_from(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
@@ -173,14 +190,14 @@ def _positions(row: PullRow, unsettled: Sequence[int]) -> list[int]:
     return [positions[index].row_no for index in unsettled]
 
 
-def _ends_ms(log: PullLog, known: dict[int, int], row_nos: set[int]) -> dict[int, int]:
+def _ends_ms(log: PullLog, read_before: dict[int, int], row_nos: set[int]) -> dict[int, int]:
     """Returns when these rows of the source expire (0: they were removed). Reads those that are not known."""
-    unknown = sorted(row_nos - known.keys())
+    unknown = sorted(row_nos - read_before.keys())
     read: dict[int, int] = {}
     for page in _pages(unknown):
         rows = log.source.get_many(page, consistent=True)
         read.update((row_no, rows[row_no].expires_ms if row_no in rows else 0) for row_no in page)
-    return {row_no: known.get(row_no, read.get(row_no, 0)) for row_no in row_nos}
+    return {row_no: read_before.get(row_no, read.get(row_no, 0)) for row_no in row_nos}
 
 
 def _pages(row_nos: Sequence[int]) -> Iterator[Sequence[int]]:
