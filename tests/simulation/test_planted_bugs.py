@@ -52,7 +52,6 @@ BUGS = [
 ]
 RARE = {
     "a_look_passes_a_row_that_still_grows",
-    "a_member_that_comes_back_is_forgotten_nevertheless",
     "settlements_in_a_cell_that_is_out_of_reach_are_answered_settled",
     "a_precise_message_relies_on_a_coarse_start",
     "a_position_is_told_before_its_row_stands",
