@@ -27,7 +27,7 @@ from tests.simulation.plan import AT_ONCE, Plan, unarchived
 from tests.simulation.producers import Batch, Producer
 from tests.simulation.schedule import machine_of, prepare, scaled
 from tests.simulation.wakeups import SimulatedQueues
-from tests.simulation.world import Crashed, Violation, World
+from tests.simulation.world import Crashed, Violation, World, uncollected
 
 _LAST_SECONDS = 12
 """Longer than the slowest consumer handles a message."""
@@ -359,7 +359,7 @@ class Minutely(Actor):
 def run_doze(doze: DozePlan) -> World:
     """Makes one run. Raises ``Violation``."""
     world = World(doze.plan)
-    with scaled(doze.plan), patch.object(queueing, "_BUSY_SHARE", doze.busy_share):
+    with uncollected(), scaled(doze.plan), patch.object(queueing, "_BUSY_SHARE", doze.busy_share):
         machine = machine_of(world, doze.plan)
         machine.queues = SimulatedQueues(world, doze)
         machine.settings = msgspec.structs.replace(machine.settings, sweep_rest_seconds=_SWEEP_REST_SECONDS)

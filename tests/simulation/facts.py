@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.handover.handover import Transfer
@@ -19,6 +20,7 @@ Copied: TypeAlias = tuple[str | None, int, str | None, bool]
 """The destination of delayed messages: the subject, its generation, and the group whose retries they are."""
 
 
+@cache
 def shared_member(member: str) -> str:
     """Returns the broadcast group of a consumer's group, and any other group itself."""
     name, plus, rest = member.partition("+")
@@ -35,6 +37,7 @@ class LogName(NamedTuple):
     member: str
 
     @classmethod
+    @cache
     def parse(cls, name: str) -> "LogName":
         if name.startswith(SCHEDULE_PREFIX):
             return cls("", 0, "schedule", None, "")

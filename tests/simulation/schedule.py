@@ -53,7 +53,7 @@ from tests.simulation.store import State
 from tests.simulation.threads import threads_of
 from tests.simulation.timers import Alarms, Announcements
 from tests.simulation.wheels import WheelTurner
-from tests.simulation.world import Violation, World
+from tests.simulation.world import Violation, World, uncollected
 
 _LAST_CALLS = 20_000
 """Far more than any run takes to its end."""
@@ -115,7 +115,7 @@ def run_plan(plan: Plan) -> Outcome:
     world = World(plan)
     try:
         pages = small_pages() if has_small_pages(plan.seed) else nullcontext()
-        with scaled(plan), pages, threads_of(world), opened_engine(plan.engine) as engine:
+        with uncollected(), scaled(plan), pages, threads_of(world), opened_engine(plan.engine) as engine:
             _run(world, plan, engine)
     except Violation as violation:
         return Outcome(plan.seed, world.calls, violation, world)

@@ -246,10 +246,7 @@ class Connection:
 
     def __init__(self, process: Process) -> None:
         self.process = process
-
-    @property
-    def world(self) -> World:
-        return self.process.world
+        self.world: World = process.world
 
     def call(self, name: str, about: object, effect: Callable[[], T]) -> T:
         """Makes a call, with faults before, at and after its effect."""
