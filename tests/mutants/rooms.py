@@ -7,8 +7,7 @@ from itertools import islice
 import pytest
 
 from tests.mutants.mutations import LIBRARY
-from tests.simulation.directed import Case, cases, run_case
-from tests.simulation.scenes import SCENES
+from tests.simulation.directed import EVERY_SCENE, Case, cases, run_case
 from tests.simulation.schedule import simulate
 
 # The library is imported before pytest begins, so that one import serves all mutants.
@@ -63,7 +62,7 @@ class Checks:
     def of(cls, room: Room, seeds: range, directed: int) -> "Checks":
         """Chooses the directed schedules, from the calls that the unchanged code makes."""
         words = room.scenes or ("",)
-        scenes = [scene for scene in SCENES if any(word in scene.name for word in words)]
+        scenes = [scene for scene in EVERY_SCENE if any(word in scene.name for word in words)]
         return cls(room, seeds, directed, list(cases(directed, scenes)) if directed else [])
 
     def finder(self) -> str:

@@ -5,8 +5,11 @@ none.
 """
 
 import argparse
+import gc
+import math
 import re
 import sys
+import time
 
 from tests.mutants.harmless import reasons
 from tests.mutants.mutations import Mutant, mutants
@@ -25,6 +28,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--directed", type=int, default=200, help="one in this many directed schedules; 0: none")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=300, help="a mutant that takes longer is found")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no mutant of a room after this time")
     return parser.parse_args(arguments)
 
 
@@ -47,8 +51,14 @@ def _try(name: str, chosen: list[Mutant], every: int, options: argparse.Namespac
     """Tries mutants of one room, and returns the number of survivors without a reason."""
     checks = Checks.of(ROOMS[name], range(options.seeds), options.directed)
     harmless, done = reasons(), list[Trial]()
-    tried = [UNCHANGED, *chosen]
-    for trial in trials(tried, checks.finder, processes=options.processes, longest_seconds=options.seconds):
+    gc.freeze()  # else the collector of each child copies the pages of everything that is loaded
+    for trial in trials(
+        [UNCHANGED, *chosen],
+        checks.finder,
+        processes=options.processes,
+        longest_seconds=options.seconds,
+        until=time.monotonic() + 60 * options.minutes,
+    ):
         if trial.mutant is UNCHANGED:
             if trial.finder != SURVIVED:
                 raise SystemExit(f"the checks fail without a mutant: {trial.finder}")

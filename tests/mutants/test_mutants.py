@@ -2,6 +2,7 @@
 
 import ast
 import sys
+import time
 from collections import Counter
 
 import pytest
@@ -93,6 +94,10 @@ def test_checks_that_do_not_end_are_ended() -> None:
 
     [trial] = trials([UNCHANGED], wait, processes=1, longest_seconds=0.2)
     assert trial.finder == TOO_LONG
+
+
+def test_no_mutant_is_begun_after_the_time_of_a_trial() -> None:
+    assert [*trials([UNCHANGED], finder, processes=1, longest_seconds=60, until=time.monotonic())] == []
 
 
 def test_a_function_whose_module_is_not_loaded_is_not_planted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Runs the checks of many mutants, each in a process of its own that ends after some time."""
 
+import math
 import os
 import selectors
 import signal
@@ -46,13 +47,18 @@ def sampled(found: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
 
 
 def trials(
-    chosen: Sequence[Mutant], finder: Callable[[], str], *, processes: int, longest_seconds: float
+    chosen: Sequence[Mutant],
+    finder: Callable[[], str],
+    *,
+    processes: int,
+    longest_seconds: float,
+    until: float = math.inf,
 ) -> Iterator[Trial]:
     """Yields how each mutant fared as soon as it is known. A mutant whose checks take longer than this is found:
-    the checks of the unchanged code must take much less."""
+    the checks of the unchanged code must take much less. No mutant is begun after ``until``, in monotonic time."""
     waiting, running = list(reversed(chosen)), selectors.DefaultSelector()
-    while waiting or running.get_map():
-        while waiting and len(running.get_map()) < processes:
+    while running.get_map() or (waiting and time.monotonic() < until):
+        while waiting and len(running.get_map()) < processes and time.monotonic() < until:
             child, answers = _start(waiting.pop(), finder)
             running.register(answers, selectors.EVENT_READ, child)
         children = [key.data for key in running.get_map().values()]
