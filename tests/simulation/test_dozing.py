@@ -8,15 +8,26 @@ from tests.simulation.dozebugs import DOZING, DozeBug
 from tests.simulation.dozing import drawn, run_doze
 from tests.simulation.world import Violation
 
-CHUNK = 60
+CHUNK = 20
 CHUNKS = 5
+VOLUME = 15  # chunks
 RUNS = 60
 """The number of runs within which a bug must be found, among those that fit it."""
 
 
-@pytest.mark.parametrize("first", [chunk * CHUNK for chunk in range(CHUNKS)])
-def test_no_run_forgets_a_message(first: int) -> None:
-    for seed in range(first, first + CHUNK):
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_run_forgets_a_message(chunk: int) -> None:
+    _run_chunk(chunk)
+
+
+@pytest.mark.volume
+@pytest.mark.parametrize("chunk", range(CHUNKS, VOLUME))
+def test_no_run_of_many_forgets_a_message(chunk: int) -> None:
+    _run_chunk(chunk)
+
+
+def _run_chunk(chunk: int) -> None:
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         run_doze(drawn(seed))
 
 

@@ -51,6 +51,9 @@ BUGS = [
     *BLOCKS,
 ]
 RARE = {
+    "a_part_is_left_though_rows_at_its_end_are_missing",
+    "a_subject_is_made_again_while_the_old_one_takes_messages",
+    "a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one",
     "a_look_passes_a_row_that_still_grows",
     "settlements_in_a_cell_that_is_out_of_reach_are_answered_settled",
     "a_precise_message_relies_on_a_coarse_start",

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from random import Random
 
@@ -15,8 +15,8 @@ from tests.simulation.scenes import PLAN
 from tests.simulation.schedule import simulate
 from tests.simulation.world import World
 
-CHUNK = 100
-CHUNKS = 4  # `make verify` runs thousands more
+CHUNK = 40
+CHUNKS = 5  # `make verify` runs thousands more
 
 
 @pytest.mark.parametrize("first", [chunk * CHUNK for chunk in range(CHUNKS)])
@@ -27,8 +27,9 @@ def test_no_schedule_breaks_an_invariant(first: int) -> None:
 
 
 def test_rows_grow_in_some_schedules() -> None:
-    plans = [seed for seed in range(200) if draw(seed).steady]
-    assert sum(simulate(seed).world.grown > 0 for seed in plans) >= 5
+    steady = (seed for seed in range(200) if draw(seed).steady)
+    growing = (seed for seed in steady if simulate(seed).world.grown)
+    assert len([*islice(growing, 5)]) == 5
 
 
 REGRESSIONS = {
@@ -102,7 +103,7 @@ def test_an_actor_that_can_go_on_does_so_soon_in_a_run_without_faults() -> None:
 
 
 def test_a_seed_decides_everything_whatever_the_hash_seed() -> None:
-    code = "from tests.simulation.schedule import simulate; print([simulate(seed).digest() for seed in range(40)])"
+    code = "from tests.simulation.schedule import simulate; print([simulate(seed).digest() for seed in range(20)])"
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],
