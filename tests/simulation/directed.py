@@ -7,7 +7,6 @@ of two actions can break. Races of more actions are left to the seeds.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -16,15 +15,16 @@ from zlib import crc32
 from tests.simulation.archivists import finish
 from tests.simulation.outagescenes import OUTAGE_SCENES
 from tests.simulation.plan import Plan
+from tests.simulation.rarescenes import RARE_SCENES
 from tests.simulation.scenes import SCENES, Scene
 from tests.simulation.schedule import Outcome, judge, machine_of, prepare, scaled
 from tests.simulation.sides import Action, Side, Stage
-from tests.simulation.world import Crashed, Violation, World
+from tests.simulation.world import Crashed, Violation, World, uncollected
 
 _WRITES = frozenset({"add", "seal", "put", "delete", "trim", "collect", "transact", "blob put", "blob delete"})
 
 
-EVERY_SCENE = [*SCENES, *OUTAGE_SCENES]
+EVERY_SCENE = [*SCENES, *OUTAGE_SCENES, *RARE_SCENES]
 
 
 class Call(NamedTuple):
@@ -64,6 +64,7 @@ class Case:
         # Tokens and the answers of targets are drawn in directed schedules too.
         seed = crc32(self.label.encode())
         skew_ms = (0, 0, 900)[seed % 3]
+        moves = (*self.scene.plan.moves, *moves)
         return replace(self.scene.plan, seed=seed, moves=moves, transactional=self.transactional, skew_ms=skew_ms)
 
 
@@ -125,7 +126,7 @@ def run_case(case: Case) -> Outcome:
     world = World(plan)
     violation: BaseException | None = None
     try:
-        with scaled(plan):
+        with uncollected(), scaled(plan):
             _run(world, case)
     except (Violation, Exception) as error:
         violation = error
@@ -149,8 +150,7 @@ def _run(world: World, case: Case) -> None:
         world.record("held", case.label)
         if case.pause_ms:
             stage.pass_by(case.pause_ms // 2)
-        with suppress(Crashed):
-            _act(second, case.second, stage)
+        _act_to_the_end(second, case.second, stage)
         if case.pause_ms:
             stage.pass_by(case.pause_ms // 2)
         world.record("goes on", case.first.name)
@@ -159,14 +159,20 @@ def _run(world: World, case: Case) -> None:
 
     first.process.gate = gate
     world.staged = True
-    with suppress(Crashed):
-        _act(first, case.first, stage)
+    _act_to_the_end(first, case.first, stage)
     stage.go_on()
     case.scene.afterwards(stage)
     world.staged = False
     judge(stage.keeper.actor)
     if world.plan.archivists:
         finish(stage.keeper.actor)
+
+
+def _act_to_the_end(side: Side, action: Action, stage: Stage) -> None:
+    try:
+        _act(side, action, stage)
+    except Crashed:
+        stage.crashed = True
 
 
 def _act(side: Side, action: Action, stage: Stage) -> None:

@@ -43,6 +43,8 @@ class Stage:
     due_ms: int = 0
     slow: greenlet | None = None
     """The actor that is held within an action."""
+    crashed: bool = False
+    """Whether a process of the schedule has ended within its action."""
 
     def begin(self, action: "Action", held_at: int) -> None:
         """Begins an action, and holds it before the call of this number until ``go_on``."""
