@@ -5,6 +5,8 @@ import threading
 import time
 import weakref
 
+from hourwheel.locks import gives_back
+
 _POOL_BYTES = 4_096  # a call of the system for each token would cost more than the token
 _JITTER_BITS = 53  # what a float holds exactly
 
@@ -35,10 +37,11 @@ class SystemIds:
         return (int.from_bytes(self._draw(8), "big") >> (64 - _JITTER_BITS)) / (1 << _JITTER_BITS)
 
     def _fresh(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._pool = b""
         self._at = 0
 
+    @gives_back
     def _draw(self, count: int) -> bytes:
         with self._lock:
             if self._at + count > len(self._pool):

@@ -14,6 +14,7 @@ import threading
 
 from hourwheel.client.answers import AnswerParser
 from hourwheel.client.endpoint import Endpoint, Reply, closed
+from hourwheel.locks import gives_back
 
 MOST_IDLE = 64  # each idle connection takes a descriptor, here and at the server
 
@@ -88,7 +89,7 @@ class Connections:
 
     def _forget(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._idle: list[_ClientConnection] = []
         self._busy: set[_ClientConnection] = set()
 
@@ -123,6 +124,7 @@ class Connections:
         self._give_back(connection)
         return reply
 
+    @gives_back
     def close(self) -> None:
         """Cuts the exchanges under way (they raise ``Closed``) and refuses new ones."""
         with self._lock:
@@ -133,6 +135,7 @@ class Connections:
         for connection in idle:
             connection.close()
 
+    @gives_back
     def _take(self) -> _ClientConnection:
         if self._process != os.getpid():
             self._forget()  # after a fork the sockets are the parent's, and the lock may be held by one of its threads
@@ -146,6 +149,7 @@ class Connections:
                 return connection
             self._discard(connection)  # an idle connection is readable only once the server has closed it
 
+    @gives_back
     def _give_back(self, connection: _ClientConnection) -> None:
         with self._lock:
             self._busy.discard(connection)
@@ -154,6 +158,7 @@ class Connections:
                 return
         connection.close()
 
+    @gives_back
     def _discard(self, connection: _ClientConnection) -> None:
         with self._lock:
             self._busy.discard(connection)

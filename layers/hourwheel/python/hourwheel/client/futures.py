@@ -11,8 +11,9 @@ from concurrent.futures._base import FINISHED, PENDING, RUNNING
 from typing import Any
 
 from hourwheel.client.records.messages import SendResult
+from hourwheel.locks import Condition, give_back, gives_back
 
-_changing = threading.Lock()
+_changing = threading.RLock()
 """Guards the state of futures that have no condition yet. A thread that holds it waits for nothing, and calls no code
 of the application."""
 
@@ -39,39 +40,60 @@ class SendFuture(Future[SendResult]):
         """Creates the condition when it is first asked for."""
         if name != "_condition":
             raise AttributeError(name)
-        with _changing:
-            if self._plain:
-                self._waiters: list[Any] = []
-                self._condition = threading.Condition()
-            return self._condition
+        try:
+            with _changing:
+                if self._plain:
+                    self._waiters: list[Any] = []
+                    self._condition = Condition(threading.RLock())
+                return self._condition
+        except BaseException:
+            give_back(_changing)
+            raise
+
+    @property
+    def _lock(self) -> Any:
+        """What the methods of the base class enter, for ``gives_back``."""
+        return self._condition
 
     @property
     def _plain(self) -> bool:
         return "_condition" not in self.__dict__
 
+    @gives_back
     def result(self, timeout: float | None = None) -> SendResult:
         if self._state is not FINISHED:
             self._on_wait()
         return super().result(timeout)
 
+    @gives_back
     def exception(self, timeout: float | None = None) -> BaseException | None:
         if self._state is not FINISHED:
             self._on_wait()
         return super().exception(timeout)
 
+    cancel = gives_back(Future.cancel)
+    cancelled = gives_back(Future.cancelled)
+    running = gives_back(Future.running)
+    add_done_callback = gives_back(Future.add_done_callback)
+    _done = gives_back(Future.done)
+
     def done(self) -> bool:
         if self._state is FINISHED:
             return True
         # A future without a condition was not cancelled, because ``cancel`` asks for the condition.
-        return not self._plain and super().done()
+        return not self._plain and self._done()
 
     def set_running_or_notify_cancel(self) -> bool:
-        with _changing:
-            if self._state is FINISHED:
-                return False  # the producer gave the message up, so it must not be sent
-            if self._plain:
-                self._state = RUNNING
-                return True
+        try:
+            with _changing:
+                if self._state is FINISHED:
+                    return False  # the producer gave the message up, so it must not be sent
+                if self._plain:
+                    self._state = RUNNING
+                    return True
+        except BaseException:
+            give_back(_changing)
+            raise
         return super().set_running_or_notify_cancel()
 
     def set_result(self, result: SendResult) -> None:
@@ -88,8 +110,12 @@ class SendFuture(Future[SendResult]):
 
     def _finish(self, result: SendResult | None, exception: BaseException | None) -> bool:
         """Finishes a future that has no condition and is not finished. Returns whether it did."""
-        with _changing:
-            if not self._plain or self._state is FINISHED:
-                return False
-            self._result, self._exception, self._state = result, exception, FINISHED
-            return True
+        try:
+            with _changing:
+                if not self._plain or self._state is FINISHED:
+                    return False
+                self._result, self._exception, self._state = result, exception, FINISHED
+                return True
+        except BaseException:
+            give_back(_changing)
+            raise

@@ -1,7 +1,6 @@
 """Makes calls: signs and sends their requests, and retries them while the server is unavailable."""
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +14,7 @@ from hourwheel.client.endpoint import Endpoint, closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
 from hourwheel.client.in_process import Exchange, server_at
 from hourwheel.client.signing import Sign
+from hourwheel.locks import Event
 from hourwheel.ports import Ids
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Http:
         self.host = endpoint.host
         self.signer = self._codec.signer
         """Signs the requests; None where they are not signed."""
-        self._closing = threading.Event()
+        self._closing = Event()
 
     def call(
         self,

@@ -5,7 +5,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from threading import Event
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from hourwheel.client.api import Api
@@ -24,6 +23,7 @@ from hourwheel.client.errors import (
     Unauthorized,
 )
 from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.locks import Event
 from hourwheel.ports import Ids
 from hourwheel.words import counted
 

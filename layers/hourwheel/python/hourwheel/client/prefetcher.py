@@ -25,6 +25,7 @@ from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.refusals import UNKNOWN_RECEIPT, refused
 from hourwheel.client.suspects import SuspectTurn
+from hourwheel.locks import Condition, gives_back
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
@@ -90,13 +91,11 @@ class Prefetcher:
         self._settler_until = 0.0  # the time at which the settler wakes by itself
         self._idle_settler = False  # whether the settler has seen no lingering outcome, so that a new one must wake it
         self._hungry_puller = False  # whether the puller waits for room
-        # Reentrant: a signal handler may call ``stop`` while its thread is in here. A block enters the lock itself, not
-        # a condition: ``Condition.__enter__`` is written in Python, and a KeyboardInterrupt between its acquisition and
-        # the block would leave the lock held for ever.
+        # Reentrant: a signal handler may call ``stop`` while its thread is in here.
         self._lock = threading.RLock()
-        self._ready = threading.Condition(self._lock)  # a message waits to be handled
-        self._hungry = threading.Condition(self._lock)  # the local queue has room for a pull
-        self._due = threading.Condition(self._lock)  # a settlement waits to be sent
+        self._ready = Condition(self._lock)  # a message waits to be handled
+        self._hungry = Condition(self._lock)  # the local queue has room for a pull
+        self._due = Condition(self._lock)  # a settlement waits to be sent
         self._settle_outage = Outage()
         self._pulling = False
         self._busy_pull = False
@@ -120,6 +119,10 @@ class Prefetcher:
         """Waits for a message and returns it, or returns None once the prefetcher is stopped and drained."""
         if self._unordered and not self._stopping and (delivery := self._next_at_once()) is not None:
             return delivery
+        return self._wait_for_next()
+
+    @gives_back
+    def _wait_for_next(self) -> Delivery | None:
         with self._lock:
             while True:
                 left_seconds = self._drain_until - time.monotonic() if self._stopping else None
@@ -137,6 +140,7 @@ class Prefetcher:
                 finally:
                     self._note_idle(-1)
 
+    @gives_back
     def next_batch(self) -> list[Delivery]:
         """Waits for a message, and returns it with those that are there, up to ``max_messages``. Returns no message
         once the prefetcher is stopped and drained. The messages of an ordered group have different keys."""
@@ -176,11 +180,15 @@ class Prefetcher:
             except IndexError:  # another thread was faster
                 return None
             if self._hungry_puller and len(queue) <= self._low_water:
-                with self._lock:
-                    self._hungry.notify()
+                self._wake_hungry()
             if not delivery._lease.lost:
                 return delivery
         return None
+
+    @gives_back
+    def _wake_hungry(self) -> None:
+        with self._lock:
+            self._hungry.notify()
 
     def _take(self) -> Delivery | None:
         """Removes and returns the first message that may be handled now, or None."""
@@ -189,6 +197,7 @@ class Prefetcher:
             self._hungry.notify()
         return taken
 
+    @gives_back
     def stop(self, *, drain_seconds: float) -> None:
         """Ends pulling, also when a signal handler calls it. ``next`` returns pulled messages for ``drain_seconds``
         more."""
@@ -199,11 +208,13 @@ class Prefetcher:
             for condition in (self._ready, self._hungry, self._due):
                 condition.notify_all()
 
+    @gives_back
     def fail(self, error: BaseException) -> None:
         with self._lock:
             self.failure = self.failure or error
         self.stop(drain_seconds=0)
 
+    @gives_back
     def finish(self) -> None:
         """Releases the messages that nobody has begun, and waits until all outcomes are settled.
 
@@ -234,6 +245,10 @@ class Prefetcher:
             self._acked.append(delivery)  # recorded with many others, under one lock
             self._wake_after_acks()
             return
+        self._decide_at_once(delivery, outcome, delay)
+
+    @gives_back
+    def _decide_at_once(self, delivery: Delivery, outcome: DeliveryOutcome, delay: Delay | None) -> None:
         with self._lock:
             now = time.monotonic()
             self._record_acks(now)  # the first decision about a message counts
@@ -244,6 +259,7 @@ class Prefetcher:
                 self._free(delivery, outcome)
             self._wake_puller()
 
+    @gives_back
     def _wake_after_acks(self) -> None:
         if self._idle_settler:
             self._wake_settler()
@@ -259,6 +275,7 @@ class Prefetcher:
                 self._turn.end()
             self._hungry.notify()
 
+    @gives_back
     def _wake_settler(self) -> None:
         with self._lock:
             if self._idle_settler:
@@ -282,6 +299,7 @@ class Prefetcher:
 
     # The puller
 
+    @gives_back
     def _run_puller(self) -> None:
         backoff, outage = PullBackoff(self._options.ids), Outage()
         while (settlements := self._begin_pull()) is not None:
@@ -332,6 +350,7 @@ class Prefetcher:
         except BaseException as error:
             self.fail(error)
 
+    @gives_back
     def _begin_pull(self) -> list[Settlement] | None:
         with self._lock:
             self._hungry_puller = True
@@ -347,6 +366,7 @@ class Prefetcher:
             self._low_water = max(self._options.low_water, self._max_messages // 2)
             return self._leases.complete(now)
 
+    @gives_back
     def _fields(self, *, alone: bool = False) -> dict[str, Any]:
         """Returns what the next pull says of a rest, and of suspects."""
         with self._lock:
@@ -392,6 +412,7 @@ class Prefetcher:
                 raise
             return Pulled(pulls=[], settled=self._settle(settlements))
 
+    @gives_back
     def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
         with self._lock:
             now = time.monotonic()
@@ -417,6 +438,7 @@ class Prefetcher:
         if (seconds := self._settle_outage.ended(time.monotonic())) is not None:
             _log.warning("settlements are answered again, after %.0f s", seconds)
 
+    @gives_back
     def _run_settler(self) -> None:
         failures = 0
         while (settlements := self._next_settlements()) is not None:
@@ -441,6 +463,7 @@ class Prefetcher:
             if failures:
                 self._pause(failures)
 
+    @gives_back
     def _next_settlements(self) -> list[Settlement] | None:
         with self._lock:
             while True:
@@ -485,6 +508,7 @@ class Prefetcher:
                 "stopped with %d pulls not settled: their messages are delivered again", self._leases.unconfirmed
             )
 
+    @gives_back
     def _pause(self, failures: int) -> None:
         """Pauses before settlements are retried, at most 1 s, because leases run out meanwhile."""
         with self._lock:

@@ -26,6 +26,7 @@ from hourwheel.client.records.messages import Message, SendResult, as_messages
 from hourwheel.client.shared_sends import SharedSends
 from hourwheel.client.signing import Sign
 from hourwheel.client.sizes import batch_bytes, message_bytes
+from hourwheel.locks import Condition, Event, gives_back
 from hourwheel.model.fields import Precision
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
@@ -126,7 +127,7 @@ class Producer:
 
     def _begin(self) -> None:
         self._api = self._connect()
-        self._closing = threading.Event()
+        self._closing = Event()
         self._context = RequestContext(self._api, self._ids, self._closing, Outage())
         self._shared_sends = SharedSends(
             self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes
@@ -134,11 +135,9 @@ class Producer:
         self._accumulator = Accumulator(
             batch_messages=self._batch_messages, batch_bytes=self._batch_bytes, linger_seconds=self._linger_seconds
         )
-        # A block enters the lock itself, not a condition: ``Condition.__enter__`` is written in Python, and a
-        # KeyboardInterrupt between its acquisition and the block would leave the lock held for ever.
-        self._lock = threading.Lock()
-        self._due = threading.Condition(self._lock)  # senders wait here
-        self._completion = threading.Condition(self._lock)  # ``flush`` waits here, and ``send`` while there is no room
+        self._lock = threading.RLock()
+        self._due = Condition(self._lock)  # senders wait here
+        self._completion = Condition(self._lock)  # ``flush`` waits here, and ``send`` while there is no room
         self._senders: list[threading.Thread] = []
         self._idle_senders = 0
         self._closed = False
@@ -204,14 +203,18 @@ class Producer:
         except (TypeError, AttributeError):
             size_bytes = self._batch_bytes  # a field has a wrong type: sent, as the server's refusal names the field
         pending = Pending(message, size_bytes, future, now, now + self._timeout_seconds)
-        with self._lock:
-            if self._closed or not self._room_for(pending):
-                self._wait_for_room(pending)
-            if self._accumulator.add(chosen, pending):
-                self._wake_sender()
+        self._add(chosen, pending)
         if self._inline and threading.current_thread() not in self._senders:  # a sender would wait for itself
             self.flush()
         return future
+
+    @gives_back
+    def _add(self, subject: str, pending: Pending) -> None:
+        with self._lock:
+            if self._closed or not self._room_for(pending):
+                self._wait_for_room(pending)
+            if self._accumulator.add(subject, pending):
+                self._wake_sender()
 
     def send_batch(
         self, messages: Iterable[Message | str | bytes | Any], *, subject: str | None = None
@@ -247,6 +250,7 @@ class Producer:
             size_bytes = batch_bytes(batch, else_bytes=size_bytes)
         return self._shared_sends.send(self._subject_of(subject), batch, size_bytes, self._timeout_seconds)
 
+    @gives_back
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Sends the pending messages, waits until each is accepted or has failed, and returns True; returns False if
         that takes longer than ``timeout_seconds``.
@@ -269,6 +273,7 @@ class Producer:
                 lambda: all(buffer.completed >= count for buffer, count in counts.items()), timeout_seconds
             )
 
+    @gives_back
     def close(self, timeout_seconds: float | None = None) -> None:
         """Refuses new messages, and goes on sending the earlier ones for at most ``timeout_seconds`` (default:
         ``close_timeout_seconds``). Messages that are not accepted by then fail with ``Closed``. A second call has no
@@ -340,6 +345,7 @@ class Producer:
         fits = accumulator.size_bytes + pending.size_bytes <= self._max_pending_bytes or not accumulator.messages
         return self._closed or (fits and accumulator.messages < self._max_pending_messages)
 
+    @gives_back
     def _hurry(self, subject: str) -> None:
         """Ends the linger of the messages of a subject: somebody waits for one of them."""
         with self._lock:
@@ -355,6 +361,7 @@ class Producer:
             sender.start()
         self._due.notify()
 
+    @gives_back
     def _run_sender(self) -> None:
         while (batch := self._next_batch()) is not None:
             OutgoingRequest(self._context, batch.buffer.subject, begin(batch.batch)).run()
@@ -362,6 +369,7 @@ class Producer:
                 self._accumulator.completed(batch)
                 self._completion.notify_all()
 
+    @gives_back
     def _next_batch(self) -> InFlightBatch | None:
         with self._lock:
             while True:

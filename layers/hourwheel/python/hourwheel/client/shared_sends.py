@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from hourwheel.client.errors import DeliveryTimeout
 from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, OutgoingRequest, RequestContext
 from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.locks import gives_back
 
 _MOST_UNDER_WAY = 2  # for each subject: while the server stores one request, the client makes the next
 _WORTH_MESSAGES = 100  # a second request under way has at least this many: smaller ones cost less as one
@@ -180,7 +181,7 @@ class SharedSends:
         self._context = context
         self._most_messages = most_messages
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._subjects: dict[str, _SubjectCallers] = {}
 
     def send(
@@ -197,6 +198,7 @@ class SharedSends:
             raise batch.error
         return list(batch.results)
 
+    @gives_back
     def _join(self, subject: str, batch: CallerBatch) -> bool:
         """Returns True if the caller has to send its batch at once. Otherwise adds the batch to those that wait."""
         with self._lock:
@@ -219,6 +221,7 @@ class SharedSends:
         count = len(batch.messages)
         return not count or count >= self._most_messages or batch.size_bytes >= self._most_bytes
 
+    @gives_back
     def _wait(self, subject: str, batch: CallerBatch) -> bool:
         """Waits until the batch is done, its time is over, or the caller becomes a leader. Returns whether it leads."""
         assert batch.turn is not None
@@ -246,6 +249,7 @@ class SharedSends:
                 batch.shared_by = len(batches)
         batch.request.run(batch)
 
+    @gives_back
     def _gather(self, subject: str, batches: list[CallerBatch]) -> None:
         """Adds to ``batches``, which has that of the leader, the waiting batches that fit into the same request."""
         with self._lock:
@@ -269,6 +273,7 @@ class SharedSends:
                 break
             batches.append(callers.take())
 
+    @gives_back
     def _leave(self, subject: str, batch: CallerBatch) -> None:
         """Ends the part of a caller, also after an interrupt such as Ctrl-C: hands the request that it leads to another
         caller, or removes its batch from those that wait."""

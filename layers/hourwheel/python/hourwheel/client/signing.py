@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from hourwheel.client.errors import AnswerError, ClientError, ServerUnavailable, Unauthorized, problem_of
+from hourwheel.locks import gives_back
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials, ReadOnlyCredentials
@@ -57,7 +58,7 @@ class Signer:
 
     def _forget(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._credentials: Credentials | None = None
 
     def headers(self, method: str, target: str, body: bytes | None, content_type: str | None) -> dict[str, str]:
@@ -110,6 +111,7 @@ class Signer:
         detail = f"AWS refused the signed request ({error.status}: {reason}): {advice}"
         return Unauthorized(problem_of(slug, detail, status=error.status, title=reason))
 
+    @gives_back
     def _frozen(self) -> "ReadOnlyCredentials":
         """Returns an unchanging copy of the current credentials. Raises ``Unauthorized`` if none are found."""
         import botocore.session

@@ -12,6 +12,7 @@ from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.locks import gives_back
 from hourwheel.model.fields import BATCH_MESSAGES, Delay
 from hourwheel.model.pulls import Settlement
 
@@ -98,6 +99,7 @@ class Subscription(Prefetcher):
         ``AnswerError``."""
         self._pull_now(max(1, self._room()))
 
+    @gives_back
     def _pull_now(self, most: int) -> None:
         with self._lock:
             now = time.monotonic()
@@ -121,9 +123,9 @@ class Subscription(Prefetcher):
     def nudge(self) -> None:
         """Makes the puller look again whether there is room."""
         if self._hungry_puller:
-            with self._lock:
-                self._hungry.notify()
+            self._wake_hungry()
 
+    @gives_back
     def halt(self) -> None:
         """Ends the pulls, and releases the messages that were not taken. Those that were taken can still be settled."""
         if not self.own:
@@ -163,6 +165,7 @@ class Subscription(Prefetcher):
         waiting = len(self._queue)
         return most - waiting if 2 * waiting <= most else 0  # not for each message that is taken, but for half of them
 
+    @gives_back
     def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
         super()._end_pull(settlements, pulled)
         if self._stopping:
