@@ -56,3 +56,27 @@ def test_an_interrupted_loop_does_not_hold_up_the_end_of_its_consumer(server: Fa
         messages.stop()
         loop = iter(messages)
         interrupt_again_and_again(lambda: next(loop, None), messages.stop)
+
+
+def test_a_wait_for_a_result_that_is_interrupted_holds_up_no_sender(server: FakeServer, interrupts: None) -> None:
+    producer = Producer(server.url, subject="orders")
+    interrupt_again_and_again(
+        lambda: producer.send("mine").result(FAR_SECONDS), lambda: producer.send("paid").result(FAR_SECONDS)
+    )
+    producer.close()
+    assert server.bodies("orders").count("paid") == INTERRUPTS
+
+
+def test_an_interrupted_wait_for_messages_holds_up_no_other_loop(server: FakeServer, interrupts: None) -> None:
+    producer = Producer(server.url, subject="orders")
+    with Consumer(server.url, "orders", "billing") as messages:
+        loop = iter(messages)
+
+        def send_and_handle() -> None:
+            producer.send_batch(["paid"])
+            next(iter(messages)).ack()
+
+        send_and_handle()  # so that the subject exists
+        interrupt_again_and_again(lambda: next(loop), send_and_handle)
+    producer.close()
+    assert server.bodies("orders") == ["paid"] * (INTERRUPTS + 1)

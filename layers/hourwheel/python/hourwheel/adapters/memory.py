@@ -8,6 +8,7 @@ from typing import TypeVar
 from hourwheel.adapters.limits import check_blob_key, check_range, check_value
 from hourwheel.adapters.transacted import TransactedWrites
 from hourwheel.errors import Corrupt, NotFound, Sealed
+from hourwheel.locks import gives_back
 from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")
@@ -136,6 +137,7 @@ class MemoryStore(TransactedWrites):
         self._lock = threading.RLock()
         self._inside = False
 
+    @gives_back
     def transact(self, work: Callable[[Store], T]) -> T:
         with self._lock:
             # Refused, as the other adapters would wait for themselves here. The lock alone would let the thread in.

@@ -5,6 +5,8 @@ import socket
 import threading
 from contextlib import suppress
 
+from hourwheel.locks import gives_back
+
 
 class Bell:
     """Makes a descriptor readable from any thread, until the thread that hands out messages has seen it."""
@@ -14,13 +16,14 @@ class Bell:
         self._ear.setblocking(False)
         self._hammer.setblocking(False)
         self._descriptor = self._ear.fileno()  # an event loop may ask for it once the bell is closed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._rung = False
         self._closed = False
 
     def fileno(self) -> int:
         return self._descriptor
 
+    @gives_back
     def ring(self) -> None:
         """Makes the descriptor readable, from any thread."""
         with self._lock:
@@ -28,6 +31,7 @@ class Bell:
                 self._rung = True
                 self._hammer.send(b"\0")
 
+    @gives_back
     def hush(self) -> None:
         """Makes the descriptor unreadable. Callers do so before they look for messages: a ring during the look
         stays."""
@@ -46,6 +50,7 @@ class Bell:
             return bool(poll.poll(None if seconds is None else seconds * 1_000))
         return bool(select.select([self._descriptor], [], [], seconds)[0])
 
+    @gives_back
     def close(self) -> None:
         with self._lock:
             self._close()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from hourwheel.client.producer import Producer
 from hourwheel.client.signing import Sign
+from hourwheel.locks import give_back
 
 
 class ProducerSettings(NamedTuple):
@@ -23,37 +24,45 @@ class _Shared:
         self.users = 0
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _producers: dict[ProducerSettings, _Shared] = {}
 
 
 def acquire(settings: ProducerSettings) -> Producer:
     """Returns the producer with these settings. The caller calls ``release`` once for it."""
-    with _lock:
-        shared = _producers.get(settings)
-        if shared is None:
-            shared = _producers[settings] = _Shared(Producer(**settings._asdict(), linger_seconds=0.001))
-        shared.users += 1
-        return shared.producer
+    try:
+        with _lock:
+            shared = _producers.get(settings)
+            if shared is None:
+                shared = _producers[settings] = _Shared(Producer(**settings._asdict(), linger_seconds=0.001))
+            shared.users += 1
+            return shared.producer
+    except BaseException:
+        give_back(_lock)
+        raise
 
 
 def release(settings: ProducerSettings) -> None:
     """Closes the producer once its last user has released it. Raises ``NotSent`` if it could not send the messages that
     it still held."""
-    with _lock:
-        shared = _producers.get(settings)
-        if shared is None:
-            return
-        shared.users -= 1
-        if shared.users > 0:
-            return
-        del _producers[settings]
+    try:
+        with _lock:
+            shared = _producers.get(settings)
+            if shared is None:
+                return
+            shared.users -= 1
+            if shared.users > 0:
+                return
+            del _producers[settings]
+    except BaseException:
+        give_back(_lock)
+        raise
     shared.producer.close()
 
 
 def _forget_lock(*_: Any) -> None:
     global _lock
-    _lock = threading.Lock()  # a thread of the parent may hold it
+    _lock = threading.RLock()  # a thread of the parent may hold it
 
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork

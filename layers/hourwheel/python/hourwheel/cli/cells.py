@@ -1,6 +1,5 @@
 """``hourwheel cell …``"""
 
-import threading
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -13,6 +12,7 @@ from hourwheel.cli.output import write_fields, write_json, write_line, write_tab
 from hourwheel.cli.queues import DryRunOption, write_step
 from hourwheel.cli.settings import YesOption, confirm, connect, settings_of, write_list
 from hourwheel.client import Api, CellContent, CellDescription, DrainResult, LostPart
+from hourwheel.locks import Event
 from hourwheel.words import counted
 
 app = typer.Typer(
@@ -120,7 +120,7 @@ def drain(
 def _wait_for_empty(ctx: typer.Context, api: Api, result: DrainResult, interval: float) -> DrainResult:
     """Looks at the cell until it is empty, and shows its contents after each look that found a change. Tries again to
     move queues that could not be moved. Returns the last result."""
-    pause = threading.Event()  # never set: only Ctrl-C ends this sooner
+    pause = Event()  # never set: only Ctrl-C ends this sooner
     while result.left:
         pause.wait(interval)
         before, result = result, api.drain_cell(result.cell, dry_run=not result.unmoved)

@@ -1,7 +1,6 @@
 """``hourwheel lag``"""
 
 import sys
-import threading
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from hourwheel.cli.output import table_of, text_of, write_json, write_line, writ
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
 from hourwheel.client import Api
 from hourwheel.client.records.groups import Lag
+from hourwheel.locks import Event
 from hourwheel.model.lag import HeldKey
 from hourwheel.words import counted
 
@@ -46,7 +46,7 @@ def _show(ctx: typer.Context, lag: Lag) -> None:
 
 
 def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: float) -> None:
-    pause = threading.Event()  # never set: only Ctrl-C ends this
+    pause = Event()  # never set: only Ctrl-C ends this
     if settings_of(ctx).json or not sys.stdout.isatty():  # a live display writes nothing into a pipe until it ends
         while True:
             _show(ctx, api.lag(subject, group))

@@ -22,6 +22,7 @@ from hourwheel.client.producer import Producer
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.signing import Sign
 from hourwheel.dramatiq.consumer import QueueConsumer
+from hourwheel.locks import Event
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.system import SystemIds
 
@@ -227,7 +228,7 @@ class HourwheelBroker(Broker):
             >>> broker.join("mails", timeout=10_000)
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout / 1_000
-        pause = threading.Event()
+        pause = Event()
         while not (self._is_done(queue_name) and self._is_done(queue_name)):  # a message may move between two counts
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise QueueJoinTimeout(queue_name)

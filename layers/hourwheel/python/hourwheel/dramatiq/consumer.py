@@ -1,7 +1,6 @@
 """Hands the messages of a queue to a worker of Dramatiq."""
 
 import logging
-import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ from hourwheel.client.handling import error_text
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.subscription import Subscription
+from hourwheel.locks import Event
 
 _log = logging.getLogger("hourwheel.dramatiq")
 
@@ -60,7 +60,7 @@ class QueueConsumer(Consumer):
         self._prefetch = prefetch
         self._timeout_seconds = timeout_seconds
         self._held: set[Delivery] = set()
-        self._ready = threading.Event()
+        self._ready = Event()
         self._subscription = Subscription(options, room=self._room, limit=lambda: prefetch, on_ready=self._ready.set)
         self._subscription.start()
 

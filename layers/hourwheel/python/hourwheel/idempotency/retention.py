@@ -4,6 +4,7 @@ import hashlib
 import threading
 from datetime import timedelta
 
+from hourwheel.locks import gives_back
 from hourwheel.ports import Clock
 from hourwheel.system import SystemClock
 
@@ -30,7 +31,7 @@ class Expiry:
             raise ValueError("keep must be longer than zero: a message may come again at once")
         self._keep_ms = round(keep / timedelta(milliseconds=1))
         self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._swept_ms = 0
 
     def now_ms(self) -> int:
@@ -39,6 +40,7 @@ class Expiry:
     def expires_ms(self) -> int:
         return self._clock.now_ms() + self._keep_ms
 
+    @gives_back
     def sweeps(self) -> bool:
         """Returns whether the caller has to sweep now. Returns True to one caller only."""
         now_ms = self._clock.now_ms()
@@ -48,6 +50,7 @@ class Expiry:
             self._swept_ms = now_ms
             return True
 
+    @gives_back
     def swept(self, rows: int) -> None:
         """Takes the number of removed rows. After a full sweep, the next message sweeps again: there may be more."""
         if rows >= SWEEP_ROWS:

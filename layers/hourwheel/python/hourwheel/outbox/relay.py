@@ -11,6 +11,7 @@ from typing import Any, Self
 from hourwheel.client.api import DEFAULT_URL, Api
 from hourwheel.client.backoff import pause_seconds
 from hourwheel.client.signing import Sign
+from hourwheel.locks import Event
 from hourwheel.outbox.databases import Database, RelayConnection, database_of
 from hourwheel.outbox.errors import OutboxMissing
 from hourwheel.outbox.shards import Shards
@@ -83,7 +84,7 @@ class Relay:
         self._clock: Clock = clock or SystemClock()
         self._ids: Ids = ids or SystemIds()
         self._wakeup = Wakeup()
-        self._stopping = threading.Event()
+        self._stopping = Event()
         self._threads: list[threading.Thread] = []
         self._listening = False
         self._housekeeping_ms = 0

@@ -3,8 +3,10 @@
 import threading
 from weakref import WeakSet
 
+from hourwheel.locks import Condition, give_back, gives_back
+
 _wakeups: "WeakSet[Wakeup]" = WeakSet()
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 class Wakeup:
@@ -12,25 +14,32 @@ class Wakeup:
     ``wait`` of this thread ends at once."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = Condition(self._lock)
         self._count = 0
-        with _lock:
-            _wakeups.add(self)
+        try:
+            with _lock:
+                _wakeups.add(self)
+        except BaseException:
+            give_back(_lock)
+            raise
 
     @property
     def count(self) -> int:
         """The number of wake-ups so far. A thread reads it before it looks for rows, and passes it to ``wait``."""
         return self._count
 
+    @gives_back
     def set(self) -> None:
-        with self._changed:
+        with self._lock:
             self._count += 1
             self._changed.notify_all()
 
+    @gives_back
     def wait(self, seen: int, seconds: float) -> bool:
         """Waits ``seconds`` at most for the wake-up that follows the first ``seen`` ones, and returns whether it
         came."""
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: self._count != seen, seconds)
 
 
@@ -43,7 +52,11 @@ def wake() -> None:
     Example:
         >>> wake()
     """
-    with _lock:
-        wakeups = list(_wakeups)
+    try:
+        with _lock:
+            wakeups = list(_wakeups)
+    except BaseException:
+        give_back(_lock)
+        raise
     for wakeup in wakeups:
         wakeup.set()

@@ -8,7 +8,6 @@ sends the same requests again, and the server stores each of them once (docs/dec
 
 import logging
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,6 +23,7 @@ from hourwheel.client.errors import (
     Unauthorized,
 )
 from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.locks import Event
 from hourwheel.outbox.errors import ServerUnreachable
 from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, RelaySelection, Shards
 from hourwheel.ports import Clock, Ids
@@ -79,7 +79,7 @@ class Worker:
     queue: ProduceApi
     clock: Clock
     ids: Ids
-    stopping: threading.Event
+    stopping: Event
     most_rows: int = MOST_ROWS
     most_tries: int | None = None
     not_allowed: AnswerError | None = None
