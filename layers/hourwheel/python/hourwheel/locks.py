@@ -40,7 +40,7 @@ def gives_back(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S
     its thread holds the lock leaves that to its caller."""
 
     @functools.wraps(method)
-    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         lock: Any = self._lock  # type: ignore[attr-defined]  # the rule: the class has it
         inner = lock._is_owned()
         try:
