@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, Api
+from hourwheel.client.api import Api
 from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
 from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.dozing import Doze, QueueListener
-from hourwheel.client.errors import BadRequest, Closed, NotFound, ServerFault, ServerUnavailable
+from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
 from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.refusals import UNKNOWN_RECEIPT, refused
+from hourwheel.client.settlements import UNKNOWN_RECEIPT, settle_each, settle_timeout
 from hourwheel.client.suspects import SuspectTurn
 from hourwheel.locks import Condition, gives_back
 from hourwheel.model.fields import Delay
@@ -52,12 +52,6 @@ class PrefetchOptions(NamedTuple):
     settle_linger_seconds: float
     low_water: int
     ids: Ids
-
-
-def settle_timeout(lease_seconds: int) -> float:
-    """Returns the time-out of a settlement in seconds: half of the lease, so that after a failure another try can
-    extend the lease in time."""
-    return min(DEFAULT_TIMEOUT_SECONDS, max(1.0, lease_seconds / 2))
 
 
 def pull_seconds(wait_seconds: float, *, busy: bool, taking: bool) -> float:
@@ -188,6 +182,7 @@ class Prefetcher:
     @gives_back
     def _wake_hungry(self) -> None:
         with self._lock:
+            self._hungry_puller = False  # one call is enough; the puller says so if it still waits
             self._hungry.notify()
 
     def _take(self) -> Delivery | None:
@@ -353,9 +348,7 @@ class Prefetcher:
     @gives_back
     def _begin_pull(self) -> list[Settlement] | None:
         with self._lock:
-            self._hungry_puller = True
-            self._hungry.wait_for(lambda: self._stopping or (self._has_room() and self._may_pull()))
-            self._hungry_puller = False
+            self._hungry.wait_for(self._begins_pull)
             if self._stopping:
                 return None
             now = time.monotonic()
@@ -365,6 +358,14 @@ class Prefetcher:
             self._max_messages = self._next_size(now)
             self._low_water = max(self._options.low_water, self._max_messages // 2)
             return self._leases.complete(now)
+
+    def _begins_pull(self) -> bool:
+        """Returns whether the puller need not wait. Says that it waits before it looks, so that no call to wake it is
+        missed."""
+        self._hungry_puller = True
+        begins = self._stopping or (self._has_room() and self._may_pull())
+        self._hungry_puller = not begins
+        return begins
 
     @gives_back
     def _fields(self, *, alone: bool = False) -> dict[str, Any]:
@@ -471,7 +472,8 @@ class Prefetcher:
                 self._record_acks(now)
                 self._idle_settler = False
                 if self._ending and (not self._leases.unconfirmed or now >= self._end_at):
-                    self._report_unsettled()
+                    if left := self._leases.unconfirmed:
+                        _log.error("stopped with %d pulls not settled: their messages are delivered again", left)
                     return None
                 settlements = self._leases.due(now, ending=self._ending)
                 if settlements:
@@ -485,28 +487,8 @@ class Prefetcher:
                     self._due.wait(None if until == math.inf else max(0.0, until - now))
 
     def _settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Sends settlements and returns their results.
-
-        A receipt that the server does not know fails the whole request. In this case each settlement is sent alone, and
-        the result of the unknown one is ``stale``.
-        """
-        options = self._options
-        try:
-            return self._settles.settle(options.subject, options.group, settlements, retry_seconds=0)
-        except (NotFound, ServerUnavailable) as error:
-            return refused(error, settlements)
-        except BadRequest as error:
-            if error.slug != UNKNOWN_RECEIPT:
-                raise
-            if len(settlements) == 1:
-                return [Settled("stale")]
-        return [self._settle([settlement])[0] for settlement in settlements]
-
-    def _report_unsettled(self) -> None:
-        if self._leases.unconfirmed:
-            _log.error(
-                "stopped with %d pulls not settled: their messages are delivered again", self._leases.unconfirmed
-            )
+        subject, group = self._options.subject, self._options.group
+        return settle_each(lambda each: self._settles.settle(subject, group, each, retry_seconds=0), settlements)
 
     @gives_back
     def _pause(self, failures: int) -> None:

@@ -8,7 +8,7 @@ from hourwheel.client.calls.pull import pull_encoded
 from hourwheel.client.errors import NotFound
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
-from hourwheel.client.refusals import refused
+from hourwheel.client.settlements import refused
 from hourwheel.model.fields import Delay
 from hourwheel.ports import Clock
 

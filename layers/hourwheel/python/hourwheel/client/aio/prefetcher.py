@@ -19,10 +19,11 @@ from hourwheel.client.dozing import Doze
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
-from hourwheel.client.prefetcher import BUSY_END_SECONDS, LAST_SETTLEMENTS_SECONDS, pull_seconds, settle_timeout
+from hourwheel.client.prefetcher import BUSY_END_SECONDS, LAST_SETTLEMENTS_SECONDS, pull_seconds
 from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.settlements import settle_timeout
 from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue

@@ -9,7 +9,7 @@ from hourwheel.client.dozing import Doze
 from hourwheel.client.errors import BadRequest, NotFound, ServerUnavailable
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.refusals import UNKNOWN_RECEIPT, refused
+from hourwheel.client.settlements import UNKNOWN_RECEIPT, refused
 from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.pulls import Settled, Settlement
 
