@@ -1,5 +1,6 @@
 """Ctrl-C at any moment of a call leaves the client usable by its other threads: nothing waits for a lock for ever."""
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -56,6 +57,15 @@ def test_an_interrupted_loop_does_not_hold_up_the_end_of_its_consumer(server: Fa
         messages.stop()
         loop = iter(messages)
         interrupt_again_and_again(lambda: next(loop, None), messages.stop)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # the collector closes what an interrupt drops
+def test_an_interrupted_batch_holds_up_no_other_caller(server: FakeServer, interrupts: None) -> None:
+    producer = Producer(server.url, subject="orders")
+    interrupt_again_and_again(lambda: producer.send_batch(["mine"]), lambda: producer.send_batch(["paid"]))
+    producer.close()
+    assert server.bodies("orders").count("paid") == INTERRUPTS
+    gc.collect()
 
 
 def test_a_wait_for_a_result_that_is_interrupted_holds_up_no_sender(server: FakeServer, interrupts: None) -> None:

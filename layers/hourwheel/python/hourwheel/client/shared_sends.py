@@ -33,6 +33,7 @@ class CallerBatch:
     """
 
     __slots__ = (
+        "counted",
         "done",
         "error",
         "give_up_at",
@@ -53,6 +54,7 @@ class CallerBatch:
         self.results: Sequence[SendResult] = ()
         self.error: Exception | None = None
         self.leads = False
+        self.counted = False  # among the requests that are under way
         self.request: OutgoingRequest[CallerBatch] | None = None  # the one that a leader goes on with (None: a new one)
         self.turn: threading.Lock | None = None
         self.shared_by = 1  # of a leader: the callers of its request
@@ -71,12 +73,6 @@ class CallerBatch:
         self.done = True
         if not self.leads and self.turn is not None:
             self.turn.release()
-
-    def lead(self, request: "OutgoingRequest[CallerBatch] | None") -> None:
-        """Makes the waiting caller the leader of a ``request`` that another caller began; of a new one with None."""
-        assert self.turn is not None
-        self.leads, self.request = True, request
-        self.turn.release()
 
 
 class _SubjectCallers:
@@ -121,11 +117,6 @@ class _SubjectCallers:
     def wait(self, batch: CallerBatch) -> None:
         self.waiting.append(batch)
         self.waiting_messages += len(batch.messages)
-
-    def take(self) -> CallerBatch:
-        batch = self.waiting.popleft()
-        self.waiting_messages -= len(batch.messages)
-        return batch
 
     def leave(self, batch: CallerBatch) -> bool:
         """Removes a batch from those that wait. Returns whether it was there."""
@@ -193,7 +184,11 @@ class SharedSends:
             if self._join(subject, batch) or self._wait(subject, batch):
                 self._run(subject, batch)
         finally:
-            self._leave(subject, batch)
+            try:
+                self._leave(subject, batch)
+            except BaseException:
+                self._leave(subject, batch)  # an interrupt cut it off
+                raise
         if batch.error is not None:
             raise batch.error
         return list(batch.results)
@@ -208,7 +203,7 @@ class SharedSends:
             callers.arrive()
             if self._alone(batch) or callers.room_for(len(batch.messages)):
                 callers.under_way += 1
-                batch.leads = True
+                batch.counted = batch.leads = True
                 return True
             batch.turn = threading.Lock()
             batch.turn.acquire()
@@ -267,27 +262,32 @@ class SharedSends:
     def _take(self, callers: _SubjectCallers, batches: list[CallerBatch]) -> None:
         messages, size_bytes = len(batches[0].messages), batches[0].size_bytes
         while callers.waiting:
-            messages += len(callers.waiting[0].messages)
-            size_bytes += callers.waiting[0].size_bytes
+            following = callers.waiting[0]
+            count = len(following.messages)
+            messages += count
+            size_bytes += following.size_bytes
             if messages > self._most_messages or size_bytes > self._most_bytes:
                 break
-            batches.append(callers.take())
+            # Without a call, behind which an interrupt could come: the batch is in one list, and only in one.
+            batches += [following]
+            del callers.waiting[0]
+            callers.waiting_messages -= count
 
     @gives_back
     def _leave(self, subject: str, batch: CallerBatch) -> None:
         """Ends the part of a caller, also after an interrupt such as Ctrl-C: hands the request that it leads to another
-        caller, or removes its batch from those that wait."""
+        caller, or removes its batch from those that wait. If an interrupt cuts it off, a second call does the rest:
+        changes that belong together have no call between them, behind which an interrupt could come."""
         if batch.done and not batch.leads:
             return
         with self._lock:
-            batch.done = True
             callers = self._subjects.get(subject)
-            if callers is None:
-                return
-            if batch.leads:
+            if batch.leads and callers is not None:
+                batch.done = True  # so that it does not become the leader again
                 self._pass_on(subject, callers, batch)
-            else:
+            elif callers is not None:
                 callers.leave(batch)
+            batch.done = True
 
     def _pass_on(self, subject: str, callers: _SubjectCallers, leader: CallerBatch) -> None:
         """Makes another caller the leader: one whose batch is in the same request; if none is left, one that waits for
@@ -295,12 +295,29 @@ class SharedSends:
         request = leader.request
         heir = next(request.unfinished(), None) if request is not None else None
         if heir is not None:
-            heir.lead(request)
+            assert heir.turn is not None
+            leader.leads = leader.counted = False
+            heir.leads, heir.counted, heir.request = True, True, request
+            heir.turn.release()
             return
         callers.answered(leader.shared_by)
-        callers.under_way -= 1
+        if leader.counted:
+            callers.under_way -= 1
+            leader.counted = False
         if callers.waiting and callers.room_for(0):
-            callers.under_way += 1
-            callers.take().lead(None)
+            self._begin_next(callers)
         elif not callers.under_way and leader.shared_by == 1:
             del self._subjects[subject]
+        leader.leads = False
+
+    @staticmethod
+    def _begin_next(callers: _SubjectCallers) -> None:
+        """Makes the caller that has waited longest the leader of a new request."""
+        heir = callers.waiting[0]
+        count = len(heir.messages)
+        assert heir.turn is not None
+        del callers.waiting[0]
+        callers.waiting_messages -= count
+        callers.under_way += 1
+        heir.leads = heir.counted = True
+        heir.turn.release()
