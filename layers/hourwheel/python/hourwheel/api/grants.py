@@ -9,7 +9,6 @@ IAM grants a function URL as a whole, and not its paths. So a token names subjec
 it without a read: the secret of the cell is read once in each process, the version once a minute.
 """
 
-import binascii
 import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -21,7 +20,7 @@ from msgspec import Meta
 from hourwheel.api.routes import CONSUME, DELAYED, PRODUCE
 from hourwheel.cell import Cell
 from hourwheel.context import Context
-from hourwheel.errors import NotGranted, Unauthenticated
+from hourwheel.errors import UNDECODABLE, NotGranted, Unauthenticated
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports import Key, Table
 
@@ -185,7 +184,7 @@ def _opened(secret: bytes, token: str) -> AccessGrant | None:
         mac, data = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
         # Decoded before the MAC is checked, because the grant names the version of the key; used only if it is right.
         grant = msgspec.msgpack.decode(data, type=AccessGrant)
-    except (binascii.Error, ValueError, msgspec.MsgspecError):
+    except UNDECODABLE:
         return None
     return grant if hmac.compare_digest(mac, _mac(secret, grant.version, data)) else None
 
