@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel import __version__
 from hourwheel.api.routes import ROUTES
 from hourwheel.client import Api, Message, ServerFault, Unauthorized
 from tests.certificates import Certificate
@@ -45,6 +46,26 @@ def test_a_read_only_token_reads_and_changes_nothing(start: Start) -> None:
             answer = connection.call(method, path, body)
             assert (answer.status, answer.json["type"]) == (403, "urn:hourwheel:token-read-only")
         assert connection.ok("GET", f"{GROUP}/lag")["waiting"] == 2
+
+
+def test_without_a_token_no_route_tells_the_version(start: Start) -> None:
+    server = start(tokens=["all-rights"], read_only_tokens=["reader"])
+    paths = [route.template for route in ROUTES if route.method == "GET" and "{" not in route.template]
+    paths += ["/metrics", "/v1/ready", "/v1/report", "/console/", "/console/settings.json", "/console/main.js"]
+    assert len(paths) > 10
+    with server.raw() as raw, raw.makefile("rb") as answers:
+        for path in paths:
+            raw.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            head = b"".join(iter(answers.readline, b"\r\n"))
+            length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+            assert __version__.encode() not in head + answers.read(length), path
+    for token in ("all-rights", "reader"):
+        with server.connect(token=token) as connection:
+            assert connection.ok("GET", "/v1/health") == {"status": "ok", "version": __version__}
+            assert connection.ok("GET", "/console/settings.json")["version"] == __version__
+    with server.connect() as connection:
+        assert connection.ok("GET", "/v1/health") == {"status": "ok"}
+        assert connection.ok("GET", "/v1/ready") == {"status": "ready"}
 
 
 def test_a_read_only_token_sees_of_a_target_only_its_host(start: Start) -> None:

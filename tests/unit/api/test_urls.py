@@ -328,7 +328,8 @@ def test_each_function_serves_its_own_routes(urls: Urls) -> None:
 
 
 def test_health_and_the_urls_of_the_functions_need_no_token(urls: Urls) -> None:
-    assert urls.call("meta", "GET", "/v1/health").json["status"] == "ok"
+    assert urls.call("meta", "GET", "/v1/health").json == {"status": "ok"}
+    assert urls.call("meta", "GET", "/v1/health", caller=OPERATOR_SESSION).json["version"]
     assert urls.call("meta", "GET", "/v1/endpoints").json == {"produce": "https://p.example"}
 
 

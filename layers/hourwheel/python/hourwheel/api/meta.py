@@ -15,8 +15,10 @@ def meta(cell: Cell, event: Event, context: Invocation | None) -> Response:
 
 
 def health(cell: Cell, event: Event) -> Response:
-    """Answers that the function runs, without a read of the storage, for which each probe would pay."""
-    return ok({"status": "ok", "version": __version__})
+    """Answers that the function runs, without a read of the storage, for which each probe would pay. Tells the version
+    to known callers alone: with it, a stranger could choose a fault to try."""
+    version = {} if event.get("unknownCaller") else {"version": __version__}
+    return ok({"status": "ok", **version})
 
 
 def openapi(cell: Cell, event: Event) -> Response:

@@ -75,11 +75,14 @@ def serve(
     if not isinstance(match, Match):
         return match
     route, names = match.route.key, match.parameters
+    # A caller of an open route whom IAM has admitted, and who is no operator, is told nothing of the deployment.
+    unknown = route in OPEN and not _is_operator(event, front)
     checked = None if route in OPEN else _granted(cell, event, route, names, front)
     check_parameters(event, match.route)
     if not match.route.takes_body and match.route.query is not None:
         check_no_body(event, match.route)
-    matched = {**event, "routeKey": route, "pathParameters": names, "grant": checked and checked.grant}
+    grant = checked and checked.grant
+    matched = {**event, "routeKey": route, "pathParameters": names, "grant": grant, "unknownCaller": unknown}
     if match.route in URL_ROUTES:
         return _CALLS[route](cell, matched, front)
     response = function(cell, matched, context)
@@ -106,7 +109,7 @@ def _match(name: str, event: Event) -> Match | Response:
 
 def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front: UrlFront) -> OpenedGrant | None:
     """Returns the grant of the request's token; None for an operator, who may do everything."""
-    if identity(_caller(event)) in front.operators:
+    if _is_operator(event, front):
         return None
     token = (event.get("headers") or {}).get(GRANT_HEADER)
     if token is None:
@@ -123,6 +126,10 @@ def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front:
             f"the token does not allow {route}{what and ' for '}{what}: ask an operator for one that does",
         )
     return checked
+
+
+def _is_operator(event: Event, front: UrlFront) -> bool:
+    return identity(_caller(event)) in front.operators
 
 
 def _caller(event: Event) -> str:

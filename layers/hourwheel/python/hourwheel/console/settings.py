@@ -30,3 +30,4 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The dollars of reading the numbers of a subject or a group."""
 
     version: str = __version__
+    """The version of the server or of ``hourwheel console``; "" for a caller without a token."""

@@ -193,6 +193,7 @@ class Application:
             source=request.client,
         )
         event["readOnly"] = grant is Grant.READ
+        event["unknownCaller"] = grant is Grant.NONE
         if match.route.function == "pull":
             return await self._pull(event, request)
         function = self._functions[match.route.function]

@@ -1,6 +1,7 @@
 """Serves the console at ``/console/``, to which ``/`` leads. Its files need no token, because they hold no data; the
 calls that they make need one."""
 
+from hourwheel import __version__
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
 from hourwheel.api.router import wrong_method
@@ -41,8 +42,10 @@ def console_answer(method: str, path: str, headers: Headers, settings: ConsoleSe
 
 
 def settings_for(grant: Grant, *, is_open: bool) -> ConsoleSettings:
-    """Returns the settings of the console for a person with this grant."""
-    return ConsoleSettings(read_only=grant is Grant.READ, needs_token=not is_open)
+    """Returns the settings of the console for a person with this grant. Without one they tell no version, as the answer
+    to a probe does not."""
+    version = "" if grant is Grant.NONE else __version__
+    return ConsoleSettings(read_only=grant is Grant.READ, needs_token=not is_open, version=version)
 
 
 def _text(headers: Headers, name: bytes) -> str:

@@ -10,7 +10,8 @@ from hourwheel.client.records.health import CreatedGrant, GrantVersion, Health
 
 class HealthCalls(Calls):
     def health(self) -> Health:
-        """Checks that the server answers, and returns its version. Needs no token.
+        """Checks that the server answers, and returns its version. Needs no token; without one it returns no version of
+        a server that has tokens.
 
         Raises:
             ServerUnavailable: no server answers.

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """The answer of a server that runs.
+    """The answer of a server that runs. ``version`` is "" if the server needs a token and the client has none.
 
     Example:
         >>> api.health().status
@@ -14,7 +14,7 @@ class Health(Struct, frozen=True, kw_only=True):
     """
 
     status: str
-    version: str
+    version: str = ""
 
 
 class CreatedGrant(Struct, frozen=True, kw_only=True):

@@ -91,7 +91,7 @@ function drawFrame() {
   help.addEventListener("click", showHelp);
   const readOnly = settings.readOnly && h("span", { class: "badge", title: "Nothing can be changed from here" }, "read-only");
   replace(document.getElementById("tools"), readOnly, zone, theme, help);
-  replace(document.getElementById("bottom"), `Hourwheel ${settings.version}`);
+  replace(document.getElementById("bottom"), `Hourwheel ${settings.version}`.trim());
   drawSwitches();
 }
 
