@@ -61,9 +61,14 @@ def nested_bytes(data: bytes) -> int:
     return len(data) + data.count(b'"') + data.count(b"\\")
 
 
+def nested_size(value: object) -> int:
+    """Returns the size of a value as JSON, and that JSON as a string within JSON."""
+    return nested_bytes(_encoder.encode(value))
+
+
 def message_size(message: NewMessage) -> int:
     """Returns the size of the message in an answer, in the form that ``answerable`` gives it."""
-    return nested_bytes(_encoder.encode(answerable(message))) + ADDED_BYTES
+    return nested_size(answerable(message)) + ADDED_BYTES
 
 
 def worst_size(message: NewMessage) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from hourwheel.cell import Cell
 
@@ -28,7 +29,18 @@ _JSON = {"content-type": "application/json"}
 
 
 def ok(answer: object) -> Response:
-    return answered(_encoder.encode(answer))
+    return answered(_encoder.encode(_in_slices(answer)))
+
+
+def _in_slices(answer: object) -> object:
+    """Returns a page whose entries are encoded, each by a call of its own. All threads of the process wait for a call,
+    the event loop too, and one for 4 MB takes up to 70 ms."""
+    if not isinstance(answer, msgspec.Struct):
+        return answer
+    lists = {name: entries for name in answer.__struct_fields__ if type(entries := getattr(answer, name)) is list}
+    return structs.replace(
+        answer, **{name: [msgspec.Raw(_encoder.encode(entry)) for entry in entries] for name, entries in lists.items()}
+    )
 
 
 def answered(body: bytes) -> Response:

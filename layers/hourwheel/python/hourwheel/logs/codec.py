@@ -67,6 +67,12 @@ class _StoredMessage(msgspec.Struct, gc=False):
     """A message of which no field is kept: decoding into it only checks that the message is a map."""
 
 
+class _MessageId(msgspec.Struct, gc=False):
+    """A message of which the id alone is kept."""
+
+    id: str | None = None
+
+
 class _MessageTags(msgspec.Struct, gc=False):
     """A message of which the tags alone are kept."""
 
@@ -77,6 +83,7 @@ _encoder = msgspec.msgpack.Encoder()
 _threads = threading.local()
 _decoder = msgspec.msgpack.Decoder(list[Message])
 _splitter = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_ids_decoder = msgspec.msgpack.Decoder(list[_MessageId])
 _tags_decoder = msgspec.msgpack.Decoder(list[_MessageTags])
 _message_decoder = msgspec.msgpack.Decoder(Message)
 _map_checker = msgspec.msgpack.Decoder(list[_StoredMessage])
@@ -149,6 +156,11 @@ def decode_and_split(data: bytes) -> tuple[list[Message], list[msgspec.Raw]]:
     """Decodes the messages of a block, and returns them also still encoded; raises ``Corrupt`` with the reason."""
     payload = _list_of(data)
     return _decoded(payload, _decoder), _decoded(payload, _splitter)
+
+
+def ids(data: bytes) -> list[str | None]:
+    """Returns the stored id of each message of a block, and decodes nothing else; raises ``Corrupt``."""
+    return [message.id for message in _read(data, _ids_decoder)]
 
 
 def tags(data: bytes) -> list[tuple[str, ...] | None]:

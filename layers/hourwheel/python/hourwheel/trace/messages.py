@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from hourwheel.answer_size import answerable
+from hourwheel.answer_size import PULL_BYTES, answerable, nested_size
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.errors import Corrupt, NotFound, Rejected
 from hourwheel.handover.copies import with_position
-from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.large_batches import ids_of, messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
@@ -92,6 +92,26 @@ class _Found:
 
 
 @dataclass
+class _Page:
+    """The traces of an answer: at most ``MOST``, and no more than fit into it."""
+
+    traces: list[MessageTrace] = field(default_factory=list)
+    _size: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.traces) == MOST
+
+    def add(self, trace: MessageTrace) -> bool:
+        """Adds a trace if it fits, and returns whether it did. The first one always fits."""
+        self._size += nested_size(trace)
+        if self.traces and self._size > PULL_BYTES:
+            return False
+        self.traces.append(trace)
+        return True
+
+
+@dataclass
 class Trace:
     """Traces messages of one subject for the groups ``groups``. ``more_groups``: there are others."""
 
@@ -148,18 +168,11 @@ class Trace:
         exact_ms = own_ms if span.since_ms is None else None
         if exact_ms is not None:
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
-        traces: list[MessageTrace] = []
-        following: MessagePosition | BucketRow | None = None
-        for target in () if isinstance(span.start, BucketRow) else self._search(message_id, span, exact_ms):
-            if isinstance(target, _Found):
-                traces.append(self._trace(target))
-                following = target.target._replace(offset=target.target.offset + 1) if len(traces) == MOST else None
-            else:
-                following = target
-            if following is not None:
-                break
+        page = _Page()
+        following = None if isinstance(span.start, BucketRow) else self._add_queued(page, message_id, span, exact_ms)
+        traces = page.traces
         if following is None and not (traces and exact_ms is not None):
-            following = self._add_delayed(traces, message_id, span)
+            following = self._add_delayed(page, message_id, span)
         if not traces and following is None and span.start is None:
             raise NotFound(
                 "message-unknown",
@@ -168,10 +181,24 @@ class Trace:
             )
         return TracePage(traces, None if following is None else str(following))
 
-    def _add_delayed(self, traces: list[MessageTrace], message_id: str, span: SearchSpan) -> BucketRow | None:
+    def _add_queued(
+        self, page: "_Page", message_id: str, span: SearchSpan, exact_ms: int | None
+    ) -> MessagePosition | BucketRow | None:
+        """Adds the traces of the messages with this id in the queues. Returns where the search goes on, if it had to
+        end."""
+        for target in self._search(message_id, span, exact_ms):
+            if isinstance(target, MessagePosition):
+                return target
+            if not page.add(self._trace(target)):
+                return target.target
+            if page.is_full:
+                return target.target._replace(offset=target.target.offset + 1)
+        return None
+
+    def _add_delayed(self, page: "_Page", message_id: str, span: SearchSpan) -> BucketRow | None:
         """Adds the traces of the delayed messages with this id that are not among the traces yet. Returns where the
         search goes on, if it had to end."""
-        traced = {(trace.queue, trace.offset) for trace in traces}
+        traced = {(trace.queue, trace.offset) for trace in page.traces}
         start = span.start if isinstance(span.start, BucketRow) else None
         most_rows = max(1, _ROWS - self._read)
         search = ScheduleSearch(
@@ -180,13 +207,16 @@ class Trace:
         for target in search.positions(start):
             if isinstance(target, BucketRow):
                 return target
-            if len(traces) >= MOST:
-                return BucketRow(target.bucket, target.row_no, target.index)
+            here = BucketRow(target.bucket, target.row_no, target.index)
+            if page.is_full:
+                return here
             with suppress(NotFound):  # the bucket is removed just now
                 scheduled = ScheduledMessages(self.context).look(target)
                 # Of a message that was moved, each bucket has a row.
-                if scheduled.position == target and (scheduled.queue, scheduled.offset) not in traced:
-                    traces.append(self.by_scheduled(scheduled, self.scheduled_id(target)))
+                if scheduled.position != target or (scheduled.queue, scheduled.offset) in traced:
+                    continue
+                if not page.add(self.by_scheduled(scheduled, self.scheduled_id(target))):
+                    return here
         return None
 
     def _search(self, message_id: str, span: SearchSpan, exact_ms: int | None) -> Iterator[_Found | MessagePosition]:
@@ -225,12 +255,12 @@ class Trace:
 
     def _matches(self, message_id: str, queue: int, log: Log, row_no: int, row: Row, offset: int) -> Iterator[_Found]:
         try:
-            messages = messages_of(row, self.context.blobs_of(log.name))
+            ids = ids_of(row, self.context.blobs_of(log.name))
         except Corrupt:
             return  # a trace by queue and offset says so
-        for index, message in enumerate(messages):
+        for index, each in enumerate(ids):
             target = MessagePosition(queue, row.first_seq + index)
-            if message.id == message_id and target.offset >= offset:
+            if each == message_id and target.offset >= offset:
                 yield _Found(target, log, row_no, row, index)
 
     def _trace(self, match: _Found) -> MessageTrace:

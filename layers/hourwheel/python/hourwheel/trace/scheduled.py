@@ -11,10 +11,9 @@ from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
 from hourwheel.logs.entries import DueTimes, decode_entry
-from hourwheel.logs.large_batches import messages_of
+from hourwheel.logs.large_batches import ids_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
-from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.progress import row_at_time
 
@@ -77,8 +76,8 @@ class ScheduleSearch:
                     return
                 self.most_rows -= 1
                 skip = begin.first_index if row_no == begin.row_no else 0
-                for index, message in enumerate(self._messages(row)):
-                    if index >= skip and message.id == self.message_id:
+                for index, message_id in enumerate(self._ids(row)):
+                    if index >= skip and message_id == self.message_id:
                         yield SchedulePosition(bucket, row_no, index)
 
     def _rows(self, log: Log, first: int) -> Iterator[tuple[int, Row]]:
@@ -97,8 +96,8 @@ class ScheduleSearch:
                 return
             row_no = rows[-1][0] + 1
 
-    def _messages(self, row: Row) -> Sequence[Message]:
-        """Returns the messages of a row if they wait for the queues of the subject."""
+    def _ids(self, row: Row) -> Sequence[str]:
+        """Returns the ids of the messages of a row if they wait for the queues of the subject."""
         try:
             entry = decode_entry(row.meta)
             is_of_subject = isinstance(entry, DueTimes) and (entry.subject, entry.generation, entry.member) == (
@@ -106,6 +105,6 @@ class ScheduleSearch:
                 self.subject.generation,
                 None,
             )
-            return messages_of(row, self.context.blobs) if is_of_subject else ()
+            return ids_of(row, self.context.blobs) if is_of_subject else ()
         except Corrupt:
             return ()  # the wheel reports the damage
