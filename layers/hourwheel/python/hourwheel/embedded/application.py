@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from functools import partial
 from itertools import count
 from math import ceil
@@ -33,6 +34,10 @@ from hourwheel.model.fields import REQUEST_BYTES
 _UNWANTED_BYTES = 1_024  # the longest empty body, for example an object with blanks, of a route that takes none
 
 _IN_GREENLETS = frozenset({"produce", "pull", "ack"})  # functions that compute only shortly: the loop runs them
+
+_TRACE = "GET /v1/subjects/{subject}/messages/{id}"
+"""A trace reads up to 256 rows, and a read-only token may ask for any number of traces. One thread serves them all: the
+loop waits 5 ms each time for every thread that computes."""
 
 Reply: TypeAlias = Callable[[Answer], None]
 
@@ -198,12 +203,18 @@ class Application:
             return await self._pull(event, request)
         function = self._functions[match.route.function]
         answer = partial(self._runtime.boundary.answer, function, event, None)
+        if match.route.key == _TRACE:
+            return await self._in_thread(answer, self._runtime.tracing)
         if match.route.function == "meta":
             return await self._in_thread(answer)
         return await self._runtime.greenlets.run(answer)
 
-    async def _in_thread(self, work: Callable[[], Response]) -> Response:
-        return await asyncio.get_running_loop().run_in_executor(self._runtime.threads, work)
+    async def _in_thread(self, work: Callable[[], Response], threads: Executor | None = None) -> Response:
+        """Returns the answer of a thread, with its body encoded there: for megabytes the loop would take
+        milliseconds."""
+        return await asyncio.get_running_loop().run_in_executor(
+            threads or self._runtime.threads, lambda: _encoded(work())
+        )
 
     def _too_fast(self, match: Match, request_id: str) -> Response | None:
         """Counts a pull, and returns its refusal if the group pulls more often than it may; None for other requests.
@@ -245,9 +256,13 @@ async def _body_of(request: Request, route: HttpRoute) -> bytes:
     return await request.body(_UNWANTED_BYTES)
 
 
-def _answer(response: Response) -> Answer:
+def _encoded(response: Response) -> Response:
     body = response["body"]
-    return Answer(response["statusCode"], response["headers"], body if isinstance(body, bytes) else body.encode())
+    return response if isinstance(body, bytes) else {**response, "body": body.encode()}
+
+
+def _answer(response: Response) -> Answer:
+    return Answer(response["statusCode"], response["headers"], _encoded(response)["body"])
 
 
 def _unrouted(methods: Iterable[str], method: str, path: str, request_id: str) -> Response:

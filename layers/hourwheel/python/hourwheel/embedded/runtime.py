@@ -119,6 +119,8 @@ class Runtime:
         self.greenlets = GreenletRunner()
         self.threads = ThreadPoolExecutor(options.threads, "request")
         self._closing.callback(self.threads.shutdown)
+        self.tracing = ThreadPoolExecutor(1, "trace")
+        self._closing.callback(self.tracing.shutdown)
         self.wakeups = EmbeddedWakeups(max_waiting=options.max_waiting, greenlets=self.greenlets)
         self._wheels = Wheels(clock, at_once=_WHEELS)
         self._pushes = EmbeddedPushes()
