@@ -50,7 +50,7 @@ def test_a_volume_with_nothing_but_its_reserve_is_drained(tmp_path: Path, start:
     assert before.stop()[0] == 0
     server = start(tmp_path, reserve_mb=HUGE_MB, retry_seconds=0)
     with server.connect() as connection:
-        assert connection.ok("GET", "/v1/ready") == {"status": "ready", "space": "low"}
+        assert connection.ok("GET", "/v1/ready") == {"status": "ready", "space": "low", "volumes": ["home"]}
         for path in ("/v1/subjects/orders/messages", "/v1/messages"):
             message = {"body": "x"} if path != "/v1/messages" else {"body": "x", "subject": "orders"}
             refused = connection.call("POST", path, {"messages": [message]})
@@ -66,7 +66,7 @@ def test_a_volume_with_nothing_but_its_reserve_is_drained(tmp_path: Path, start:
         with urlopen(f"http://127.0.0.1:{server.port}/metrics") as page:
             metrics = page.read().decode()
         assert re.search(r"^hourwheel_reserve_bytes 1\.?0485", metrics, re.MULTILINE)
-        assert re.search(r"^hourwheel_free_bytes [1-9]", metrics, re.MULTILINE)
+        assert re.search(r'^hourwheel_free_bytes{volume="home"} [1-9]', metrics, re.MULTILINE)
         assert connection.call("DELETE", "/v1/subjects/orders").status == 204
     status, errors = server.stop()
     assert status == 0

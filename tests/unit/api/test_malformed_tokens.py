@@ -27,7 +27,15 @@ def _nested(opening: bytes, depth: int) -> bytes:
 
 def _contents() -> Iterator[bytes]:
     """Yields what may stand in the place of a grant: no msgpack, lists and maps in each other, wrong types."""
-    yield from (b"", b"\xc1", b"\x90", b"\x9f", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff")
+    yield from (
+        b"",
+        b"\xc1",
+        b"\x90",
+        b"\x9f",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+    )
     for opening in (b"\x91", b"\x81\x00", b"\x81\xa1a", b"\x92\x00", b"\xdc\x00\x01", b"\xde\x00\x01\x00"):
         yield from (_nested(opening, _MOST_BYTES // len(opening) - 1), b"\x97" + _nested(opening, 400))
     fields: list[Any] = [1, 2, 3, 4, ["a"], ["a/b"], True]

@@ -4,12 +4,12 @@ import asyncio
 from pathlib import Path
 
 from hourwheel.embedded.readiness import Readiness
-from hourwheel.embedded.reserve import Reserve
+from hourwheel.embedded.reserve import Reserves
 
 
 def test_who_asks_while_an_attempt_ends_is_answered_too() -> None:
     async def ask() -> list[int]:
-        readiness = Readiness(lambda: None, Reserve(Path(), 0))
+        readiness = Readiness(lambda: None, Reserves(Path(), {}, 0))
         asked = []
         for _ in range(300):
             readiness._until = 0.0  # the answer is no longer kept

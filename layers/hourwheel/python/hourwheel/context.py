@@ -34,10 +34,12 @@ from hourwheel.ports import (
     Meter,
     NoEarlyWakeups,
     NoPushes,
+    NoReserve,
     NoStream,
     NoWheelWakeups,
     PreciseTimers,
     Pushes,
+    Reserve,
     Store,
     StoredStream,
     Table,
@@ -151,6 +153,7 @@ class Context:
     wheel_wakeups: WheelWakeups = field(default_factory=NoWheelWakeups)
     pushes: Pushes = field(default_factory=NoPushes)
     stream: StoredStream = field(default_factory=NoStream)
+    reserve: Reserve = field(default_factory=NoReserve)
     lake: LakeFiles | None = None
     """None where this process cannot reach the lake."""
     settings: Settings = field(default_factory=Settings)

@@ -359,6 +359,22 @@ class NoEarlyWakeups:
         return False
 
 
+class Reserve(Protocol):
+    """Keeps a reserve of space, in which queues are drained once new messages find none."""
+
+    def check(self, cell: str) -> None:
+        """Raises ``StorageFull`` if new messages may take no more space of the home, which is "", and ``CellFull`` for
+        another cell. Cheap: asked for each batch."""
+        ...
+
+
+class NoReserve:
+    """Implements ``Reserve`` where messages may take all there is."""
+
+    def check(self, cell: str) -> None:
+        pass
+
+
 class Timers(Protocol):
     """Starts the wheels of buckets."""
 

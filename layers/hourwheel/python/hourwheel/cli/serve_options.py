@@ -67,7 +67,7 @@ ReserveOption = Annotated[
         min=0,
         max=1_000_000_000,
         metavar="MB",
-        help="Free space that sends leave on the volume, so that consumers can drain a full one. 0: none.",
+        help="Free space that sends leave on each volume, so that consumers can drain a full one. 0: none.",
     ),
 ]
 BucketMinutesOption = Annotated[

@@ -48,7 +48,7 @@ class Application:
     def __init__(self, runtime: Runtime, options: ServeOptions) -> None:
         self._runtime = runtime
         self._functions: dict[str, Function] = {
-            "produce": runtime.reserve.guarding(produce),
+            "produce": produce,
             "pull": pull,
             "ack": ack,
             "meta": meta,
@@ -183,7 +183,7 @@ class Application:
     async def _served(self, match: Match, request: Request, body: bytes, request_id: str, grant: Grant) -> Response:
         """Returns the answer of the route's function, which runs on the loop, or in a thread if it may take long."""
         if match.route.function == "ready":
-            return await self._runtime.readiness.answer(request_id)
+            return await self._runtime.readiness.answer(request_id, names=grant is not Grant.NONE)
         if match.route.function == "metrics":
             return await self._in_thread(self._exporter.answer)
         if match.route.function == "report":

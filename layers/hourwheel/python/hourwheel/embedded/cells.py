@@ -16,6 +16,7 @@ from hourwheel.adapters.synced_mark import SyncedMark
 from hourwheel.embedded.directory import DirectoryCells, Neighbours, database, mark_cells, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.loss import check_complete
+from hourwheel.embedded.reserve import release_spare
 from hourwheel.ports import CellStorage
 
 
@@ -43,6 +44,7 @@ class EmbeddedCells(DirectoryCells):
             mark_cells(directories, home, added=added)
             for name, directory in directories.items():
                 prepare(directory, cell=name)
+                release_spare(directory)
                 mark = SyncedMark(synced(directory))
                 opened.callback(mark.close)
                 check_complete(database(directory), mark, accept_loss=accept_loss)

@@ -8,6 +8,7 @@ lake/             the lake, which jobs of the pipeline keep
 scratch/          temporary files of Spark while a job of the pipeline runs
 live/             a file for each server that has the directory open
 synced            the number of the last transaction of hourwheel.db
+spare             40 MB that a start on a full volume removes (``reserve.py``)
 servers           locked by each process that has the directory open
 cell              the home and the name of the cell to which the directory belongs; absent in a home
 """

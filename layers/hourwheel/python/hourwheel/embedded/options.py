@@ -49,7 +49,7 @@ class ServeOptions(BaseModel):
     """The data directories of other cells, by name."""
 
     reserve_mb: int = Field(default=64, ge=0, le=1_000_000_000)
-    """Megabytes of the volume of ``data`` that new messages leave free; 0: none."""
+    """Megabytes of each volume that new messages leave free; 0: none."""
 
     bucket_minutes: int = Field(default=60, ge=5, le=60)
     """Length of the buckets in which delayed messages wait. It may change between two starts, while messages wait."""

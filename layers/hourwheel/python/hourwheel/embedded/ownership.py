@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hourwheel.errors import Broken
 
-_FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "synced", "servers", "cell")
+_FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "synced", "servers", "cell", "spare")
 _FOLDERS = ("batches", "archive", "lake", "scratch", "live")
 _OWN = frozenset({*_FILES, *_FOLDERS})
 

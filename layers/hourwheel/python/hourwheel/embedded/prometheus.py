@@ -49,8 +49,8 @@ _COUNTERS = (
     ("ArchiveMissingRows", "archive_gone", "Rows that were removed before they were archived."),
 )
 
-_FREE = "Free bytes of the volume of the data directory."
-_RESERVE = "Free bytes below which new messages are refused; 0: none are."
+_FREE = "Free bytes of the volumes of the data directories."
+_RESERVE = "Free bytes of a volume below which it takes no new messages; 0: it takes all."
 
 _BLOCKED = "Seconds for which another process has kept this one from writing."
 
@@ -96,8 +96,7 @@ class Exporter:
         gauges: list[tuple[str, str, dict[str, str], float]] = [
             ("hourwheel_waiting_pulls", "Pulls that wait for messages.", {}, self._runtime.wakeups.waiting),
             ("hourwheel_writes_blocked_seconds", _BLOCKED, {}, self._runtime.blocked_seconds),
-            ("hourwheel_free_bytes", _FREE, {}, self._runtime.reserve.free),
-            ("hourwheel_reserve_bytes", _RESERVE, {}, self._runtime.reserve.size),
+            ("hourwheel_reserve_bytes", _RESERVE, {}, self._runtime.reserves.size),
             ("hourwheel_wheels_turning", "Wheels of delayed messages that turn.", {}, wheels.turning),
             ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
             ("process_start_time_seconds", "Unix time at which the process began.", {}, self._started_seconds),
@@ -108,6 +107,10 @@ class Exporter:
             gauges.append(("hourwheel_archive_behind_seconds", text, {}, behind_seconds(context)))
         for name, text, labels, value in gauges:
             yield from _family(name, "gauge", text, [(labels, value)])
+        volumes = self._runtime.reserves.by_volume
+        free = [({"volume": volume}, reserve.free) for volume, reserve in volumes.items()]
+        readable = [(labels, size) for labels, size in free if size is not None]
+        yield from _family("hourwheel_free_bytes", "gauge", _FREE, readable)
         yield from self._group_lines()
 
     def _group_lines(self) -> list[str]:

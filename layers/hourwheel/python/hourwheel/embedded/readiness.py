@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
-from hourwheel.embedded.reserve import Reserve
+from hourwheel.embedded.reserve import Reserves
 from hourwheel.embedded.roster import Roster
 from hourwheel.errors import HourwheelError, StorageFull
 
@@ -26,25 +26,32 @@ _logger = logging.getLogger("hourwheel")
 
 class Readiness:
     """Answers ``GET /v1/ready``, on one event loop. ``probe`` writes to the store, and raises the errors of the
-    write. A server of which only the ``reserve`` is left is ready, because consumers have to drain it."""
+    write. A server of which only the ``reserves`` are left is ready, because consumers have to drain it."""
 
-    def __init__(self, probe: Callable[[], None], reserve: Reserve) -> None:
+    def __init__(self, probe: Callable[[], None], reserves: Reserves) -> None:
         self._probe = probe
-        self._reserve = reserve
+        self._reserves = reserves
         self._thread = ThreadPoolExecutor(1, "readiness")
         self._attempt: asyncio.Future[str] | None = None
         self._reason = ""
         self._until = 0.0
 
-    async def answer(self, request_id: str) -> Response:
-        """Returns 200, or 503 with the reason, within two seconds."""
+    async def answer(self, request_id: str, *, names: bool = False) -> Response:
+        """Returns 200, or 503 with the reason, within two seconds. With ``names`` it names the volumes that have little
+        space."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._until:
             self._reason = await self._look(loop)
             self._until = loop.time() + _KEPT_SECONDS
         if not self._reason:
-            return ok({"status": "ready", "space": "low"} if self._reserve.is_low else {"status": "ready"})
+            return ok(self._ready(names=names))
         return problem(503, "not-ready", self._reason, instance=request_id, headers={"retry-after": "1"})
+
+    def _ready(self, *, names: bool) -> dict[str, object]:
+        low = self._reserves.low()
+        if not low:
+            return {"status": "ready"}
+        return {"status": "ready", "space": "low", **({"volumes": low} if names else {})}
 
     def close(self) -> None:
         self._thread.shutdown()

@@ -43,7 +43,7 @@ from hourwheel.embedded.loss import check_archived, check_complete
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.pushes import EmbeddedPushes
 from hourwheel.embedded.readiness import Readiness, WriteWatch
-from hourwheel.embedded.reserve import MEGABYTE, Reserve
+from hourwheel.embedded.reserve import MEGABYTE, Reserves, release_spare
 from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wakeups import EmbeddedWakeups
@@ -95,6 +95,7 @@ class Runtime:
         handlers = {name: load_handler(path) for name, path in options.targets.items()}
         check_cells_of_new_home(options.data, options.cells)
         prepare(options.data)
+        release_spare(options.data)
         with ExitStack() as opened:
             self._mark = SyncedMark(synced(options.data))
             opened.callback(self._mark.close)
@@ -112,9 +113,6 @@ class Runtime:
             self._neighbours = Neighbours(options.data)
             opened.callback(self._neighbours.close)
             self._closing = opened.pop_all()
-        self.reserve = Reserve(options.data, options.reserve_mb * MEGABYTE)
-        self.readiness = Readiness(store.probe, self.reserve)
-        self._closing.callback(self.readiness.close)
         self.meter = CountingMeter()
         self.greenlets = GreenletRunner()
         self.threads = ThreadPoolExecutor(options.threads, "request")
@@ -128,6 +126,9 @@ class Runtime:
         self.wakeups.listen(self._pushes.heard)
         home = GreenletStore(store, self.greenlets)
         self._cells = self._open_cells(lossy)
+        self.reserves = Reserves(options.data, options.cells, options.reserve_mb * MEGABYTE)
+        self.readiness = Readiness(store.probe, self.reserves)
+        self._closing.callback(self.readiness.close)
         context = Context(
             store=home,
             cells=None if self._cells is None else GuardedCells(self._cells, home, clock, ids),
@@ -141,6 +142,7 @@ class Runtime:
             wheel_wakeups=self._wheels,
             pushes=self._pushes,
             lake=self.lake,
+            reserve=self.reserves,
             settings=_settings(options),
         )
         if unfinished(context):
@@ -271,6 +273,7 @@ class Runtime:
                 return
 
     def _sweep(self) -> None:
+        self.reserves.keep_spares()
         context = self.cell.context
         self.cell.sweep()
         before_ms = min(context.clock.now_ms(), archived_ms(context))

@@ -26,7 +26,13 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.batch_rows import row_of
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
 from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
-from hourwheel.queueing.stored_batches import StoredBatch, check_current, check_subjects, partly_stored
+from hourwheel.queueing.stored_batches import (
+    StoredBatch,
+    check_current,
+    check_subjects,
+    partly_stored,
+    within_reserves,
+)
 from hourwheel.registry.cells import check_serving, was_given_up, was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
@@ -241,7 +247,7 @@ class _Batch:
 
     def _store_whole(self, inputs: RoutingInputs) -> StoredBatch:
         """Stores a batch that is one row, as ``store`` does, in fewer steps: nearly every batch is one."""
-        (part,) = self.batch.split(inputs, self.context.settings.batch_buckets)
+        (part,) = within_reserves(self.context, self.batch.split(inputs, self.context.settings.batch_buckets))
         log, at_ms = part.log, inputs.at_ms
         expires_ms = at_ms + part.subject.retention_ms
         (row,) = self.context.build_rows(
@@ -396,7 +402,7 @@ class _Batch:
         """Divides the batch into parts. Gives an id to each message that has none, unless the row implies the id."""
         if not self.batch.whole(inputs):
             self._name(inputs.batch)
-        return self.batch.split(inputs, self.context.settings.batch_buckets)
+        return within_reserves(self.context, self.batch.split(inputs, self.context.settings.batch_buckets))
 
     def _name(self, prefix: str) -> None:
         """Gives an id to each message that has none."""

@@ -9,6 +9,7 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, Sealed
+from hourwheel.log_names import cell_of
 from hourwheel.logs.log import Reservation
 from hourwheel.model.messages import CompactProduceResult, SendResult
 from hourwheel.model.subjects import Subject
@@ -67,6 +68,14 @@ def partly_stored(happened: Callable[[], bool]) -> Iterator[None]:
     except HourwheelError as error:
         error.stored_part = happened()
         raise
+
+
+def within_reserves(context: Context, parts: list[BatchPart]) -> list[BatchPart]:
+    """Returns the parts of a batch, none of which is stored yet. Raises ``StorageFull`` or ``CellFull`` if a cell keeps
+    the space that it has left."""
+    for cell in dict.fromkeys(cell_of(part.log) for part in parts):
+        context.reserve.check(cell)
+    return parts
 
 
 def check_current(context: Context, parts: Sequence[BatchPart]) -> None:
