@@ -13,7 +13,7 @@ from hourwheel.buckets.buckets import Bucket, reserve_in
 from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.context import Context
 from hourwheel.due import Due, check_limit, dues_of
-from hourwheel.errors import CellUnavailable, Conflict, Filled, NotFound, Rejected, Sealed, Unavailable
+from hourwheel.errors import CellUnavailable, Conflict, Filled, NotFound, Sealed, Unavailable
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.large_batches import large_batch_folder
@@ -21,11 +21,11 @@ from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import IDEMPOTENCY_MS, MAX_DELAY_MS
-from hourwheel.model.messages import AddressedMessage, NewMessage, are_plain
+from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.batch_rows import row_of
 from hourwheel.queueing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
-from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs
+from hourwheel.queueing.routing import Batch, BatchPart, RoutingInputs, check_queues
 from hourwheel.queueing.stored_batches import (
     StoredBatch,
     check_current,
@@ -36,7 +36,6 @@ from hourwheel.queueing.stored_batches import (
 from hourwheel.registry.cells import check_serving, was_given_up, was_removed
 from hourwheel.registry.moves import refresh_route
 from hourwheel.registry.registry import Registry
-from hourwheel.words import no_queue
 
 _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
 """The parts of a batch, and where each was stored."""
@@ -93,7 +92,7 @@ def _produce(
     for _ in range(_TRIES):
         subjects = _subjects(context, registry, list(indexes), idempotency, keyspace)
         _check_read_only(context, subjects.values(), idempotency, keyspace)
-        _check_queues(subjects, indexes, messages)
+        check_queues(subjects, indexes, messages)
         batch = _Batch(context, Batch(subjects, indexes, messages, dues))
         try:
             stored = batch.store() if idempotency is None else _stored_once(batch, idempotency, keyspace)
@@ -164,20 +163,6 @@ def _check_limits(
                 clamps = False
             if not clamps:
                 check_limit(due_ms, now_ms, due.field)
-
-
-def _check_queues(
-    subjects: Mapping[str, Subject], indexes: Mapping[str, Sequence[int]], messages: Sequence[NewMessage]
-) -> None:
-    """Raises ``Rejected`` for a message that names a queue which its subject does not have."""
-    if are_plain(messages):
-        return
-    named = {index for index, message in enumerate(messages) if message.queue is not None}
-    for name, subject in subjects.items() if named else ():
-        for index in named.intersection(indexes[name]):
-            if (queue := messages[index].queue or 0) >= subject.queues:
-                detail = no_queue(name, queue, subject.queues)
-                raise Rejected("field-invalid", detail, field=f"messages[{index}].queue")
 
 
 def _announce(context: Context, parts: Sequence[BatchPart], reservations: Sequence[Reservation]) -> None:

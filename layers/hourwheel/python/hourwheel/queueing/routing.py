@@ -13,11 +13,12 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.due import Due
-from hourwheel.errors import TooLarge
+from hourwheel.errors import Rejected, TooLarge
 from hourwheel.logs.entries import DueTimes, encode_entry
 from hourwheel.model.fields import MAX_DELAY_MS
 from hourwheel.model.messages import NewMessage, are_plain
 from hourwheel.model.subjects import Subject
+from hourwheel.words import no_queue
 
 _DRAWS = 8  # with two equal cells one batch in 256 misses its turn
 
@@ -236,3 +237,17 @@ def _check_buckets(buckets: int, most: int, cut: tuple[int, int]) -> None:
             f" due in {buckets}: split the batch",
             field="messages",
         )
+
+
+def check_queues(
+    subjects: Mapping[str, Subject], indexes: Mapping[str, Sequence[int]], messages: Sequence[NewMessage]
+) -> None:
+    """Raises ``Rejected`` for a message that names a queue which its subject does not have."""
+    if are_plain(messages):
+        return
+    named = {index for index, message in enumerate(messages) if message.queue is not None}
+    for name, subject in subjects.items() if named else ():
+        for index in named.intersection(indexes[name]):
+            if (queue := messages[index].queue or 0) >= subject.queues:
+                detail = no_queue(name, queue, subject.queues)
+                raise Rejected("field-invalid", detail, field=f"messages[{index}].queue")
