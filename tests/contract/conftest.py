@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hourwheel.adapters import s3
 from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
 from hourwheel.ports import Blobs, Store, Transactional
+from tests.simulation.pages import small_pages
 
 from .push_targets import Wire
 from .services import SqliteProcess, ministack
@@ -131,6 +133,14 @@ def blobs(request: pytest.FixtureRequest) -> Iterator[Blobs]:
 @pytest.fixture(params=TIMERS)
 def timers(request: pytest.FixtureRequest) -> Iterator[Opened]:
     yield from _opened(request, "timers", TIMERS)
+
+
+@pytest.fixture
+def pages(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lowers the pages, blocks and steps of the library for "small", so that a test of a few messages goes beyond
+    them."""
+    with small_pages() if request.param == "small" else nullcontext():
+        yield
 
 
 def _opened(request: pytest.FixtureRequest, port: str, adapters: dict[str, Any]) -> Iterator[Any]:

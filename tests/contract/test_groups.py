@@ -11,9 +11,11 @@ from hourwheel.queueing.peek import PeekStart
 from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench
 
-pytestmark = pytest.mark.parametrize(
-    "store", ["memory", "sqlite", "dynamodb on moto", "dynamodb on ministack"], indirect=True
-)
+pytestmark = [
+    pytest.mark.parametrize("store", ["memory", "sqlite", "dynamodb on moto", "dynamodb on ministack"], indirect=True),
+    pytest.mark.parametrize("pages", ["usual", "small"], indirect=True),
+    pytest.mark.usefixtures("pages"),
+]
 
 
 @pytest.fixture

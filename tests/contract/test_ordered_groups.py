@@ -20,6 +20,8 @@ def bodies(pulls: list[Pull]) -> list[str | None]:
     return [message.body for pull in pulls for message in pull.messages]
 
 
+@pytest.mark.parametrize("pages", ["usual", "small"], indirect=True)
+@pytest.mark.usefixtures("pages")
 def test_each_key_is_served_in_order_by_processes_that_know_nothing_of_each_other(store: Store, subject: str) -> None:
     # A store in another process takes no functions: its calls come one by one.
     bench = Bench(store=store if isinstance(store, SqliteStore | MemoryStore) else CallByCall(store))

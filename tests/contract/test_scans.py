@@ -1,5 +1,8 @@
 """``Store.scan``, ``Store.trim`` and ``Store.collect`` keep their promises on every adapter."""
 
+import pytest
+
+from hourwheel.adapters import sqlite_session
 from hourwheel.ports import MAX_VALUE_BYTES, Key, Refused, Store, Table
 
 from .records import FAR_OFF_MS, filled, record, stored
@@ -136,6 +139,27 @@ def test_a_trim_may_be_repeated_and_find_nothing(store: Store, partition: str) -
     store.trim(Table.CONSUME, partition, below="a")
     store.trim(Table.CONSUME, partition, below="a")
     assert sorts(store, partition) == ["a", "b"]
+
+
+def test_a_trim_goes_on_beyond_what_it_removes_at_once(
+    store: Store, partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_session, "_TRIM_ROWS", 2)
+    written = filled(store, partition, "abcdefg")
+    store.trim(Table.CONSUME, partition, below="f")
+    found = dict(store.scan(Table.CONSUME, partition, limit=10))
+    assert {sort: written[sort] for sort in "fg"}.items() <= found.items()
+    assert len(found) in (2, 7), "a store that leaves this to its TTL removes nothing, any other removes all of it"
+
+
+def test_collecting_goes_on_beyond_what_it_removes_at_once(
+    store: Store, partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_session, "_COLLECT_ROWS", 2)
+    for sort in "abcde":
+        store.put(Key(Table.KEYS, partition, sort), record(expires_ms=FAR_OFF_MS), expect=None)
+    store.collect(Table.KEYS, FAR_OFF_MS + 1)
+    assert len(store.scan(Table.KEYS, partition, limit=10)) in (0, 5)
 
 
 def test_collecting_removes_nothing_before_its_time(store: Store, partition: str) -> None:

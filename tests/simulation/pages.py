@@ -5,7 +5,6 @@ constants of this kind that stay as they are, each with the reason: a test finds
 """
 
 import ast
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -105,7 +104,7 @@ def small_pages() -> Iterator[None]:
     with ExitStack() as stack:
         for module, values in SMALL.items():
             for name, value in values.items():
-                stack.enter_context(patch.object(sys.modules[f"hourwheel.{module}"], name, value))
+                stack.enter_context(patch.object(import_module(f"hourwheel.{module}"), name, value))
         for function in _DEFAULTS:
             stack.enter_context(patch.object(function, "__defaults__", (*(function.__defaults__ or ())[:-1], 2)))
         for function in (items_of, DeadLetters._rows):
