@@ -6,6 +6,9 @@ from hourwheel.testing.clock import CountedIds
 class StillIds(CountedIds):
     """Counts instead of drawing random numbers, so that pauses have no jitter and keys are distinct."""
 
+    def jitter(self) -> float:
+        return 0.0
+
 
 class StillClock:
     """2026-11-20T09:00:00Z, as the fake server has it."""

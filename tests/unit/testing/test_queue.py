@@ -82,6 +82,26 @@ def test_what_handlers_send_on_the_way_falls_due_on_the_way(queue: Queue) -> Non
     assert queue.now == NOON + timedelta(days=365)
 
 
+@pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
+def test_a_handler_that_keeps_sending_does_not_keep_out_what_failed(queue: Queue, ordered: bool) -> None:
+    producer, seen = queue.producer("chain"), list[str]()
+    queue.api.put_group("chain", "steps", ordered=ordered, max_attempts=100)
+    consumer = queue.consumer("chain", "steps", max_messages=1)
+
+    @consumer.handler
+    def step(message: Delivery) -> None:
+        seen.append(str(message.body))
+        if message.body == "bad" and message.attempt <= 20:
+            raise Retry(delay=0)
+        if message.body != "bad" and len(seen) < 100:
+            producer.send(f"new {len(seen)}", key=f"k{len(seen)}")
+
+    producer.send_batch([Message("bad", key="bad"), Message("new 0", key="k")])
+    queue.run()
+    assert seen[:42].count("bad") in range(19, 22), "every second message is a retry while both wait"
+    assert seen[-1].startswith("new")
+
+
 def test_messages_of_one_batch_that_are_due_at_different_times_come_in_their_order(queue: Queue) -> None:
     seen: list[tuple[str | bytes, timedelta]] = []
     queue.consumer("orders", "billing").handler(lambda message: seen.append((message.body, queue.now - NOON)))

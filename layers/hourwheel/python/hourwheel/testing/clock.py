@@ -47,11 +47,17 @@ class SimulatedTimers:
         return list(buckets)
 
 
+_GOLDEN = (5**0.5 - 1) / 2
+"""Of all steps, this part of a circle spreads the points after any number of steps most evenly."""
+
+
 class CountedIds:
-    """Counts instead of drawing random numbers, so that each run of a test sees the same ids and pauses."""
+    """Counts instead of drawing random numbers, so that each run of a test sees the same ids and pauses. Its chances
+    are spread evenly: what happens in half of the cases happens in about every second one."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
+        self._chances = itertools.count(1)
 
     def token(self) -> bytes:
         return next(self._numbers).to_bytes(16, "big")
@@ -60,4 +66,4 @@ class CountedIds:
         return f"{now_ms:012x}{next(self._numbers):016x}"
 
     def jitter(self) -> float:
-        return 0.0
+        return next(self._chances) * _GOLDEN % 1.0
