@@ -272,6 +272,7 @@ class History:
         if settlement.extend_seconds is not None or gone or answer.status == "unavailable":
             return
         outcomes = history.pulls[held.row].outcomes
+        self._check_not_released(held, settlement, outcomes)
         for index in held.named(settlement):
             found = outcomes.get(held.base + index)
             outcome = "retry" if found == "attempts" else found
@@ -283,6 +284,13 @@ class History:
                 raise Violation(
                     "5", f"{held.partition} row {held.row}: message {index} was answered settled, it is {outcome}"
                 )
+
+    def _check_not_released(self, held: Leased, settlement: Settlement, outcomes: dict[int, str]) -> None:
+        """Checks that a settlement that only acknowledges messages is not answered as if it had, where each of them was
+        released with an earlier message of its key before."""
+        found = {outcomes.get(held.base + index) for index in held.named(settlement)}
+        if found == {"behind"} and not (settlement.retry or settlement.release or settlement.dead):
+            raise Violation("5", f"{held.partition} row {held.row}: {settlement} is answered, all of it was released")
 
     def _source_expired(self, held: Leased, index: int) -> bool:
         history = self.audit.pulls[held.partition]

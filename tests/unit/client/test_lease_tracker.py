@@ -219,6 +219,27 @@ def test_a_stale_lease_loses_its_messages() -> None:
     assert book.tracker.next_due() is None
 
 
+@pytest.mark.parametrize("status", ["extended", "stale"])
+def test_a_stale_answer_about_a_released_message_of_an_ordered_pull_keeps_the_others_until_an_extension_tells(
+    status: str,
+) -> None:
+    book = Book(0)
+    first, behind, other = book.open("r-2", 3, ordered=True, keys="aab")
+    first.retry()
+    book.answer(book.tracker.due(1.0), "open")
+    behind.ack()
+    book.now = 3.0
+    book.answer(book.tracker.due(3.0), "stale")
+    extension = book.tracker.due(3.0)
+    assert extension == [Settlement(receipt="r-2", extend_seconds=30)]
+    book.answer(extension, status)
+    assert other.lost == (status == "stale")
+    assert book.tracker.lost_messages == (1 if status == "stale" else 0)
+    other.ack()
+    settled = [] if status == "stale" else [Settlement(receipt="r-2", ack=[2])]
+    assert book.tracker.complete(book.now) == settled
+
+
 def test_a_stale_settlement_counts_what_it_named_and_what_it_did_not() -> None:
     book = Book()
     for message in book.messages:

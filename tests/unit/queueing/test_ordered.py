@@ -108,7 +108,8 @@ def test_a_released_message_comes_again_at_its_place_with_the_same_attempt(order
     assert [(message.body, message.attempt) for message in ordered.take()] == [("a1", 1), ("a2", 1)]
 
 
-def test_when_a_lease_ends_its_messages_come_again_one_by_one_in_the_order_of_their_keys(ordered: Bench) -> None:
+def test_when_a_lease_ends_its_messages_come_again_one_by_one_in_the_order_of_their_keys(bench: Bench) -> None:
+    ordered = with_group(bench, retry_percent=100)
     send(ordered, "a1", "b1", "a2")
     one(ordered, lease=10)
     ordered.clock.pass_time(10)
@@ -138,6 +139,30 @@ def test_a_retry_of_a_later_message_waits_for_the_earlier_one_of_its_key(ordered
     assert ordered.bodies() == []
     assert ordered.settle(pull, ack=[], retry=[0]) == "settled"
     assert [(message.body, message.attempt) for message in ordered.take()] == [("a1", 2), ("a2", 2)]
+
+
+@pytest.mark.parametrize("fails", ["retry", "release"])
+@pytest.mark.parametrize("how", [{"ack": [1]}, {"ack": [1, 2]}, {"ack": [], "dead": [1]}, {"ack": [2], "dead": [1]}])
+def test_a_settlement_of_a_message_that_was_released_with_another_one_is_stale(
+    ordered: Bench, fails: str, how: dict[str, list[int]]
+) -> None:
+    send(ordered, "a1", "a2", "b1", "c1")
+    pull = one(ordered)
+    assert ordered.settle(pull, **{"ack": [], fails: [0]}) == "open"
+    assert ordered.settle(pull, ack=[2]) == "open"
+    assert ordered.settle(pull, **how) == "stale"
+    assert ordered.settle(pull, ack=[2]) == "open"
+    assert ordered.settle(pull, **{"ack": [], fails: [0, 1]}) == "open", "both come again, as this settlement asks"
+    assert ordered.settle(pull, ack=[3]) == "settled"
+    assert ordered.bodies() == ["a1", "a2"]
+    assert ordered.cell.dead("orders", "billing", after=None, limit=10).messages == []
+
+
+def test_a_settlement_that_released_a_message_itself_gets_the_same_answer_again(ordered: Bench) -> None:
+    send(ordered, "a1", "a2", "b1", "c1")
+    pull = one(ordered)
+    for how in ({"ack": [1], "retry": [0]}, {"ack": [2]}, {"ack": [1], "retry": [0]}):
+        assert ordered.settle(pull, **how) == "open"
 
 
 def test_after_its_last_attempt_a_message_is_a_dead_letter_and_its_key_goes_on(bench: Bench) -> None:
@@ -171,7 +196,8 @@ def test_another_process_knows_what_is_parked_and_what_is_busy(ordered: Bench) -
     assert ordered.bodies(2) == ["a1", "a2"]
 
 
-def test_a_process_that_begins_at_a_snapshot_knows_what_is_parked(ordered: Bench) -> None:
+def test_a_process_that_begins_at_a_snapshot_knows_what_is_parked(bench: Bench) -> None:
+    ordered = with_group(bench, retry_percent=100)
     send(ordered, "a1", "a2", "b1", "b2")
     first = one(ordered, 1)
     second = one(ordered, 1)

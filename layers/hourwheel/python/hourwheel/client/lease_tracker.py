@@ -193,11 +193,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
 
 class Lease:
-    """Tracks the lease of one pull.
-
-    ``unsent`` holds the outcomes that were not sent yet, ``asked`` the settlement that was sent and was not
-    carried out yet.
-    """
+    """Tracks the lease of one pull."""
 
     def __init__(self, pull: Pull | CompactPull, renew_at: float, decide: Decide) -> None:
         self._records = pull.messages if isinstance(pull, Pull) else None
@@ -209,7 +205,7 @@ class Lease:
         self.messages = len(pull.messages) if isinstance(pull, Pull) else pull.count
         self.unsettled = self.messages
         self.undecided = set(range(self.messages))
-        self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}
+        self.unsent: dict[DeliveryOutcome, list[int]] = {outcome: [] for outcome in DeliveryOutcome}  # not sent yet
         self.delays: dict[int, WireDelay] = {}
         self.details: dict[int, str] = {}
         self.detail_bytes = 0  # of the outcomes that were not sent yet
@@ -217,7 +213,7 @@ class Lease:
         self.unsent_since: float | None = None
         self.urgent = False  # whether a retry is among ``unsent``
         self.freed_at: float | None = None  # when the first of the keys of which ``unsent`` has the last message ended
-        self.asked: Settlement | None = None
+        self.asked: Settlement | None = None  # sent, and not carried out yet
         self.answering = False  # whether a request with ``asked`` is under way
         self.partly_settled = False
         self.renew_at = renew_at
@@ -243,6 +239,10 @@ class Lease:
     @property
     def sendable(self) -> bool:
         return not self.answering and (self.asked is not None or self.unsent_since is not None)
+
+    def may_go_on(self, settlement: Settlement) -> bool:
+        """Returns whether a stale answer may be about these messages alone, which an earlier settlement released."""
+        return self.ordered and self.partly_settled and bool(self.undecided) and settlement.extend_seconds is None
 
     def postpone(self, now: float) -> float:
         """Lets a pause begin, because the cell of the messages is out of reach. Returns its end."""
@@ -400,21 +400,22 @@ class LeaseTracker:
     def answered(self, settlements: Sequence[Settlement], results: Sequence[Settled], now: float) -> None:
         """Records the results of settlements, in order."""
         for settlement, result in zip(settlements, results, strict=True):
-            lease = self._leases.get(settlement.receipt)
-            if lease is None:
+            if (lease := self._leases.get(settlement.receipt)) is None:
                 continue
-            if result.status == "unavailable":
+            status = result.status
+            if status == "unavailable":
                 self._postpone(lease, settlement, now)
                 continue
-            if lease.resume_at is not None:
-                self._resume(lease)
-            if result.status == "extended":
+            self._resume(lease)
+            if status == "extended":
                 lease.renew_at = now + self._lease_seconds / 2
                 continue
-            if result.status == "stale":
+            if status == "stale" and lease.may_go_on(settlement):
+                status, lease.renew_at = "open", now  # the extension tells whether the lease is over
+            if status == "stale":
                 lease.lost = True
                 self.lost_messages += lease.unsettled
-            if result.status == "open":  # settled in part: the receipt is valid for the rest
+            if status == "open":  # settled in part: the receipt is valid for the rest
                 lists = (settlement.ack, settlement.retry, settlement.release, settlement.dead)
                 lease.unsettled -= sum(len(indexes or ()) for indexes in lists)
                 lease.asked, lease.answering, lease.partly_settled = None, False, True
@@ -427,8 +428,7 @@ class LeaseTracker:
     def unanswered(self, settlements: Sequence[Settlement]) -> None:
         """Records that settlements got no answer: they are sent again, unchanged."""
         for settlement in settlements:
-            lease = self._leases.get(settlement.receipt)
-            if lease is not None:
+            if (lease := self._leases.get(settlement.receipt)) is not None:
                 lease.answering = False
 
     def _postpone(self, lease: Lease, settlement: Settlement, now: float) -> None:
@@ -441,8 +441,8 @@ class LeaseTracker:
         lease.renew_at = max(lease.renew_at, resume_at)
 
     def _resume(self, lease: Lease) -> None:
-        lease.resume_at, lease.unavailable_seconds = None, 0.0
-        if not any(each.resume_at is not None for each in self._leases.values()):
+        paused, lease.resume_at, lease.unavailable_seconds = lease.resume_at is not None, None, 0.0
+        if paused and not any(each.resume_at is not None for each in self._leases.values()):
             _log.warning("the settlements of all messages are answered again")
 
     @property

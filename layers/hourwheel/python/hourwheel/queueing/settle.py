@@ -22,7 +22,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.queueing.growth import was_acknowledged
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.ordered_rows import Order, OrderedRow
-from hourwheel.queueing.ordered_settle import settle_in_order
+from hourwheel.queueing.ordered_settle import settle_in_order, was_settled_otherwise
 from hourwheel.queueing.parsed_settlements import ParsedSettlement
 from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, Position, PullRow
@@ -57,8 +57,9 @@ def _stops_of(
 def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) -> Settled | None:
     """Returns the answer to a settlement that leaves the pull row as it is; None when the row has to change.
 
-    ``claim`` is the claim that the consumer's receipt names. The answer is ``stale`` when the row
-    has another claim, was settled otherwise, or was taken over when its lease ended.
+    ``claim`` is the claim that the consumer's receipt names. The answer is ``stale`` when the row has another claim, or
+    was taken over when its lease ended, and when the row or a named message was settled otherwise, as far as the row
+    tells.
     """
     if row.claim != claim:
         return _STALE
@@ -69,7 +70,7 @@ def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) 
     if ended or row.state != OPEN:
         return _STALE
     if parsed.extend_seconds is None and parsed.named <= row.settled:
-        return Settled("open")
+        return _STALE if isinstance(row, OrderedRow) and was_settled_otherwise(row, parsed) else Settled("open")
     return None
 
 
@@ -250,28 +251,27 @@ class Settler:
         picks = {
             (positions[index].row_no, positions[index].index): index for index in sorted(parsed.retried - row.settled)
         }
-        retried: list[tuple[int, int]] = []
-        later: dict[Bucket, list[tuple[tuple[int, int], int]]] = {}
+        again: dict[str, list[tuple[int, int]]] = {RETRY: [], RELEASED: picks_of(parsed.released)}
+        later: dict[tuple[str, Bucket], list[tuple[tuple[int, int], int]]] = {}
         spent: list[tuple[int, int]] = []
-        group, kind = self.log.group, RETRY
+        group = self.log.group
         policy = group.retry or self.context.settings.retry
         now_ms = self.context.clock.now_ms()
         # Read for their attempts, which decide between a retry and a dead letter, and how long a retry waits.
         for pick, message in read_messages(self.context, self.log.source, self.log.queue, picks):
-            wait_ms = parsed.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
-            if parsed.ended and not (message.suspect and row.claimed == 1):
-                # Of all messages of the pull: a suspect that counts an attempt is the only one.
-                kind, wait_ms = RELEASED, group.redelivery_ms
-            elif message.attempt >= group.max_attempts:
+            uncounted = parsed.ended and not (message.suspect and row.claimed == 1)
+            kind = RELEASED if uncounted else RETRY
+            if kind == RETRY and message.attempt >= group.max_attempts:
                 spent.append(pick)
                 continue
+            delay_ms = parsed.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
+            wait_ms = group.redelivery_ms if uncounted else delay_ms
             if wait_ms:
-                later.setdefault(self._bucket(now_ms + wait_ms), []).append((pick, now_ms + wait_ms))
+                later.setdefault((kind, self._bucket(now_ms + wait_ms)), []).append((pick, now_ms + wait_ms))
             else:
-                retried.append(pick)
+                again[kind].append(pick)
         targets = [
-            (kind, group.retry_log, retried, now_ms + self.subject.retention_ms),
-            (RELEASED, group.retry_log, picks_of(parsed.released), now_ms + self.subject.retention_ms),
+            *((kind, group.retry_log, picked, now_ms + self.subject.retention_ms) for kind, picked in again.items()),
             (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
             (REJECTED, group.dead_log, picks_of(parsed.dead), now_ms + DEAD_RETENTION_MS),
         ]
@@ -288,7 +288,7 @@ class Settler:
             for kind, log, picked, expires_ms in targets
             if picked
         ]
-        for bucket, waiting in later.items():
+        for (kind, bucket), waiting in later.items():
             dues = [due_ms for _, due_ms in waiting]
             due_times = DueTimes.of(group.subject, group.subject_generation, group.member, dues)
             delayed = tuple(pick for pick, _ in waiting)
