@@ -2,6 +2,8 @@
 
 from threading import Barrier
 
+import pytest
+
 from hourwheel.model.groups import PushTarget
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.targets import DONE, Outcome, PushDelivery
@@ -85,3 +87,22 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     taken = [d for d in bench.targets.deliveries if answer(d) is DONE]
     assert [message.body for delivery in taken for message in delivery.messages] == ["a", "b", "d", "e"]
     assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["huge"]
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["plain", "ordered"])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_pusher_keeps_its_lease_while_suspects_and_new_messages_wait(ordered: bool, concurrency: int) -> None:
+    target = PushTarget(kind="lambda", address="f", batch=1, concurrency=concurrency)
+    bench = bench_with(target, ordered=ordered, retry_percent=10)
+    for body in ("lost 0", "lost 1", "lost 2"):
+        bench.send(body, key=body)
+    bench.pull()
+    bench.clock.pass_time(31)
+    bench.cell.sweep()
+    for number in range(40):
+        bench.send(f"new {number}", key=str(number))
+    before_ms = bench.clock.now_ms()
+    assert push(bench) is PusherEnd.IDLE
+    assert sorted(bench.targets.bodies)[:3] == ["lost 0", "lost 1", "lost 2"]
+    assert len(bench.targets.bodies) == 43
+    assert bench.clock.now_ms() == before_ms, "a pusher that gives its lease up and takes it again pauses before"

@@ -181,16 +181,24 @@ class Pusher:
         """Delivers in ``concurrency`` threads until nothing can be pulled. While the target is on trial after a pause,
         or suspects wait, delivers one message at a time."""
         self._concurrency = target.concurrency
-        # One message at a time: a target that is still down then costs one attempt at most, not a batch. A suspect that
-        # ends this process takes no other message with it.
+        while self._push_one_by_one() and not self._over:
+            self._push_side_by_side(target.concurrency - 1)
+            if not self._suspects_wait:
+                return
+
+    def _push_one_by_one(self) -> bool:
+        """Delivers one message at a time for as long as that is necessary. Returns False when nothing can be pulled any
+        more."""
+        # A target that is still down then costs one attempt at most, not a batch. A suspect that ends this process
+        # takes no other message with it.
         while (self._lease.health.on_trial or self._suspects_wait) and not self._over:
             self._suspects_wait = False
             if not self._push_once():
-                return
-        others = target.concurrency - 1
-        if self._over or not others:
-            self._push()
-            return
+                return False
+        return True
+
+    def _push_side_by_side(self, others: int) -> None:
+        """Delivers in this thread and this many ``others`` until nothing can be pulled, or a suspect waits."""
         # Not an executor: its threads keep a process from ending for as long as a delivery takes.
         threads = [threading.Thread(target=self._push_aside, name="push", daemon=True) for _ in range(others)]
         begun: list[threading.Thread] = []
