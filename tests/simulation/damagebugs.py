@@ -11,7 +11,8 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.model.messages import Message
 from hourwheel.queueing import answers
-from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, PullLog
+from hourwheel.queueing.claims import Claim, ClaimRequest, ClaimResult
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import UNREADABLE
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import NONE

@@ -12,8 +12,9 @@ from hourwheel.context import Context
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.pulls import Settlement
 from hourwheel.queueing import answers, growth, leases, pull_log, settlements
+from hourwheel.queueing.claims import Claim
 from hourwheel.queueing.parsed_settlements import ParsedSettlement, parse_settlement
-from hourwheel.queueing.pull_log import Claim, PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import Position, PullRow
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import NONE, Faults

@@ -10,8 +10,9 @@ import msgspec
 from hourwheel.log_names import HOME, cell_of
 from hourwheel.model.groups import Group
 from hourwheel.queueing import claimer, flow, produce, pull
+from hourwheel.queueing.claims import ClaimRequest, ClaimResult
 from hourwheel.queueing.flow import Allowance, FlowControl
-from hourwheel.queueing.pull_log import ClaimRequest, ClaimResult, PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import PullRow
 from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar

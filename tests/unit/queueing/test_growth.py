@@ -9,7 +9,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from hourwheel.model.groups import TagFilter
+from hourwheel.model.groups import Group, TagFilter
 from hourwheel.model.pulls import Pull, PullRequest, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.operations.group_state import GroupState
@@ -69,8 +69,12 @@ def alone(bench: Bench, pulls: int = ALONE_PULLS + 1, waiting: int = 4, *, size:
 
 
 def log_of(bench: Bench) -> PullLog:
+    return pull_logs(bench.cell.context, *subject_and_group(bench))[1]
+
+
+def subject_and_group(bench: Bench) -> tuple[Subject, Group]:
     subject: Subject = bench.cell.registry.subject("orders")
-    return pull_logs(bench.cell.context, subject, bench.cell.registry.group(subject, "billing"))[1]
+    return subject, bench.cell.registry.group(subject, "billing")
 
 
 def rows(bench: Bench) -> list[PullRow]:
@@ -407,3 +411,30 @@ def test_a_row_may_grow_if_its_pull_and_those_before_it_have_each_acknowledged_t
     before: SettledRow | None, growth: Growth | None
 ) -> None:
     assert growth_of(7, before, 1_000) == growth
+
+
+def test_a_growth_before_a_suspect_tells_that_it_waits(bench: Bench) -> None:
+    bench.send("lost")
+    bench.pull()
+    bench.clock.pass_time(29.8)
+    consumer, other = Consumer(bench), Consumer(bench, "c2")
+    for number in range(ALONE_PULLS + 1):
+        bench.send(f"bad {number}")  # pulled as a whole: nothing new waits beside the retries
+        other.pull(10)
+        assert other.held is not None
+        bench.settle(other.held, retry=[0])
+        other.held = None
+        assert consumer.pull(10) == [f"bad {number}"]
+    bench.send("bad")
+    other.pull(10)
+    assert other.held is not None
+    bench.settle(other.held, retry=[0])
+    bench.clock.pass_time(0.5)
+    bench.cell.sweep()
+    assert consumer.held is not None
+    request = PullRequest(consumer="c1", settle=[Settlement(receipt=consumer.held.receipt)], max_messages=10)
+    result = bench.cell.pull("orders", "billing", request)
+    assert [message.body for pull in result.pulls for message in pull.messages] == ["bad"]
+    assert result.suspects_wait
+    retries = pull_logs(bench.cell.context, *subject_and_group(bench))[0]
+    assert retries.latest(1)[0].base > 0, "the row has grown"

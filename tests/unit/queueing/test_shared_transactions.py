@@ -16,10 +16,11 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports import Store
+from hourwheel.queueing.claims import ClaimRequest
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_claims import claim
-from hourwheel.queueing.pull_log import ClaimRequest, PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.stopped_keys import KeyDecision
 from tests.support import Bench
 from tests.unit.queueing.test_key_states import pull_log, settled_somehow, told

@@ -134,7 +134,7 @@ def test_a_pull_with_messages_of_another_log_takes_no_suspect_beside_them(bench:
 
 
 def test_a_suspect_that_fails_is_none_any_more(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, retry=AT_ONCE)
+    bench.cell.put_group("orders", "billing", ordered=ordered, retry=AT_ONCE, retry_percent=100)
     sent(bench, "a", "b")
     pulled(bench)
     crashed(bench)

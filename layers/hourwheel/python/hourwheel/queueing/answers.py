@@ -18,8 +18,9 @@ from hourwheel.model.messages import Message
 from hourwheel.model.pulls import CompactPull, MessageBlock, Pull
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs
+from hourwheel.queueing.claims import Claim
 from hourwheel.queueing.message_blocks import block_from
-from hourwheel.queueing.pull_log import Claim, PullLog, holds_claim
+from hourwheel.queueing.pull_log import PullLog, holds_claim
 from hourwheel.queueing.receipts import Receipt, sign_receipt
 from hourwheel.queueing.records import SETTLED, UNREADABLE, PullRow
 from hourwheel.times import rfc3339

@@ -1,7 +1,7 @@
 """Settles what a pull settles and claims what it asks for, from the logs that may have messages."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -15,12 +15,13 @@ from hourwheel.log_names import HOME, cell_of
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, Settled
 from hourwheel.model.subjects import Subject
+from hourwheel.queueing.claims import Claim, ClaimRequest, ClaimResult, Nothing
 from hourwheel.queueing.flow import FlowControl, is_current
 from hourwheel.queueing.growth import SettledRow
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.limits import Limit
 from hourwheel.queueing.ordered_claims import claim as claim_in_order
-from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog, pull_logs
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.retry_share import NOT_SHARED, RetryShare, share_of
 from hourwheel.queueing.settlements import (
     OpenedSettlement,
@@ -73,6 +74,12 @@ class Look:
         """The share of the retries that the next claim may use."""
         return NOT_SHARED if self.share is None else self.share.after(self.retries)
 
+    def left_out(self, logs: Sequence[PullLog]) -> dict[str, PullLog]:
+        """Returns the retry log if the next claims leave it out, because the share of the retries is used up."""
+        if not self.share_left.is_empty:
+            return {}
+        return {log.source.name: log for log in logs if log.queue is None}
+
 
 @dataclass
 class Claimer:
@@ -95,10 +102,33 @@ class Claimer:
         return self._by_cell(self._shared(look, logs), opened, logs)
 
     def take_held_back(self, look: Look) -> Look:
-        """Claims the retries that exceed their share, where new messages have left room."""
-        if not look.held_back or look.limit is not None or self.is_satisfied(look):
+        """Claims the retries that exceed their share, where new messages have left room. A suspect has room only in a
+        pull without other messages; where none is taken, notes the logs that would have given one."""
+        if look.limit is not None:
             return look
-        return self.take(replace(look, share=NOT_SHARED, held_back={}), (), look.held_back)
+        if look.claims:
+            look = self._with_suspects(look)
+        came_to_suspect = {log.source.name for log in look.suspects if log.queue is None}
+        logs = {name: log for name, log in look.held_back.items() if not (look.claims and name in came_to_suspect)}
+        if not logs or self.is_satisfied(look):
+            return look
+        suspects = [log for log in look.suspects if log.source.name not in logs]
+        return self.take(replace(look, share=NOT_SHARED, held_back={}, suspects=suspects), (), logs)
+
+    def _with_suspects(self, look: Look) -> Look:
+        """Returns the look with the logs in which a suspect comes next, of those that no claim has looked into."""
+        if look.share is None or not look.share.is_empty:
+            return look
+        suspects = [log for log in look.held_back.values() if log.queue is None and self._comes_to_suspect(log)]
+        return replace(look, suspects=[*look.suspects, *suspects])
+
+    def _comes_to_suspect(self, log: PullLog) -> bool:
+        if log.group.ordered:
+            return bool(self._having_suspects([log]))
+        # The messages claimed before must be handed out: the next claim from this log raises the error again.
+        with suppress(Corrupt, Unavailable, Broken):
+            return log.comes_to_suspect()
+        return False
 
     def is_satisfied(self, look: Look) -> bool:
         """Returns whether the look has claimed as much as the request asks for or as fits into an answer, or has
@@ -156,11 +186,20 @@ class Claimer:
         turns.sort(key=lambda names: retries not in names)
         if alone:
             turns.insert(0, [retries])
-        if self.request.suspects and look.group.ordered:
-            states = {name: self.key_states.cached(log) for name, log in logs.items()}
-            now_ms = self.context.clock.now_ms()
-            turns.sort(key=lambda names: not any(has_suspect(states[name], now_ms) for name in names))
+        if len(turns) > 1 and self._takes_suspects_first(look):
+            having = self._having_suspects(logs.values())
+            turns.sort(key=lambda names: having.isdisjoint(names))
         return turns
+
+    def _takes_suspects_first(self, look: Look) -> bool:
+        """Returns whether the logs of an ordered group that have suspects come before the others: a suspect is taken
+        only if nothing was claimed before it."""
+        return self.request.suspects and look.group.ordered and look.share_left.turn and not look.claims
+
+    def _having_suspects(self, logs: Iterable[PullLog]) -> set[str]:
+        """Returns the names of the logs of an ordered group that have suspects, as far as this process knows."""
+        now_ms = self.context.clock.now_ms()
+        return {log.source.name for log in logs if has_suspect(self.key_states.cached(log), now_ms)}
 
     def _settle_and_claim_in_cell(
         self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]
@@ -203,10 +242,12 @@ class Claimer:
 
         def work(context: Context) -> Look:
             # A transaction may run more than once: each run begins with what was claimed before it.
-            in_turn = self._in_turn(look, logs)
+            left_out = look.left_out(logs)
+            in_turn = self._in_turn(look, [log for log in logs if log.source.name not in left_out])
             applied = self._apply(look, opened, in_turn, context)
             settled = applied.answers if opened else look.settled
             after = look.copied(settled, limited=True)
+            after.held_back.update(left_out)
             if not self._is_current(look, all_logs, context):
                 return after
             limited = self._claim(after, in_turn, applied, context)
@@ -232,25 +273,21 @@ class Claimer:
             return look
         if not self.shares:
             return replace(look, share=NOT_SHARED)
-        chances = self.context.ids.jitter(), self.context.ids.jitter()
         room, _ = self._room(look)
-        share = share_of(look.group, room, single=self.single, chances=chances, fills=len(logs) == 1)
-        return replace(look, share=share)
+        chance = self.context.ids.jitter()
+        return replace(look, share=share_of(look.group, room, single=self.single, chance=chance, fills=len(logs) == 1))
 
     def _in_turn(self, look: Look, logs: Sequence[PullLog]) -> list[PullLog]:
         """Returns the logs in the order of their claims: retries first, then the queues from a random one on, so that
         no queue is always last. Before all of them those that have a suspect, which comes only before other
-        messages. Retries without a share are claimed by ``take_held_back``."""
+        messages."""
         retries = [log for log in logs if log.queue is None]
-        if look.share_left.messages == 0:
-            look.held_back.update({log.source.name: log for log in retries})
-            retries = []
         queues = [log for log in logs if log.queue is not None]
         first = int(self.context.ids.jitter() * len(queues))
         in_turn = [*retries, *queues[first:], *queues[:first]]
-        if self.request.suspects and logs and logs[0].group.ordered:
-            now_ms = self.context.clock.now_ms()
-            in_turn.sort(key=lambda log: not has_suspect(self.key_states.cached(log), now_ms))
+        if len(logs) > 1 and self._takes_suspects_first(look):
+            having = self._having_suspects(logs)
+            in_turn.sort(key=lambda log: log.source.name not in having)
         return in_turn
 
     def _apply(

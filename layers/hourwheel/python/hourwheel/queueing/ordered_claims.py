@@ -9,11 +9,12 @@ from contextlib import nullcontext, suppress
 from hourwheel.errors import Broken, Unavailable
 from hourwheel.faults import unreadable
 from hourwheel.logs.cas import Versioned
+from hourwheel.queueing.claims import Claim, ClaimRequest, ClaimResult, Nothing
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.key_states import KeyStates
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.ordered_selection import ClaimLimits, OrderedSelection
-from hourwheel.queueing.pull_log import Claim, ClaimRequest, ClaimResult, Nothing, PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.records import PASSED, PullRow
 
 _RACES = 100  # a claim that lost this often gives up, and its pull looks again
@@ -37,15 +38,15 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
             key_states.publish(log, state)
             left = chosen.limited or chosen.held_back or chosen.suspects_wait
             nothing = None if left else Nothing(state.row_no, chosen.reached)
-            return ClaimResult(None, chosen.limited, nothing, chosen.held_back, chosen.suspects_wait)
+            return _result(None, chosen, nothing=nothing)
         row: PullRow = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
         if outcome.stored and outcome.current is not None:
             taken, suspect = chosen.taken, chosen.suspect
             claimed = Claim(state.row_no, outcome.current, (), chosen.size, taken, chosen.retries, suspect=suspect)
             _stored(key_states, log, state, outcome.current, chosen)
-            limited = chosen.limited or not chosen.count
-            return ClaimResult(claimed if chosen.count else None, limited, None, chosen.held_back, chosen.suspects_wait)
+            chosen.limited = chosen.limited or not chosen.count
+            return _result(claimed if chosen.count else None, chosen)
         log.context.meter.record("ClaimConflicts", 1)
         if outcome.current is None or race > 1:
             state = key_states.opened_anew(log)
@@ -53,6 +54,16 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
             assert isinstance(outcome.current.value, OrderedRow)
             state.follow(state.row_no, outcome.current.value, outcome.current.token)
     return ClaimResult(None, limited=True)
+
+
+def _result(claim: Claim | None, chosen: OrderedSelection, *, nothing: Nothing | None = None) -> ClaimResult:
+    return ClaimResult(
+        claim,
+        limited=chosen.limited,
+        nothing=nothing,
+        held_back=chosen.held_back,
+        suspects_wait=chosen.suspects_wait,
+    )
 
 
 def has_turn(key_states: KeyStateCache, log: PullLog) -> bool:

@@ -179,7 +179,7 @@ class OrderedSelection:
         ready, retries = state.ready(self.now_ms, limits.max_messages), _Ready()
         # A message that was never handed out is no suspect.
         ready, suspect = without_suspects(ready) if state.retries else (ready, None)
-        if suspect is not None and limits.suspects:
+        if suspect is not None and limits.suspects and limits.share.turn:
             self._take_alone(suspect)
             return
         self.suspects_wait = suspect is not None
@@ -193,6 +193,8 @@ class OrderedSelection:
         self.covered.cut(state.position, state.seq)
         if self.held_back and limits.share.fills:
             self._fill_up(retries)
+        if suspect is not None and limits.suspects:
+            self._leave(suspect)
         if retries:
             self.parked.sort(key=lambda parked: (parked[1].row_no, parked[1].in_row))
 
@@ -243,6 +245,16 @@ class OrderedSelection:
 
     # Parked messages
 
+    def _leave(self, suspect: tuple[bytes, Parked]) -> None:
+        """Leaves a suspect for the retries' turn where it waits beside other messages."""
+        if self.count:
+            self.limited = True
+        elif self.limits.share.fills:
+            self.suspects_wait = False
+            self._take_alone(suspect)
+        else:
+            self.held_back = True
+
     def _take_alone(self, suspect: tuple[bytes, Parked]) -> None:
         """Takes this suspect, or drops it if it has expired, and covers nothing."""
         self._take_parked([(suspect[0], (suspect[1],))], 1, self.limits.max_bytes)
@@ -256,7 +268,7 @@ class OrderedSelection:
         limits, share = self.limits, self.limits.share
         most = min(share.messages or 0, limits.max_messages)
         max_bytes = share.bytes_of(limits.max_bytes, limits.max_messages)
-        self.held_back = not self._take_parked(retries, most, max_bytes, strict=share.strict)
+        self.held_back = not self._take_parked(retries, most, max_bytes, strict=not share.turn)
         self.retries = self.count
 
     def _fill_up(self, retries: _Ready) -> None:

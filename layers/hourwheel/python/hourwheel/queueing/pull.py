@@ -26,6 +26,7 @@ from hourwheel.model.pulls import (
 from hourwheel.model.subjects import Subject
 from hourwheel.queueing.answers import Answers
 from hourwheel.queueing.claimer import Claimer, Look
+from hourwheel.queueing.claims import Claim, Nothing
 from hourwheel.queueing.dozing import Dozes, LastWakeups, LookState, Rest
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.flow import FlowControl
@@ -33,7 +34,7 @@ from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import Limit, pause_of
 from hourwheel.queueing.message_blocks import count_of
-from hourwheel.queueing.pull_log import Claim, Nothing, PullLog, pull_logs
+from hourwheel.queueing.pull_log import PullLog, pull_logs
 from hourwheel.queueing.settlements import OpenedSettlement, Settlements
 from hourwheel.queueing.source_logs import GroupLogs, SourceLogs, Sources, first_parts
 from hourwheel.registry.registry import Registry

@@ -22,8 +22,8 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Blobs, Key, Record, Table, transactional
 from hourwheel.queueing.claim_range import ClaimRange
-from hourwheel.queueing.growth import SettledRow, grown, growth_of
-from hourwheel.queueing.keyed_rows import KeyedMessages
+from hourwheel.queueing.claims import Claim, ClaimRequest, ClaimResult, GrowthResult, Nothing
+from hourwheel.queueing.growth import grown, growth_of
 from hourwheel.queueing.ordered_rows import OrderedRow
 from hourwheel.queueing.records import (
     CLOSED,
@@ -36,7 +36,6 @@ from hourwheel.queueing.records import (
     PullRow,
     Tail,
 )
-from hourwheel.queueing.retry_share import NOT_SHARED, RetryShare
 from hourwheel.queueing.selection import Selection
 from hourwheel.routes import FIRST, Mapping
 
@@ -44,93 +43,6 @@ _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a p
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
 _ALL = "\U0010ffff"  # sorts behind every row number
 _RACES = 100  # a claim that has lost this many races gives up, and its pull looks again
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claimed range: its pull row, the rows of the source log that it covers, and an upper bound of the bytes that
-    its messages take in an answer. ``taken``: the messages of an ordered group, which its claims read."""
-
-    row_no: int
-    pull_row: Versioned[PullRow]
-    rows: tuple[tuple[int, Row], ...]
-    answer_bytes: int
-    taken: tuple[KeyedMessages, ...] = ()
-    retries: int = 0
-    """The number of messages that a shared claim of an ordered group takes of keys that are tried again."""
-    log_end: int | None = None
-    """The row behind the last one of the source log, if the claim took all that was there."""
-    suspect: bool = False
-    """Whether the one message of the claim is a suspect: no other one belongs into its pull."""
-
-    @classmethod
-    def of(cls, row_no: int, stored: Versioned[PullRow], taken: ClaimRange) -> "Claim":
-        """Returns the claim of this range, which was stored as this pull row."""
-        log_end = None if taken.limited or taken.end.index else taken.end.row_no
-        return cls(row_no, stored, tuple(taken.rows), taken.size, log_end=log_end, suspect=taken.suspect)
-
-    @property
-    def first_count(self) -> int:
-        """The index of the claim's first row in the counts of the pull row: the counts before are of earlier claims."""
-        return len(self.pull_row.value.counts) - len(self.rows)
-
-
-class Nothing(NamedTuple):
-    """The result of a look that found no message for the group: every row below ``end`` was examined, and the next
-    claim will be pull row ``row_no``. ``unmatched``: the group's filter took none of the last rows, and no pull row
-    passes over them yet."""
-
-    row_no: int
-    end: int
-    unmatched: bool = False
-
-
-class ClaimRequest(NamedTuple):
-    """A consumer's request for messages that take at most ``max_bytes`` in an answer. If the first row takes more, the
-    messages that fit into an answer are claimed, or none with ``strict_bytes``. With ``only_row`` the claim is this
-    pull row, or none. ``before`` is the row that the pull has acknowledged in this log, and ``share`` bounds the
-    messages of an ordered group that are retried. With ``suspects`` the claim may be of one suspect: the pull has
-    nothing else, and asks for suspects."""
-
-    consumer: str
-    max_messages: int
-    max_bytes: int
-    lease_ms: int
-    strict_bytes: bool = False
-    only_row: int | None = None
-    before: SettledRow | None = None
-    share: RetryShare = NOT_SHARED
-    suspects: bool = False
-
-    def of_retries(self) -> "ClaimRequest":
-        """Returns the request to the retry log, of which every message counts for the share."""
-        share = self.share
-        if share.messages is None:
-            return self
-        return self._replace(
-            max_messages=min(share.messages, self.max_messages),
-            max_bytes=share.bytes_of(self.max_bytes, self.max_messages),
-            strict_bytes=self.strict_bytes or share.strict,
-        )
-
-
-class ClaimResult(NamedTuple):
-    """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it came
-    to this end of the log without a message; ``held_back``: it left retries that exceed their share;
-    ``suspects_wait``: it came to a suspect, and takes none."""
-
-    claim: Claim | None
-    limited: bool
-    nothing: Nothing | None = None
-    held_back: bool = False
-    suspects_wait: bool = False
-
-
-class GrowthResult(NamedTuple):
-    """The result of a try to have a row grow: the claim, or none, and the row as it is known now."""
-
-    claimed: ClaimResult | None
-    current: Versioned[PullRow] | None
 
 
 @dataclass(frozen=True)
@@ -221,6 +133,11 @@ class PullLog:
                 return True
         return False
 
+    def comes_to_suspect(self) -> bool:
+        """Returns whether the next message to claim is a suspect. Perhaps out of date."""
+        one = ClaimRequest("", max_messages=1, max_bytes=0, lease_ms=0)
+        return self._take(self.tail(), one, self.context.clock.now_ms()).suspects_wait
+
     def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
         """Returns the lowest row that may be unsettled: the checkpoint, or where the group began. Raises
         ``GroupRemoved``."""
@@ -258,9 +175,7 @@ class PullLog:
             taken = self._take(tail, request, now_ms)
             if not (taken.total or self._passes(taken, now_ms)):
                 nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
-                held_back, waits = self._holds_back(taken, request), taken.suspects_wait
-                left = taken.limited or waits
-                return ClaimResult(None, taken.limited, None if left else nothing, held_back, waits)
+                return self._result(None, taken, request, nothing=nothing)
             if growing is not None:
                 outcome = self.end_growth(tail.row_no - 1, growing)
                 tail, growing = (
@@ -285,10 +200,10 @@ class PullLog:
                 value = value.closed(PASSED, now_ms)
             outcome = self.record(tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
             if outcome.current is not None and holds_claim(outcome.current.value, value.claim):
-                claim = Claim.of(tail.row_no, outcome.current, taken)
                 # A row that only passes others says nothing about the next part of the queue: the pull looks again.
-                limited, held_back = taken.limited or not taken.total, self._holds_back(taken, request)
-                return ClaimResult(claim if taken.total else None, limited, None, held_back, taken.suspects_wait)
+                taken.limited = taken.limited or not taken.total
+                claim = Claim.of(tail.row_no, outcome.current, taken) if taken.total else None
+                return self._result(claim, taken, request)
             self.context.meter.record("ClaimConflicts", 1)
             # Row by row while the races are few, as the winner tells where it ends. Otherwise one read finds the far
             # end.
@@ -326,9 +241,7 @@ class PullLog:
         outcome = self.record(row_no).swap(claimed.token, value, token=claim)
         if outcome.current is None or not holds_claim(outcome.current.value, claim):
             return GrowthResult(None, outcome.current)
-        claim_result = ClaimResult(
-            Claim.of(row_no, outcome.current, taken), taken.limited, held_back=self._holds_back(taken, request)
-        )
+        claim_result = self._result(Claim.of(row_no, outcome.current, taken), taken, request)
         return GrowthResult(claim_result, outcome.current)
 
     def end_growth(self, row_no: int, seen: Versioned[PullRow]) -> CasResult[PullRow]:
@@ -411,7 +324,7 @@ class PullLog:
                     taken.limited = True
                     break
                 continue
-            if offer.suspect and (taken.total or not request.suspects):
+            if offer.suspect and (taken.total or not request.takes_suspect):
                 taken.suspects_wait, taken.limited = True, taken.total > 0
                 break
             # The limit does not count for the first messages: a row that is larger would never be claimed.
@@ -428,9 +341,21 @@ class PullLog:
                 break
         return taken
 
-    def _holds_back(self, taken: ClaimRange, request: ClaimRequest) -> bool:
-        """Returns whether the claim may have left retries because of their share."""
-        return self.queue is None and taken.limited and request.share.messages is not None and not taken.suspect
+    def _result(
+        self, claim: Claim | None, taken: ClaimRange, request: ClaimRequest, *, nothing: Nothing | None = None
+    ) -> ClaimResult:
+        """Returns the result of a try that came as far as this range. There is no ``nothing`` where messages were
+        left."""
+        suspect_held = taken.suspects_wait and not taken.total and request.holds_suspects_back
+        bounded = self.queue is None and request.share.messages is not None and not taken.suspect
+        left = taken.limited or taken.suspects_wait
+        return ClaimResult(
+            claim,
+            limited=taken.limited,
+            nothing=None if left else nothing,
+            held_back=bounded and (taken.limited or suspect_held),
+            suspects_wait=taken.suspects_wait,
+        )
 
     def _passes(self, taken: ClaimRange, now_ms: int) -> bool:
         """Returns whether a claim without messages writes a pull row that passes over the rows without messages."""

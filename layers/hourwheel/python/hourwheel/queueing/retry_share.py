@@ -10,13 +10,20 @@ from hourwheel.model.groups import Group
 
 
 class RetryShare(NamedTuple):
-    """A claim takes at most this many ``messages`` that are retried (None: any number). With ``strict`` they fit into
-    their share of the answer's bytes; without it, a single larger one is taken, too. With ``fills``, a claim takes
-    further retries where new messages leave room."""
+    """The share of the retries in a claim, or what is left of the share of a pull."""
 
     messages: int | None = None
-    strict: bool = False
+    """The most messages that are retried; None: any number."""
+    turn: bool = True
+    """Whether it is the retries' turn: the claim takes a suspect, which comes alone, or a single retry that does not
+    fit into their share of the answer's bytes."""
     fills: bool = False
+    """Whether the claim takes further retries where new messages leave room."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the claim takes no retry before new messages."""
+        return self.messages == 0
 
     def after(self, retries: int) -> "RetryShare":
         """Returns what is left for further claims of the same pull."""
@@ -32,10 +39,11 @@ class RetryShare(NamedTuple):
 NOT_SHARED = RetryShare()
 
 
-def share_of(group: Group, messages: int, *, single: bool, chances: tuple[float, float], fills: bool) -> RetryShare:
+def share_of(group: Group, messages: int, *, single: bool, chance: float, fills: bool) -> RetryShare:
     """Returns the share of the retries in a pull of this many messages. A ``single`` claim is for retries or for new
-    messages as a whole. The ``chances`` are drawn from 0 up to 1."""
-    part, (first, second) = group.retry_percent / 100, chances
-    most = messages * (first < part) if single else int(messages * part + first)
-    # Retries that are larger than their share take turns with new messages, or neither would ever fit.
-    return RetryShare(min(most, messages), strict=second >= part, fills=fills)
+    messages as a whole. The ``chance`` is drawn from 0 up to 1: in ``retry_percent`` of the pulls it is the retries'
+    turn, and their share is at least one message then."""
+    part = group.retry_percent / 100
+    turn = chance >= 1 - part
+    most = messages * turn if single else max(turn, int(messages * part + chance))
+    return RetryShare(min(most, messages), turn=turn, fills=fills)

@@ -12,10 +12,11 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.model.subjects import Subject
+from hourwheel.queueing.claims import ClaimRequest, ClaimResult
 from hourwheel.queueing.growth import SettledRow, acknowledges, may_grow
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.parsed_settlements import ParsedSettlement, parse_settlement
-from hourwheel.queueing.pull_log import ClaimRequest, ClaimResult, PullLog
+from hourwheel.queueing.pull_log import PullLog
 from hourwheel.queueing.receipts import Receipt, open_receipt
 from hourwheel.queueing.records import PullRow
 from hourwheel.queueing.settle import Settler

@@ -11,11 +11,12 @@ from hourwheel.log_names import HOME, cell_of
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports import Counter
+from hourwheel.queueing.claims import Nothing
 from hourwheel.queueing.ends import SourceEnds
 from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.ordered_parts import in_turn
-from hourwheel.queueing.pull_log import Nothing, PullLog, erased, pull_logs
+from hourwheel.queueing.pull_log import PullLog, erased, pull_logs
 from hourwheel.queueing.settlements import OpenedSettlement, Settlements
 from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.moves import refresh_route
