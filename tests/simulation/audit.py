@@ -40,6 +40,7 @@ from tests.simulation.orders import OrderedHistory
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pulls import PullHistory
 from tests.simulation.rules import Rules
+from tests.simulation.shares import Shares
 from tests.simulation.world import Verb, Violation, World
 
 
@@ -78,6 +79,10 @@ class StoreAudit:
     @cached_property
     def members(self) -> Members:
         return Members(self)
+
+    @cached_property
+    def shares(self) -> Shares:
+        return Shares(self)
 
     def stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         if before is not None and (before.value, before.token) == (record.value, record.token):

@@ -64,6 +64,7 @@ class Consumer(Actor):
         if result is None:
             return
         self.history.audit.members.pulled(subject, group, request.consumer, verb)
+        self.history.audit.shares.pulled(verb)
         if old is not None and chosen is not None and result.settled is not None:
             self._answered(verb, old, chosen, result.settled[0])
         self.held += self.history.pulled(verb, subject, group, result)

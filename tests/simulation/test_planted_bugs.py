@@ -22,6 +22,7 @@ from tests.simulation.orderbugs import ORDERED
 from tests.simulation.plan import Plan, unarchived
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
+from tests.simulation.sharebugs import SHARED
 from tests.simulation.slowbugs import SLOW
 from tests.simulation.suspectbugs import SUSPECTS
 from tests.simulation.timerbugs import TIMED
@@ -48,6 +49,7 @@ BUGS = [
     *GROWN,
     *DELETED,
     *SUSPECTS,
+    *SHARED,
     *BLOCKS,
 ]
 RARE = {

@@ -14,6 +14,7 @@ from hourwheel.errors import Unavailable
 from hourwheel.logs.codec import pack
 from hourwheel.logs.rows import from_record, to_record
 from hourwheel.ports import Key, Record, Store, Table
+from hourwheel.queueing import answers
 from tests.support import AT_ONCE, Bench, CallByCall
 
 T = TypeVar("T")
@@ -115,6 +116,22 @@ def test_a_lease_that_ends_hands_over_what_can_be_read(bench: Bench) -> None:
     assert bench.cell.sweep().ended_leases == 1
     assert [(one.body, one.attempt) for one in bench.take_all()] == [("good 1", 1), ("good 2", 1)]
     assert count(bench, "UnreadableMessages") == 1
+
+
+def test_a_lease_that_ends_while_messages_are_read_keeps_its_end(
+    damaged: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exclude, other = answers.exclude_unreadable, damaged.another_process()
+
+    def after_the_end(*args: Any) -> Any:
+        damaged.clock.pass_time(31)
+        other.sweep()
+        monkeypatch.undo()
+        return exclude(*args)
+
+    monkeypatch.setattr(answers, "exclude_unreadable", after_the_end)
+    assert damaged.bodies() == [], "nobody has a lease of these messages"
+    assert [damaged.bodies() for _ in range(3)] == [["good 1"], ["good 2"], []]
 
 
 def test_a_settlement_of_messages_that_cannot_be_read_any_more_is_carried_out(bench: Bench) -> None:
