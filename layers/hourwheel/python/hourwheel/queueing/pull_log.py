@@ -135,8 +135,8 @@ class PullLog:
 
     def comes_to_suspect(self) -> bool:
         """Returns whether the next message to claim is a suspect. Perhaps out of date."""
-        one = ClaimRequest("", max_messages=1, max_bytes=0, lease_ms=0)
-        return self._take(self.tail(), one, self.context.clock.now_ms()).suspects_wait
+        request = ClaimRequest("", max_messages=1, max_bytes=0, lease_ms=0)
+        return self._take(self.tail(), request, self.context.clock.now_ms()).suspects_wait
 
     def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
         """Returns the lowest row that may be unsettled: the checkpoint, or where the group began. Raises

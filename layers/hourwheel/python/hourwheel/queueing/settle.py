@@ -251,7 +251,7 @@ class Settler:
         picks = {
             (positions[index].row_no, positions[index].index): index for index in sorted(parsed.retried - row.settled)
         }
-        again: dict[str, list[tuple[int, int]]] = {RETRY: [], RELEASED: picks_of(parsed.released)}
+        returned: dict[str, list[tuple[int, int]]] = {RETRY: [], RELEASED: picks_of(parsed.released)}
         later: dict[tuple[str, Bucket], list[tuple[tuple[int, int], int]]] = {}
         spent: list[tuple[int, int]] = []
         group = self.log.group
@@ -269,9 +269,9 @@ class Settler:
             if wait_ms:
                 later.setdefault((kind, self._bucket(now_ms + wait_ms)), []).append((pick, now_ms + wait_ms))
             else:
-                again[kind].append(pick)
+                returned[kind].append(pick)
         targets = [
-            *((kind, group.retry_log, picked, now_ms + self.subject.retention_ms) for kind, picked in again.items()),
+            *((kind, group.retry_log, picked, now_ms + self.subject.retention_ms) for kind, picked in returned.items()),
             (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
             (REJECTED, group.dead_log, picks_of(parsed.dead), now_ms + DEAD_RETENTION_MS),
         ]
