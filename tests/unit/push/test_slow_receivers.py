@@ -22,9 +22,14 @@ def test_a_slow_answer_ends_with_its_time(receiver: Receiver, drip: str) -> None
     receiver.answer = DRIPS[drip](receiver)
     began = monotonic()
     outcome = deliver(receiver, seconds=1)
-    assert 0.9 < monotonic() - began < SECONDS, "the receiver had ended it"
+    took_seconds = monotonic() - began
+    assert took_seconds < SECONDS, "the receiver had ended it"
     assert failed_wholly(outcome)
-    assert "timed out" in outcome.error
+    if "interim responses" in outcome.error:  # newer versions of Python end such an answer sooner
+        assert drip.startswith("interim answers")
+    else:
+        assert took_seconds > 0.9
+        assert "timed out" in outcome.error
 
 
 def test_a_receiver_that_does_not_read_is_left() -> None:
