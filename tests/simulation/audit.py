@@ -34,6 +34,7 @@ from hourwheel.queueing.ordered_rows import ParkedKey, Snapshot
 from hourwheel.queueing.pull_log import group_parts
 from hourwheel.queueing.records import Checkpoint
 from tests.simulation.buckets import BucketHistory
+from tests.simulation.effects import DelayedEffects
 from tests.simulation.facts import NEVER, Copied, LogName, Pick, Promise, Promiser, RowFact
 from tests.simulation.members import Members
 from tests.simulation.orders import OrderedHistory
@@ -75,6 +76,10 @@ class StoreAudit:
     @cached_property
     def rules(self) -> Rules:
         return Rules(self)
+
+    @cached_property
+    def effects(self) -> DelayedEffects:
+        return DelayedEffects(self)
 
     @cached_property
     def members(self) -> Members:
@@ -305,9 +310,12 @@ class StoreAudit:
         self.rules.check_row(f"row {number} of {key.partition}", name, fact)
         if name.kind == "schedule":
             self.bucket_of(key.partition).row_stored(number, fact)
-        if name.kind in ("queue", "schedule") and record.token not in self.promises:
+        sent, lost = name.kind in ("queue", "schedule") and record.token not in self.promises, self.lost(key.partition)
+        if sent:
             self._batch_stored(verb, name, fact)
-        elif not self.lost(key.partition):
+        if name.kind == "queue" and not lost:
+            self.effects.stored(name, fact)
+        if not sent and not lost:
             self._handed_over(key.partition, number, fact)
 
     def _messages(self, row: Row) -> list[Message]:

@@ -21,11 +21,11 @@ _OVERSLEPT_MS = 3_000
 """The calls between storing a message and announcing it take a second at most, and the announcement arrives within a
 quarter of one."""
 
-_LATEST_MS = 40_000
+LATEST_MS = 40_000
 """A wheel starts 90 s before its first message is due, timers are at most a minute late, and a wheel rests for at most
 12 s. Twice the longest delay of thousands of such messages."""
 
-_LATEST_PRECISE_MS = 100_000
+LATEST_PRECISE_MS = 100_000
 """A precise timer may be lost: the sweeper comes each minute, and lets a start be 5 s late before it orders another,
 which comes within 2 s. A wheel rests for at most 12 s."""
 
@@ -212,7 +212,7 @@ class BucketHistory:
     def _check_late(self, where: str, due_ms: int) -> None:
         world = self.audit.world
         delays, late_ms = world.plan.delays, world.now_ms - due_ms
-        latest_ms = _LATEST_PRECISE_MS if delays is not None and delays.precise else _LATEST_MS
+        latest_ms = LATEST_PRECISE_MS if delays is not None and delays.precise else LATEST_MS
         if delays is not None and delays.prompt and world.lively and late_ms > latest_ms:
             raise Violation("7", f"{where} is handed over {late_ms} ms late, in a run without faults")
 

@@ -157,6 +157,7 @@ def check(actor: Actor) -> None:
         waiting = history.waiting()
         if waiting:
             raise Violation("7", f"messages {waiting} of bucket {history.name} were never handed over")
+    audit.effects.check_came(actor.history.given_up)
     for token in audit.promises:
         _check_carried_out(audit, token)
     _fill_ends(actor)

@@ -123,6 +123,16 @@ def a_wheel_takes_a_slot_before_it_is_over() -> Iterator[None]:
         yield
 
 
+@planted(sharpen=waiting(cancellers=0, share=1.0, reach_ms=20_000, retention_seconds=259_200, quiet_days=False))
+def a_wheel_forgets_one_of_the_messages_that_are_due_together() -> Iterator[None]:
+    def take(self: TimingWheel, now_ms: int) -> list[int]:
+        return real(self, now_ms)[:2]
+
+    real = TimingWheel.take
+    with patch.object(TimingWheel, "take", take):
+        yield
+
+
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_marker_is_ignored_when_its_message_is_due() -> Iterator[None]:
     with patch.object(TimingWheel, "discard", lambda *_: None):

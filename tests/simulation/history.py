@@ -16,6 +16,7 @@ from hourwheel.queueing.receipts import Receipt
 from hourwheel.queueing.records import EXPIRED
 from tests.simulation.audit import StoreAudit
 from tests.simulation.dates import RequestedDue, parsed
+from tests.simulation.effects import SentMessage
 from tests.simulation.facts import LogName, Pick
 from tests.simulation.orders import OrderedHistory
 from tests.simulation.pulls import PullHistory
@@ -83,8 +84,6 @@ class History:
     tickets: list[Ticket] = field(default_factory=list)
     given_up: set[str] = field(default_factory=set)
     """The messages that an actor has requested to cancel."""
-    earliest: dict[str, int] = field(default_factory=dict)
-    """The earliest time at which each message can be due, whichever calls of its senders took effect."""
     finals: dict[tuple[str, Pick], ScheduledMessage] = field(default_factory=dict)
     """The answer about each position once the change of its message was decided."""
     accepted: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -102,8 +101,7 @@ class History:
     def waits(self, bodies: list[str], waits: Sequence[RequestedDue | None], now_ms: int) -> None:
         """Records that messages are about to be sent, or moved, with these due times."""
         for body, wait in zip(bodies, waits, strict=True):
-            due_ms = 0 if wait is None else wait.due_ms(now_ms)
-            self.earliest[body] = min(self.earliest.get(body, due_ms), due_ms)
+            self.audit.effects.requested(body, wait, now_ms)
 
     def produced(
         self,
@@ -160,11 +158,12 @@ class History:
             raise Violation("7", f"message {body[:20]} is due at {due_ms}, the answer was {reservation.scheduled}")
         self._check_due(body, wait, due_ms, window)
         self.accepted[body] = (subject, history.plan(ticket.pick).generation)
+        self.audit.effects.accepted(SentMessage(*self.accepted[body], body))
         self.tickets.append(ticket)
 
     def _check_due(self, body: str, wait: RequestedDue | None, due_ms: int, window: tuple[int, int]) -> None:
         # A repeated batch counts from its first request on.
-        first_ms = self.earliest[body] if wait and wait.at_ms is None else due_ms
+        first_ms = self.audit.effects.earliest_ms[body] if wait and wait.at_ms is None else due_ms
         if wait is None or not min(first_ms, wait.due_ms(window[0])) <= due_ms <= wait.due_ms(window[1]):
             raise Violation("7", f"message {body[:20]} is due at {due_ms}, it was requested for {wait and wait.text}")
 
@@ -188,6 +187,8 @@ class History:
         history = self.audit.bucket(final.position[0])
         if answer.state == "cancelled":
             history.tell_cancelled(final.pick)
+            generation = history.plan(final.pick).generation
+            self.audit.effects.tell_cancelled(SentMessage(ticket.subject, generation, ticket.body), final.position)
         elif answer.state == "dispatched" and final.pick not in history.named:
             raise Violation("8", f"{where} is answered dispatched, it was not handed over")
         elif answer.state == "waiting" and history.named_at.get(final.pick, verb.at) < verb.at:
@@ -209,7 +210,7 @@ class History:
                 "7",
                 f"{ticket.position} is due at {due_ms}, answered {answer.deliver_at}; requested was {requested.text}",
             )
-        if due_ms < min(requested.due_ms(window[0]), self.earliest[ticket.body]):
+        if due_ms < min(requested.due_ms(window[0]), self.audit.effects.earliest_ms[ticket.body]):
             raise Violation("7", f"{ticket.position} is due at {due_ms}, it was requested for {requested.text}")
 
     def refused(self, verb: Verb, ticket: Ticket) -> None:
@@ -323,8 +324,8 @@ class History:
     def in_time(self, body: str) -> None:
         """Checks that a delivered message is due (7)."""
         # The clock of the wheel or of the producer counts, whichever is wrong by more.
-        if self.earliest.get(body, 0) > self.audit.soon:
-            raise Violation("7", f"message {body[:20]} is delivered before {self.earliest[body]}")
+        if self.audit.effects.earliest_ms.get(body, 0) > self.audit.soon:
+            raise Violation("7", f"message {body[:20]} is delivered before {self.audit.effects.earliest_ms[body]}")
 
     def _check_content(self, history: PullHistory, row: int, pulled: Pull) -> None:
         retries = pulled.queue == "retry"
