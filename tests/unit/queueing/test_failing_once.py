@@ -1,7 +1,7 @@
 """Each call of the store fails once, before or after it was carried out, while every other call takes time. The caller
 repeats its request, as the API says, and the effect is that of one request."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,9 +9,10 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
-from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import Pull, PullRequest, Settlement
+from hourwheel.model.messages import NewMessage, SendResult
+from hourwheel.model.pulls import Pull, PullRequest, RetryLater, Settlement
 from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.times import parse_rfc3339, rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
 
 SETTINGS = Settings(retry=AT_ONCE, registry_seconds=0)
@@ -68,11 +69,12 @@ def _again(act: Callable[[], Any]) -> Any:
 
 
 class Flow(NamedTuple):
-    """A request, what is there before it, and its effects as ``_effects`` tells them."""
+    """A request, what is there before it, and its effects as ``_effects`` tells them. ``prepare`` returns the pulls, or
+    the answers to the delayed messages, with which the request is made."""
 
     name: str
-    prepare: Callable[[Bench], list[Pull]]
-    request: Callable[[Bench, list[Pull]], object]
+    prepare: Callable[[Bench], Sequence[Any]]
+    request: Callable[[Bench, Any], object]
     effects: list[str]
 
 
@@ -127,6 +129,37 @@ def _settle_by_pull(bench: Bench, pulls: list[Pull]) -> None:
     assert [answer.status for answer in settled] == ["settled"]
 
 
+def _delayed(bench: Bench) -> list[SendResult]:
+    return bench.send_later("a", "b", delay="10m")
+
+
+def _delayed_and_begun(bench: Bench) -> list[SendResult]:
+    """Sends messages that are due soon, so that a wheel turns for them."""
+    sent = bench.send_later("a", "b", delay="40s")
+    bench.turn(5)
+    return sent
+
+
+def _produce_delayed(bench: Bench, _: list[Pull]) -> None:
+    messages = [NewMessage(body=body, delay="10m") for body in "ab"]
+    bench.cell.produce("orders", messages, IdempotencyKey("k", b"digest"))
+
+
+def _cancel(bench: Bench, sent: list[SendResult]) -> None:
+    assert bench.cell.cancel(sent[0].scheduled_id or "").state == "cancelled"
+
+
+def _move(bench: Bench, sent: list[SendResult]) -> None:
+    assert sent[0].scheduled is not None
+    later = rfc3339(parse_rfc3339(sent[0].scheduled, "scheduled") + 300_000)
+    assert bench.cell.reschedule(sent[0].scheduled_id or "", deliver_at=later).state == "moved"
+
+
+def _retry_later(bench: Bench, pulls: list[Pull]) -> None:
+    wanted = Settlement(receipt=pulls[0].receipt, ack=[1], retry=[RetryLater(index=0, delay="10m")])
+    assert bench.cell.settle("orders", "billing", [wanted])[0].status == "settled"
+
+
 FLOWS = [
     Flow("produce", lambda bench: [], _produce, ["a 1", "b 1", "c 1"]),
     Flow("settle", _leased("a", "b", "c", "d"), _settle, ["b 2", "d 1", "dead c"]),
@@ -146,6 +179,11 @@ FLOWS = [
         lambda bench, _: bench.cell.drop_dead("orders", "billing", lambda at, died_ms: at.index == 0),
         ["dead b"],
     ),
+    Flow("produce delayed", lambda bench: [], _produce_delayed, ["a 1", "b 1"]),
+    Flow("cancel", _delayed, _cancel, ["b 1"]),
+    Flow("move a delayed message", _delayed, _move, ["a 1", "b 1"]),
+    Flow("hand over", _delayed_and_begun, lambda bench, _: bench.turn(60), ["a 1", "b 1"]),
+    Flow("retry later", _leased("a", "b"), _retry_later, ["a 2"]),
     Flow("seek", _settled(), lambda bench, _: bench.cell.seek("orders", "billing", to="start"), ["a 1", "b 1", "c 1"]),
 ]
 
@@ -155,7 +193,10 @@ def _effects(bench: Bench) -> list[str]:
     bench.clock.pass_time(61)
     other = bench.another_process()
     other.sweep()
-    bench.clock.pass_time(1_000)
+    bench.cell = other
+    bench.turn(1_000)
+    other.sweep()
+    bench.turn(1_000)
     found: list[str] = []
     while pulls := other.pull("orders", "billing", PullRequest(consumer="c2")).pulls:
         found += [f"{message.body} {message.attempt}" for pull in pulls for message in pull.messages]
