@@ -50,6 +50,14 @@ def test_a_run_without_anything_new_writes_nothing(bench: Bench, archive: Memory
     assert archived_ms(bench.cell.context) == bench.clock.now_ms()
 
 
+def test_subjects_and_groups_that_have_not_changed_are_archived_once(bench: Bench, archive: MemoryBlobs) -> None:
+    for body in "abcd":
+        bench.send(body)
+        run(bench, archive)
+    told = [bool(manifest.registry) for manifest in manifests.manifests(archive)]
+    assert told == [True, False, False, False]
+
+
 def test_once_an_hour_a_manifest_says_that_there_is_nothing_new(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a")
     run(bench, archive)

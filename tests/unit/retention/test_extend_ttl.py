@@ -3,14 +3,16 @@ DynamoDB does."""
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.logs.rows import Row, from_record
+from hourwheel.logs.rows import Row, from_record, sort_of
 from hourwheel.ports import Key, Record, Refused, Table
 from hourwheel.retention import extend_ttl
+from hourwheel.retention.kinds import MESSAGES
 from tests.support import Bench, CallByCall
 
 HOUR = 3_600
@@ -178,3 +180,22 @@ def test_what_expired_and_waits_for_the_archive_is_not_read_by_each_sweep(behind
     again = behind.another_process()
     again.sweep()
     assert store.calls.count(("scan", Table.CONSUME)) < 5
+
+
+class RemovedMeanwhile(CallByCall):
+    """Removes the first row as soon as it was read."""
+
+    def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        found = super().scan(table, partition, **how)
+        for sort, record in found:
+            if (table, partition, sort) == (Table.CONSUME, LOG, sort_of(0)):
+                super().delete(Key(table, partition, sort), expect=record.token)
+        return found
+
+
+def test_a_row_that_is_removed_meanwhile_does_not_come_back(behind: Bench) -> None:
+    fill(behind, 3, days=0.1)
+    store, behind.store = behind.store, RemovedMeanwhile(behind.store)
+    behind.clock.pass_time(7 * HOUR)
+    extend_ttl.extend_ttl(behind.another_process().context, MESSAGES, LOG)
+    assert [sort for sort, _ in store.scan(Table.CONSUME, LOG, limit=9)] == [sort_of(1), sort_of(2)]
