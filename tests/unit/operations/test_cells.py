@@ -68,6 +68,16 @@ def test_a_cell_to_which_queues_send_is_neither_read_only_nor_off_line_nor_remov
         bench.cell.cells.remove("fast")
 
 
+def test_a_cell_that_was_removed_empty_may_be_added_again_as_its_refusal_says(bench: Bench) -> None:
+    bench.cell.cells.add("old")
+    bench.cell.cells.drain("old")
+    assert bench.cell.cells.remove("old").state == "removed"
+    with pytest.raises(NotFound, match="there is no cell 'old': add it with hourwheel cell add"):
+        bench.cell.routes.move("orders", 0, "old")
+    bench.cell.cells.add("old")
+    bench.cell.routes.move("orders", 0, "old")
+
+
 def test_of_two_operators_who_change_a_cell_at_once_one_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     other, put = bench.another_process(), bench.store.put
 

@@ -5,9 +5,14 @@ from typing import TypeVar
 
 import pytest
 
+from hourwheel.context import Context
 from hourwheel.errors import Broken, OutcomeUnknown, Throttled
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.messages import NewMessage
+from hourwheel.model.subjects import Subject
 from hourwheel.ports import Key, Record, Table
+from hourwheel.registry import dozing
+from hourwheel.registry.registry import subject_record
 from tests.unit.queueing.dozing import GROUP, Scene
 
 T = TypeVar("T")
@@ -219,3 +224,26 @@ def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(
     monkeypatch.undo()
     scene.bench.send("a")
     assert scene.cell.subject("orders").dozing == ()
+
+
+def test_a_subject_that_gets_queues_while_a_group_begins_to_doze_keeps_them(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [lambda: scene.bench.another_process().put_subject("orders", queues=4)]
+
+    class Changed(CasRecord[Subject]):
+        def load(self) -> Versioned[Subject] | None:
+            found = super().load()
+            if left:
+                left.pop()()
+            return found
+
+    def record(context: Context, name: str) -> CasRecord[Subject]:
+        usual = subject_record(context, name)
+        return Changed(usual.store, usual.ids, usual.key, usual.kind)
+
+    monkeypatch.setattr(dozing, "subject_record", record)
+    scene.doze()
+    assert not left
+    subject = scene.bench.another_process().registry.subject("orders")
+    assert (subject.queues, len(subject.dozing)) == (4, 1)
