@@ -53,6 +53,7 @@ BUGS = [
     *BLOCKS,
 ]
 RARE = {
+    "a_withdrawal_overwrites_a_move_that_was_carried_out",
     "a_part_is_left_though_rows_at_its_end_are_missing",
     "a_subject_is_made_again_while_the_old_one_takes_messages",
     "a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one",
