@@ -25,6 +25,7 @@ from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.records.messages import SendResult
 from hourwheel.client.subscription import Subscription
 from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.celery")
 
@@ -244,7 +245,7 @@ class Channel(virtual.Channel):
             "message %r of queue %r is now a dead letter, because the worker cannot take it: %s",
             tapped.delivery.id,
             tap.queue,
-            error_text(error),
+            shown(error_text(error)),
             exc_info=None if isinstance(error, NotTask) else error,
         )
         explain(tapped.delivery, error_text(error))
@@ -346,4 +347,4 @@ class Channel(virtual.Channel):
 def _log_failure(future: Future[SendResult]) -> None:
     error = future.exception()
     if error is not None:
-        _log.warning("a message that nobody waited for was not sent: %s", error)
+        _log.warning("a message that nobody waited for was not sent: %s", shown(str(error)))

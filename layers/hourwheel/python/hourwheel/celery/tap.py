@@ -11,6 +11,7 @@ from hourwheel.client.errors import ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
 from hourwheel.client.subscription import Subscription
 from hourwheel.ports import Clock
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.celery")
 
@@ -81,9 +82,9 @@ class Tap:
         except NotKombu as error:
             _log.error(
                 "message %s of queue %s was not sent by Kombu and is now a dead letter: %s",
-                delivery.id,
-                self.queue,
-                error,
+                shown(delivery.id),
+                shown(self.queue),
+                shown(str(error)),
             )
             explain(delivery, f"not sent by Kombu: {error}")
             subscription.settle(delivery, DeliveryOutcome.DEAD)

@@ -7,7 +7,6 @@ text with ``--raw``, stays unchanged.
 
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hourwheel.client.due import utc_text
+from hourwheel.words import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,35 +35,15 @@ _REPEAT = re.compile(
 )
 """What servers say to callers of the API, who send requests."""
 
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
 
 def write_raw(raw: bool) -> None:
     """Sets whether text for a terminal stays unchanged from now on."""
     _raw.set(raw)
 
 
-def shown(text: str) -> str:
-    """Returns the text with escapes in place of characters that a terminal would obey or hide.
-
-    These are controls (line ends too, which would forge rows), marks that turn the direction of writing, characters
-    without width, and characters that are not assigned.
-    """
-    return text if text.isprintable() else "".join(map(_shown, text))
-
-
-def _shown(character: str) -> str:
-    # Blanks of other widths are harmless, though Python calls them not printable.
-    if character.isprintable() or unicodedata.category(character) == "Zs":
-        return character
-    code = ord(character)
-    form = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return _SHORT.get(character, form)
-
-
 def _shown_json(line: str) -> str:
     """Returns an equal line of JSON, in which the characters that ``shown`` replaces are JSON escapes."""
-    return "".join(each if each == _shown(each) else _json_escape(each) for each in line)
+    return "".join(each if each == shown(each) else _json_escape(each) for each in line)
 
 
 def _json_escape(character: str) -> str:

@@ -21,6 +21,7 @@ from hourwheel.client.endpoint import Endpoint, Reply, is_loopback
 from hourwheel.client.errors import AnswerError, BadRequest, Closed
 from hourwheel.client.signing import Signer
 from hourwheel.model.pulls import WakeupQueue
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -210,7 +211,9 @@ class Doze:
 
     def _give_up(self, reason: str) -> None:
         self._refused_until = self._now() + _REFUSED_SECONDS
-        _log.warning("pulls wait at the server for messages, which costs more than waiting at a queue: %s", reason)
+        _log.warning(
+            "pulls wait at the server for messages, which costs more than waiting at a queue: %s", shown(reason)
+        )
 
 
 class Waiting:
@@ -277,7 +280,7 @@ class QueueListener:
             headers = held.request.headers(data, GIVING_BACK)
             check_given_back(connections.exchange("POST", "/", data, headers))
         except AnswerError as error:
-            _log.debug("a wake-up was not given back: %s", error)
+            _log.debug("a wake-up was not given back: %s", shown(str(error)))
         finally:
             connections.close()
 

@@ -11,6 +11,7 @@ from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.records.compact import UNDECODABLE
 from hourwheel.ports import Ids
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -45,14 +46,14 @@ def decide_failed(messages: Sequence[Delivery], error: BaseException, handling: 
     consumer."""
     named = _named(messages, handling)
     if isinstance(error, Reject):
-        _log.info("%s rejected: %s", named, error)
+        _log.info("%s rejected: %s", named, shown(str(error)))
         for message in messages:
             message.dead(detail=handling.detail(error))
         return False
     delay = None
     if isinstance(error, Retry):
         delay = error.delay
-        _log.info("%s will be retried after %s: %s", named, error.delay, error)
+        _log.info("%s will be retried after %s: %s", named, error.delay, shown(str(error)))
     elif isinstance(error, Exception):
         _log.exception(
             "handler failed on %s: given back, to be retried unless this was the last attempt", named, exc_info=error
@@ -64,7 +65,7 @@ def decide_failed(messages: Sequence[Delivery], error: BaseException, handling: 
 
 
 def give_up(message: Delivery, error: Reject, *, handling: Handling) -> None:
-    _log.info("%s rejected: %s", _named([message], handling), error)
+    _log.info("%s rejected: %s", _named([message], handling), shown(str(error)))
     message.dead(detail=handling.detail(error))
 
 
@@ -75,7 +76,7 @@ def _named(messages: Sequence[Delivery], handling: Handling) -> str:
     try:
         attempts = [message.attempt for message in messages]
         if len(messages) == 1:
-            return f"message {messages[0].id} {where}, attempt {attempts[0]}"
+            return f"message {shown(messages[0].id)} {where}, attempt {attempts[0]}"
     except UNDECODABLE:
         if len(messages) == 1:
             return f"a message {where}, which this client cannot decode"

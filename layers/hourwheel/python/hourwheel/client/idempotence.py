@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 from hourwheel.client.decoding import SESSION, HandlerArguments, arguments_of
 from hourwheel.client.errors import Retry
 from hourwheel.client.lease_tracker import Delivery
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -151,13 +152,15 @@ def is_awaited(store: object) -> bool:
 
 
 def handled_before(message: Delivery) -> None:
-    _log.info("message %s was handled before", message.id)
+    _log.info("message %s was handled before", shown(message.id))
 
 
 def mark_stays(name: str) -> None:
     """Logs that the mark of a message could not be removed after its handler failed. The error of the store is not
     raised: it would hide that of the handler, and the mark ends by itself."""
-    _log.exception("the mark of message %s could not be removed: the message is retried once the mark has ended", name)
+    _log.exception(
+        "the mark of message %s could not be removed: the message is retried once the mark has ended", shown(name)
+    )
 
 
 def idempotent_handler(

@@ -25,7 +25,7 @@ from hourwheel.client.errors import (
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.locks import Event
 from hourwheel.ports import Ids
-from hourwheel.words import counted
+from hourwheel.words import counted, shown
 
 _log = logging.getLogger("hourwheel.producer")
 
@@ -238,7 +238,7 @@ def log_failure(outage: Outage, error: Exception, unfinished: Iterator[SharedBat
     if isinstance(error, ServerUnavailable):
         give_up_at = max((batch.give_up_at for batch in unfinished), default=now)
         if give_up_at > now and outage.failed(error, now):
-            _log.warning("%s; retrying for %.0f s", error, give_up_at - now)
+            _log.warning("%s; retrying for %.0f s", shown(str(error)), give_up_at - now)
     elif isinstance(error, AnswerError):
         log_answer(outage, now)
 

@@ -29,6 +29,7 @@ from hourwheel.locks import Condition, gives_back
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -316,7 +317,7 @@ class Prefetcher:
             except (ServerUnavailable, ServerFault) as error:
                 backoff.failed(error)
                 if outage.failed(error, time.monotonic()):
-                    _log.warning("pull failed, retrying: %s", error)
+                    _log.warning("pull failed, retrying: %s", shown(str(error)))
             except BaseException as error:
                 self.fail(error)
             self._end_pull(settlements, pulled)
@@ -451,7 +452,7 @@ class Prefetcher:
             except (ServerUnavailable, ServerFault) as error:
                 failures += 1
                 if self._settle_outage.failed(error, time.monotonic()):
-                    _log.warning("settlement failed%s, retrying: %s", self._settle_outage.repeated, error)
+                    _log.warning("settlement failed%s, retrying: %s", self._settle_outage.repeated, shown(str(error)))
             except BaseException as error:
                 self.fail(error)
                 results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost

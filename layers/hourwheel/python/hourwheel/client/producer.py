@@ -30,6 +30,7 @@ from hourwheel.locks import Condition, Event, give_back, gives_back
 from hourwheel.model.fields import Precision
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
+from hourwheel.words import shown
 
 _MOST_SENDERS = 8  # a sender is a thread with one batch under way, so this many subjects are sent to at a time
 _AT_EXIT_SECONDS = 10.0  # for all producers together: a program that ends must not hang for a server
@@ -400,7 +401,7 @@ def _close_all() -> None:
         try:
             producer.close(max(0.0, give_up_at - time.monotonic()))
         except NotSent as unsent:
-            _logger.error("%s", unsent)
+            _logger.error("%s", shown(str(unsent)))
 
 
 def _begin_anew() -> None:

@@ -10,6 +10,7 @@ from django.db import DatabaseError, IntegrityError, close_old_connections, conn
 
 from hourwheel.idempotency.retention import KEEP, SWEEP_ROWS, Expiry, stored_identity
 from hourwheel.ports import Clock
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -101,7 +102,7 @@ class DjangoStore:
         try:
             self.sweep()
         except DatabaseError as error:  # the message is handled, and a later one sweeps
-            _log.warning("expired messages were not removed: %s", error)
+            _log.warning("expired messages were not removed: %s", shown(str(error)))
 
 
 def _model() -> Any:

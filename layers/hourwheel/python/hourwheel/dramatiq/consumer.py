@@ -15,6 +15,7 @@ from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
 from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.subscription import Subscription
 from hourwheel.locks import Event
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.dramatiq")
 
@@ -103,7 +104,7 @@ class QueueConsumer(Consumer):
                     "message %r of queue %s was not sent by Dramatiq and is now a dead letter: %s",
                     delivery.id,
                     self._queue,
-                    error,
+                    shown(str(error)),
                 )
                 explain(delivery, error_text(error))
                 self._subscription.settle(delivery, DeliveryOutcome.DEAD)

@@ -16,6 +16,7 @@ from hourwheel.client.idempotence import InProgress
 from hourwheel.idempotency.retention import KEEP
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -216,5 +217,5 @@ def _is_asynchronous(client: Any) -> bool:
 def _overtaken(identity: str) -> None:
     _log.warning(
         "the handler of %s took longer than its mark, and another consumer handles the message too: make lease longer",
-        identity,
+        shown(identity),
     )

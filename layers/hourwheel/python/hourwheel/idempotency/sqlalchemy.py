@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from hourwheel.idempotency.retention import IDENTITY_CHARACTERS, KEEP, SWEEP_ROWS, Expiry, stored_identity
 from hourwheel.ports import Clock
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -223,4 +224,4 @@ def _remove_expired(session: Session, now_ms: int) -> int:
 
 def _not_swept(error: SQLAlchemyError) -> None:
     """Logs the error of a sweep: the message is handled, and a later one sweeps."""
-    _log.warning("expired messages were not removed from %s: %s", _NAME, error)
+    _log.warning("expired messages were not removed from %s: %s", _NAME, shown(str(error)))

@@ -20,6 +20,7 @@ from hourwheel.outbox.worker import MOST_ROWS, Stopping, Worker, unreachable
 from hourwheel.ports import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel.times import DAY_MS
+from hourwheel.words import shown
 
 logger = logging.getLogger("hourwheel.outbox")
 
@@ -216,7 +217,9 @@ class Relay:
             except Exception as error:  # each driver has errors of its own for a lost connection
                 # One line for each outage. Missing tables are logged each time: only an operator can make them.
                 if attempt == 0 or isinstance(error, OutboxMissing):
-                    logger.warning("the database of the outbox does not answer, the relay tries again: %s", error)
+                    logger.warning(
+                        "the database of the outbox does not answer, the relay tries again: %s", shown(str(error))
+                    )
                 self._stopping.wait(pause_seconds(attempt, self._ids))
                 attempt += 1
 
@@ -258,6 +261,6 @@ class Relay:
                     self._listening = False
                     connection.close()
             except Exception as error:  # any driver's error: the workers poll meanwhile
-                logger.debug("the relay does not hear of new rows: %s", error)
+                logger.debug("the relay does not hear of new rows: %s", shown(str(error)))
                 self._stopping.wait(pause_seconds(attempt, self._ids))
                 attempt += 1

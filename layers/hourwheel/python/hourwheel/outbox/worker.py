@@ -27,6 +27,7 @@ from hourwheel.locks import Event
 from hourwheel.outbox.errors import ServerUnreachable
 from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, RelaySelection, Shards
 from hourwheel.ports import Clock, Ids
+from hourwheel.words import shown
 
 logger = logging.getLogger("hourwheel.outbox")
 
@@ -113,7 +114,7 @@ class Worker:
                 following = None if turn == 1 or self.stopping.is_set() else self._selection()
                 batch = self.shards.finish(batch, outcome, self.clock.now_ms(), following)
                 for row, reason in outcome.refused:
-                    logger.error("row %d of the outbox is set aside: %s", row, reason)
+                    logger.error("row %d of the outbox is set aside: %s", row, shown(reason))
         except (Stopping, ServerUnreachable):
             if batch is not None:
                 self.shards.release(batch.shard)  # otherwise the next relay would wait for the end of the lease
@@ -178,7 +179,7 @@ class Worker:
                 # The server does not answer, or fails, or the token is wrong. Only an outage that lasts is logged
                 # twice.
                 if attempt in {0, 5}:
-                    logger.warning("the server does not take rows of the outbox, which wait: %s", error)
+                    logger.warning("the server does not take rows of the outbox, which wait: %s", shown(str(error)))
                 pause = error.retry_after_seconds if isinstance(error, ServerUnavailable) else 0.0
             self._pause(pause_seconds(attempt, self.ids, at_least_seconds=pause))
             attempt += 1
@@ -222,7 +223,9 @@ class Worker:
         else:
             if isinstance(error, Unauthorized):
                 self.not_allowed = error
-            logger.warning("the subject %s takes no messages for now, its rows wait: %s", subject, error)
+            logger.warning(
+                "the subject %s takes no messages for now, its rows wait: %s", shown(subject), shown(str(error))
+            )
             self._rest_until_ms[subject] = self.clock.now_ms() + _REST_MS
 
 

@@ -15,6 +15,7 @@ from hourwheel.client.dozing import (
     check_given_back,
 )
 from hourwheel.client.errors import AnswerError, Closed
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -50,7 +51,7 @@ class AsyncQueueListener:
             headers = await asyncio.to_thread(held.request.headers, data, GIVING_BACK)
             check_given_back(await connections.exchange("POST", "/", data, headers))
         except AnswerError as error:
-            _log.debug("a wake-up was not given back: %s", error)
+            _log.debug("a wake-up was not given back: %s", shown(str(error)))
         finally:
             await connections.close()
 

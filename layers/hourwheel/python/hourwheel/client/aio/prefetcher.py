@@ -28,6 +28,7 @@ from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
+from hourwheel.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 
@@ -244,7 +245,7 @@ class AsyncPrefetcher:
             except (ServerUnavailable, ServerFault) as error:
                 backoff.failed(error)
                 if outage.failed(error, time.monotonic()):
-                    _log.warning("pull failed, retrying: %s", error)
+                    _log.warning("pull failed, retrying: %s", shown(str(error)))
             except Exception as error:
                 self.fail(error)
             finally:
@@ -339,7 +340,7 @@ class AsyncPrefetcher:
             except (ServerUnavailable, ServerFault) as error:
                 failures += 1
                 if self._settle_outage.failed(error, time.monotonic()):
-                    _log.warning("settlement failed%s, retrying: %s", self._settle_outage.repeated, error)
+                    _log.warning("settlement failed%s, retrying: %s", self._settle_outage.repeated, shown(str(error)))
             except Exception as error:
                 self.fail(error)
                 results = [Settled("stale") for _ in settlements]  # no retry can help: these leases are lost

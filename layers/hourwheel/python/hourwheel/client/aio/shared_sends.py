@@ -16,7 +16,7 @@ from hourwheel.client.errors import AnswerError, DeliveryTimeout, ServerFault
 from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts, log_answer, log_failure
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.ports import Ids
-from hourwheel.words import counted
+from hourwheel.words import counted, shown
 
 _log = logging.getLogger("hourwheel.client")
 
@@ -49,7 +49,7 @@ class AwaitedBatch:
                 "%s of a cancelled send stored in %s: the first has the id %s",
                 counted(len(results), "message"),
                 self.subject,
-                results[0].id,
+                shown(results[0].id),
             )
 
     def fail(self, error: Exception) -> None:
