@@ -99,7 +99,7 @@ def test_a_refusal_that_stays_ends_the_run() -> None:
 def test_a_refused_settlement_ends_the_run(server: FakeServer) -> None:
     fill(server, "a")
     server.fail("settle", status=400)
-    running = Running(consumer(server, wait_seconds=5), lambda message: None)
+    running = Running(consumer(server, wait_seconds=5, max_messages=100), lambda message: None)
     with running:
         running.join()
     assert isinstance(running.error, BadRequest)
@@ -110,7 +110,7 @@ def test_a_refused_settlement_ends_the_run(server: FakeServer) -> None:
 def test_a_consumer_goes_on_after_a_deletion(server: FakeServer, delete: str) -> None:
     """The settler meets the deletion, because the pull under way waits."""
     fill(server, "before")
-    takes = consumer(server, settle_linger_seconds=0, wait_seconds=20)
+    takes = consumer(server, max_messages=100, settle_linger_seconds=0, wait_seconds=20)
     names = {"delete_subject": ["orders"], "delete_group": ["orders", "billing"]}[delete]
 
     def handle(message: Delivery) -> None:

@@ -49,7 +49,7 @@ def test_after_a_failure_the_messages_of_its_key_in_the_same_pull_are_given_back
             raise Retry("not now", delay="1h")
 
     fill(ordered, "a1", "a2", "b1", "a3")
-    with Running(consumer(ordered, concurrency=2, settle_linger_seconds=60), handle):
+    with Running(consumer(ordered, concurrency=2, max_messages=100, settle_linger_seconds=60), handle):
         ordered.wait_until(lambda broker: "b1" in group(ordered).acked)
     calls = (*ordered.calls("settle"), *ordered.calls("pull"))
     entries = [entry for call in calls for entry in call.body.get("settle", [])]

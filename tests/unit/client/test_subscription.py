@@ -51,7 +51,6 @@ def test_a_subscription_that_was_refused_before_it_started_gives_back_what_it_pu
         wait_seconds=0,
         lease_seconds=30,
         settle_linger_seconds=0.0,
-        low_water=10,
         ids=StillIds(),
     )
     subscription = Subscription(options, room=lambda: 10, limit=lambda: 10, on_ready=lambda: None)

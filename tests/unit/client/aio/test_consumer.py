@@ -273,7 +273,9 @@ def test_a_result_whose_answer_was_lost_is_settled_once(server: FakeServer, run:
     async def handle(message: Delivery) -> None:
         pass
 
-    run(handled(consumer(server, wait_seconds=5), handle, lambda: len(server.calls("settle")) >= 2))
+    # The next pull waits when the message is settled, and takes no settlement along.
+    takes = consumer(server, wait_seconds=5, max_messages=100)
+    run(handled(takes, handle, lambda: len(server.calls("settle")) >= 2))
     assert acked(server) == ["paid"]
 
 
@@ -408,7 +410,7 @@ def test_nothing_is_lost_or_doubled_among_many(server: FakeServer, run: Run[Any]
 @pytest.mark.parametrize("delete", ["delete_subject", "delete_group"])
 def test_a_consumer_goes_on_after_a_deletion(server: FakeServer, run: Run[Any], delete: str) -> None:
     fill(server, "before")
-    takes = consumer(server, settle_linger_seconds=0, wait_seconds=20)
+    takes = consumer(server, max_messages=100, settle_linger_seconds=0, wait_seconds=20)
     names = {"delete_subject": ["orders"], "delete_group": ["orders", "billing"]}[delete]
 
     async def handle(message: Delivery) -> None:

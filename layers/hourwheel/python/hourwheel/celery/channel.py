@@ -277,7 +277,6 @@ class Channel(virtual.Channel):
                 wait_seconds=options.wait_seconds,
                 lease_seconds=options.visibility_timeout,
                 settle_linger_seconds=options.settle_linger_seconds,
-                low_water=BATCH_MESSAGES,  # each message that is taken makes the puller look: ``room`` decides
                 ids=link.ids,
             ),
             room=self.qos.room,

@@ -13,7 +13,7 @@ from hourwheel.client.api import Api
 from hourwheel.client.handling import Handling, decide_failed, default_consumer_id, give_up
 from hourwheel.client.in_process import MessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
-from hourwheel.client.options import check_options
+from hourwheel.client.options import DEFAULT_MAX_MESSAGES, check_options
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
@@ -39,8 +39,11 @@ class Consumer:
     A loop acknowledges a message when it asks for the next one, or when it leaves the ``with`` block without an
     exception, also by ``break``. When an exception leaves the block, the message is retried.
 
-    Delivery is at least once. A pull asks for up to ``max_messages`` (1 to 1,000); if the handlers need less than 50 ms
-    for that many, for up to eight times as many. It waits ``wait_seconds`` (0 to 20) for the first message. Results are
+    Delivery is at least once. By default the messages that a consumer holds are those that its handlers finish within
+    about a second, and at least one more than they work on. With ``max_messages`` (1 to 1,000), with a batch handler
+    and in an ordered group, the next pull begins when fewer than ``max_messages`` (100) wait, and asks for that many;
+    if the handlers need less than 50 ms for them, for up to eight times as many. A pull waits ``wait_seconds`` (0 to
+    20) for the first message. Results are
     settled with the next pull, or ``settle_linger_seconds`` after the first of them; at once if the group has as many
     messages in flight as it may (``max_in_flight``), and in an ordered group 10 ms after the last message in hand of a
     key if a handler is idle. The consumer extends leases (of ``lease_seconds``) until their messages are settled. If a
@@ -89,7 +92,7 @@ class Consumer:
         region: str | None = None,
         consumer_id: str | None = None,
         concurrency: int = 1,
-        max_messages: int = 100,
+        max_messages: int | None = None,
         wait_seconds: float = 20,
         lease_seconds: int = 30,
         settle_linger_seconds: float = 1.0,
@@ -99,7 +102,7 @@ class Consumer:
     ) -> None:
         check_options(
             concurrency=concurrency,
-            max_messages=max_messages,
+            max_messages=DEFAULT_MAX_MESSAGES if max_messages is None else max_messages,
             wait_seconds=wait_seconds,
             lease_seconds=lease_seconds,
             settle_linger_seconds=settle_linger_seconds,
@@ -107,6 +110,9 @@ class Consumer:
         )
         ids = ids or SystemIds()
         self._concurrency = concurrency
+        self._handlers = concurrency if max_messages is None else None
+        """The number of handlers that the stock of pulled messages follows, if it does."""
+        self._takes_lists = False
         self._drain_seconds = drain_seconds
         self._handling = Handling(subject, group, error_details)
         self._work: Callable[[], None] | None = None
@@ -122,11 +128,10 @@ class Consumer:
                 subject=subject,
                 group=group,
                 consumer_id=consumer_id or default_consumer_id(ids),
-                max_messages=max_messages,
+                max_messages=max_messages or DEFAULT_MAX_MESSAGES,
                 wait_seconds=wait_seconds,
                 lease_seconds=lease_seconds,
                 settle_linger_seconds=settle_linger_seconds,
-                low_water=max_messages - 1,  # pulls ahead: a thread that ends a pull finds the next one there
                 ids=ids,
             )
         )
@@ -176,7 +181,7 @@ class Consumer:
 
         check_runs(function)
         handle = handler_of(function) if store is None else idempotent_handler(function, store, *self._handling[:2])
-        self._work = functools.partial(self._handle_each, handle)
+        self._work, self._takes_lists = functools.partial(self._handle_each, handle), False
         return function
 
     @overload
@@ -220,6 +225,7 @@ class Consumer:
         check_runs(function)
         reject = functools.partial(give_up, handling=self._handling)
         self._work = functools.partial(self._handle_batches, batch_handler_of(function, reject))
+        self._takes_lists = True
         return function
 
     def run(self) -> None:
@@ -302,7 +308,7 @@ class Consumer:
         if self._used:
             raise RuntimeError("a consumer is good for one run: make another one")
         self._used = True
-        self._prefetcher.start()
+        self._prefetcher.start(None if self._takes_lists else self._handlers)
 
     def _handle_each(self, handle: Callable[[Delivery], object]) -> None:
         following = self._prefetcher.next

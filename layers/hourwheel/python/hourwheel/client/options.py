@@ -4,6 +4,9 @@ from typing import Any, NamedTuple
 
 from hourwheel.model.fields import BATCH_MESSAGES, MAX_LEASE_SECONDS, MAX_WAIT_SECONDS
 
+DEFAULT_MAX_MESSAGES = 100
+"""The least that a consumer pulls at a time that does not follow its handlers."""
+
 _MOST_SECONDS = 1_000_000_000  # 31 years: Python's waits take up to 292 years, and not ``math.inf``
 
 

@@ -20,11 +20,11 @@ from hourwheel.client.dozing import Doze, QueueListener
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
-from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.settlements import UNKNOWN_RECEIPT, settle_each, settle_timeout
-from hourwheel.client.suspects import SuspectTurn
+from hourwheel.client.stock import Stock
+from hourwheel.client.suspects import SuspectTurn, rest_after
 from hourwheel.locks import Condition, gives_back
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
@@ -51,7 +51,6 @@ class PrefetchOptions(NamedTuple):
     wait_seconds: float
     lease_seconds: int
     settle_linger_seconds: float
-    low_water: int
     ids: Ids
 
 
@@ -75,11 +74,10 @@ class Prefetcher:
         self._queue = self._local.deliveries
         self._doze = Doze(self._pulls._http.signer, self._pulls._http.host)
         self._listener = QueueListener()
-        self._size = PullSize(options.max_messages)
+        self._stock = Stock(options.max_messages)
         self._max_messages = options.max_messages  # of the pull under way
         self._handled = 0  # messages that were decided so far
         self._idle_handlers = 0  # threads that wait for a message
-        self._low_water = options.low_water
         self._unordered = False  # whether the last pull said that the group keeps no order of keys
         self._acked: deque[Delivery] = deque()  # acknowledged, and not recorded in ``_leases`` yet
         self._recorded_at = 0.0
@@ -106,7 +104,9 @@ class Prefetcher:
     def lost_messages(self) -> int:
         return self._leases.lost_messages
 
-    def start(self) -> None:
+    def start(self, handlers: int | None = None) -> None:
+        """Starts to pull. ``handlers`` is the number of handlers that the stock follows."""
+        self._stock.follow(handlers)
         self._puller.start()
         self._settler.start()
 
@@ -162,6 +162,7 @@ class Prefetcher:
 
     def _note_idle(self, more: int) -> None:
         self._idle_handlers += more
+        self._stock.idle(self._idle_handlers, time.monotonic())
         if self._leases.idle(self._idle_handlers):
             self._due.notify()
 
@@ -174,7 +175,7 @@ class Prefetcher:
                 delivery = queue.popleft()
             except IndexError:  # another thread was faster
                 return None
-            if self._hungry_puller and len(queue) <= self._low_water:
+            if self._hungry_puller and len(queue) <= self._stock.low_water:
                 self._wake_hungry()
             if not delivery._lease.lost:
                 return delivery
@@ -189,7 +190,7 @@ class Prefetcher:
     def _take(self) -> Delivery | None:
         """Removes and returns the first message that may be handled now, or None."""
         taken = self._local.take()
-        if len(self._queue) <= self._low_water:
+        if len(self._queue) <= self._stock.low_water:
             self._hungry.notify()
         return taken
 
@@ -301,13 +302,13 @@ class Prefetcher:
         while (settlements := self._begin_pull()) is not None:
             pulled: Pulled | CompactPulls | None = None
             fields = self._fields()
-            wait_seconds = pull_seconds(self._options.wait_seconds, busy=self._busy_pull, taking=self._turn.taking)
+            wait_seconds = pull_seconds(self._longest_wait(), busy=self._busy_pull, taking=self._turn.taking)
             began = time.monotonic()
             try:
                 pulled = self._pull(settlements, wait_seconds, fields)
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
-                self._rest(pulled, backoff)
+                rest_after(pulled, backoff, self._doze, self._turn)
                 if (seconds := outage.ended(began + took_seconds)) is not None:
                     _log.warning("pulls are answered again, after %.0f s", seconds)
                 if settlements:
@@ -325,14 +326,6 @@ class Prefetcher:
                 self._wait_at(pulled.wakeup, backoff)
             with self._lock:
                 self._hungry.wait_for(lambda: self._stopping, backoff.seconds())
-
-    def _rest(self, pulled: Pulled | CompactPulls, backoff: PullBackoff) -> None:
-        """Records what the answer to a pull says about the next pulls."""
-        self._doze.answered(bool(pulled.pulls))
-        if pulled.next_pull_seconds or pulled.wakeup is not None:
-            backoff.rests(pulled.next_pull_seconds)
-        if pulled.suspects_wait and not pulled.pulls:
-            backoff.rests(self._turn.pause_seconds)
 
     def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
         """Waits at the wake-up queue until it is time for the next pull, or ``finish`` is called. An unexpected error
@@ -357,14 +350,13 @@ class Prefetcher:
             self._pulling = True
             self._busy_pull = self._leases.in_hand
             self._max_messages = self._next_size(now)
-            self._low_water = max(self._options.low_water, self._max_messages // 2)
             return self._leases.complete(now)
 
     def _begins_pull(self) -> bool:
         """Returns whether the puller need not wait. Says that it waits before it looks, so that no call to wake it is
         missed."""
         self._hungry_puller = True
-        begins = self._stopping or (self._has_room() and self._may_pull())
+        begins = self._stopping or (self._may_pull() and self._has_room())
         self._hungry_puller = not begins
         return begins
 
@@ -385,11 +377,14 @@ class Prefetcher:
 
     def _has_room(self) -> bool:
         """Returns whether it is time for the next pull."""
-        return len(self._queue) <= self._low_water
+        return len(self._queue) <= self._stock.low_water
+
+    def _longest_wait(self) -> float:
+        return self._options.wait_seconds
 
     def _next_size(self, now: float) -> int:
         """Returns how many messages the next pull asks for."""
-        return self._size.next(self._handled, now)
+        return self._stock.next_size(self._handled, len(self._queue), now)
 
     def _pull(
         self, settlements: Sequence[Settlement], wait_seconds: float, rest: Mapping[str, Any] | None = None
@@ -426,6 +421,8 @@ class Prefetcher:
                 self._leases.is_group_full = pulled.limited_by == "max_in_flight"
                 for pull in pulled.pulls:
                     self._unordered = not pull.ordered
+                    if pull.ordered:
+                        self._stock.follow(None)  # waiting messages may be of keys in hand: others are needed
                     self._queue.extend(self._leases.open(pull, now, self._decide))
                 self._turn.answered(pulled)
             self._ready.notify_all()

@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from hourwheel.client.backoff import PullBackoff
+from hourwheel.client.dozing import Doze
 from hourwheel.client.errors import BadRequest
 from hourwheel.client.lease_tracker import LeaseTracker
 from hourwheel.client.records.compact import CompactPulls
@@ -118,3 +120,12 @@ class SuspectTurn:
         if unknown:
             self._supported = False
         return unknown
+
+
+def rest_after(pulled: Pulled | CompactPulls, backoff: PullBackoff, doze: Doze, turn: SuspectTurn) -> None:
+    """Records what the answer to a pull says about the next pulls."""
+    doze.answered(bool(pulled.pulls))
+    if pulled.next_pull_seconds or pulled.wakeup is not None:
+        backoff.rests(pulled.next_pull_seconds)
+    if pulled.suspects_wait and not pulled.pulls:
+        backoff.rests(turn.pause_seconds)

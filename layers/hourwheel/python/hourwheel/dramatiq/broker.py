@@ -178,7 +178,6 @@ class HourwheelBroker(Broker):
             wait_seconds=20.0,
             lease_seconds=self._lease_seconds,
             settle_linger_seconds=0.25,
-            low_water=BATCH_MESSAGES,  # each message that is taken makes the puller look: ``prefetch`` decides
             ids=self._ids,
         )
         return QueueConsumer(

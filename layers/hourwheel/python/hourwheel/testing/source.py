@@ -46,7 +46,7 @@ class SteppedSource:
     def lost_messages(self) -> int:
         return self._leases.lost_messages
 
-    def start(self) -> None:
+    def start(self, handlers: int | None = None) -> None:
         pass
 
     def next(self) -> Delivery | None:

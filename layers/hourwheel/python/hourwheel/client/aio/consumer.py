@@ -12,7 +12,7 @@ from hourwheel.client.aio.prefetcher import AsyncPrefetcher, AsyncPrefetchOption
 from hourwheel.client.handling import Handling, decide_failed, default_consumer_id, give_up
 from hourwheel.client.in_process import AsyncMessageSource, server_at
 from hourwheel.client.lease_tracker import Delivery
-from hourwheel.client.options import check_options
+from hourwheel.client.options import DEFAULT_MAX_MESSAGES, check_options
 from hourwheel.client.signing import Sign
 from hourwheel.ports import Ids
 from hourwheel.system import SystemIds
@@ -70,7 +70,7 @@ class AsyncConsumer:
         region: str | None = None,
         consumer_id: str | None = None,
         concurrency: int = 1,
-        max_messages: int = 100,
+        max_messages: int | None = None,
         wait_seconds: float = 20,
         lease_seconds: int = 30,
         settle_linger_seconds: float = 1.0,
@@ -80,7 +80,7 @@ class AsyncConsumer:
     ) -> None:
         check_options(
             concurrency=concurrency,
-            max_messages=max_messages,
+            max_messages=DEFAULT_MAX_MESSAGES if max_messages is None else max_messages,
             wait_seconds=wait_seconds,
             lease_seconds=lease_seconds,
             settle_linger_seconds=settle_linger_seconds,
@@ -88,6 +88,9 @@ class AsyncConsumer:
         )
         ids = ids or SystemIds()
         self._concurrency = concurrency
+        self._handlers = concurrency if max_messages is None else None
+        """The number of handlers that the stock of pulled messages follows, if it does."""
+        self._takes_lists = False
         self._drain_seconds = drain_seconds
         self._handling = Handling(subject, group, error_details)
         self._work: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -105,7 +108,7 @@ class AsyncConsumer:
                 subject=subject,
                 group=group,
                 consumer_id=consumer_id or default_consumer_id(ids),
-                max_messages=max_messages,
+                max_messages=max_messages or DEFAULT_MAX_MESSAGES,
                 wait_seconds=wait_seconds,
                 lease_seconds=lease_seconds,
                 settle_linger_seconds=settle_linger_seconds,
@@ -157,7 +160,7 @@ class AsyncConsumer:
             handle = cast(Callable[[Delivery], Awaitable[object]], handler_of(function))
         else:
             handle = awaited_once(function, store, *self._handling[:2])
-        self._work = functools.partial(self._handle_each, handle)
+        self._work, self._takes_lists = functools.partial(self._handle_each, handle), False
         return function
 
     @overload
@@ -194,7 +197,7 @@ class AsyncConsumer:
         check_awaitable(function)
         reject = functools.partial(give_up, handling=self._handling)
         handle = cast(Callable[[list[Delivery]], Awaitable[object] | None], batch_handler_of(function, reject))
-        self._work = functools.partial(self._handle_batches, handle)
+        self._work, self._takes_lists = functools.partial(self._handle_batches, handle), True
         return function
 
     async def run(self) -> None:
@@ -274,7 +277,7 @@ class AsyncConsumer:
         if self._used:
             raise RuntimeError("a consumer is good for one run: make another one")
         self._used = True
-        self._prefetcher.start()
+        self._prefetcher.start(None if self._takes_lists else self._handlers)
 
     async def _handle_each(self, handle: Callable[[Delivery], Awaitable[object]]) -> None:
         while (message := await self._prefetcher.next()) is not None:

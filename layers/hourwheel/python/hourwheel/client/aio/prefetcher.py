@@ -20,11 +20,11 @@ from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
 from hourwheel.client.local_queue import LocalQueue
 from hourwheel.client.prefetcher import BUSY_END_SECONDS, LAST_SETTLEMENTS_SECONDS, pull_seconds
-from hourwheel.client.pull_size import PullSize
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.settlements import settle_timeout
-from hourwheel.client.suspects import SuspectTurn
+from hourwheel.client.stock import Stock
+from hourwheel.client.suspects import SuspectTurn, rest_after
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
 from hourwheel.ports import Ids
@@ -60,10 +60,9 @@ class AsyncPrefetcher:
         self._queue = self._local.deliveries
         self._doze = Doze(self._pulls._http.signer, self._pulls._http.host)
         self._listener = AsyncQueueListener()
-        self._size = PullSize(options.max_messages)
+        self._stock = Stock(options.max_messages)
         self._max_messages = options.max_messages  # of the pull under way
         self._handled = 0  # messages that were decided so far
-        self._low_water = options.max_messages - 1  # pulls ahead: a task that ends a pull finds the next one there
         self._waiters: deque[asyncio.Future[None]] = deque()  # tasks that wait for a message
         self._handed_out = 0
         self._hungry = asyncio.Event()  # the local queue may have room for a pull, or pulling ends
@@ -81,7 +80,9 @@ class AsyncPrefetcher:
     def lost_messages(self) -> int:
         return self._leases.lost_messages
 
-    def start(self) -> None:
+    def start(self, handlers: int | None = None) -> None:
+        """Starts to pull. ``handlers`` is the number of handlers that the stock follows."""
+        self._stock.follow(handlers)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._run_puller()), loop.create_task(self._run_settler())]
 
@@ -190,7 +191,7 @@ class AsyncPrefetcher:
 
     def _take(self) -> Delivery | None:
         delivery = self._local.take()
-        if len(self._queue) <= self._low_water:
+        if len(self._queue) <= self._stock.low_water:
             self._hungry.set()
         return delivery
 
@@ -198,8 +199,7 @@ class AsyncPrefetcher:
         """Waits until another task wakes this one because there may be a message, at most for this time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        if self._leases.idle(len(self._waiters)):
-            self._due.set()
+        self._note_idle()
         try:
             async with asyncio.timeout(seconds):
                 await waiter
@@ -212,7 +212,12 @@ class AsyncPrefetcher:
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            self._leases.idle(len(self._waiters))
+            self._note_idle()
+
+    def _note_idle(self) -> None:
+        self._stock.idle(len(self._waiters), time.monotonic())
+        if self._leases.idle(len(self._waiters)):
+            self._due.set()
 
     def _wake(self, count: int) -> None:
         for _ in range(min(count, len(self._waiters))):
@@ -235,7 +240,7 @@ class AsyncPrefetcher:
                 pulled = await self._pull(settlements, wait_seconds, suspects)
                 took_seconds = time.monotonic() - began
                 backoff.answered(pulled.pulls, asked_seconds=wait_seconds, took_seconds=took_seconds)
-                self._rest(pulled, backoff)
+                rest_after(pulled, backoff, self._doze, self._turn)
                 if (seconds := outage.ended(began + took_seconds)) is not None:
                     _log.warning("pulls are answered again, after %.0f s", seconds)
                 if settlements:
@@ -254,14 +259,6 @@ class AsyncPrefetcher:
                 await self._wait_at(pulled.wakeup, backoff)
             await _set_within(self._stop, backoff.seconds())
 
-    def _rest(self, pulled: Pulled | CompactPulls, backoff: PullBackoff) -> None:
-        """Records what the answer to a pull says about the next pulls."""
-        self._doze.answered(bool(pulled.pulls))
-        if pulled.next_pull_seconds or pulled.wakeup is not None:
-            backoff.rests(pulled.next_pull_seconds)
-        if pulled.suspects_wait and not pulled.pulls:
-            backoff.rests(self._turn.pause_seconds)
-
     async def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
         """Waits at the wake-up queue until it is time for the next pull, or the consumer stops. An unexpected error
         ends the run: a puller that ended alone would leave a consumer that waits for ever."""
@@ -277,7 +274,7 @@ class AsyncPrefetcher:
             self.fail(error)
 
     async def _begin_pull(self) -> list[Settlement] | None:
-        while not self._stop.is_set() and not (len(self._queue) <= self._low_water and self._turn.may_pull()):
+        while not self._stop.is_set() and not (len(self._queue) <= self._stock.low_water and self._turn.may_pull()):
             self._hungry.clear()
             await self._hungry.wait()
         if self._stop.is_set():
@@ -285,8 +282,7 @@ class AsyncPrefetcher:
         self._pulling = True
         self._busy_pull = self._leases.in_hand
         now = time.monotonic()
-        self._max_messages = self._size.next(self._handled, now)
-        self._low_water = max(self._options.max_messages - 1, self._max_messages // 2)
+        self._max_messages = self._stock.next_size(self._handled, len(self._queue), now)
         return self._leases.complete(now)
 
     async def _pull(
@@ -317,6 +313,8 @@ class AsyncPrefetcher:
             self._leases.answered(settlements, pulled.settled, now)
             self._leases.is_group_full = pulled.limited_by == "max_in_flight"
             for pull in pulled.pulls:
+                if pull.ordered:
+                    self._stock.follow(None)  # waiting messages may be of keys in hand: others are needed
                 self._queue.extend(self._leases.open(pull, now, self.decide))
             self._turn.answered(pulled)
         self._wake(len(self._waiters) if self._stop.is_set() else len(self._queue))
