@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.unit.client.broker_records import (
     LONGEST,
+    MESSAGE_FIELDS,
     NOW,
     PUSH,
     WAITS,
@@ -91,17 +92,7 @@ class Broker:
                 raise Refusal(400, "field-invalid", "some message is bad")
             if ("body" in message) == ("body_base64" in message):
                 raise Refusal(400, "field-invalid", "exactly one of body and body_base64", where=f"messages[{index}]")
-            if set(message) - {
-                "body",
-                "body_base64",
-                "key",
-                "tags",
-                "headers",
-                "id",
-                "delay",
-                "deliver_at",
-                "precision",
-            }:
+            if set(message) - MESSAGE_FIELDS:
                 raise Refusal(400, "field-invalid", "unknown field", where=f"messages[{index}]")
         if sum(len(message.get("body", "")) for message in messages) > self.max_batch_bytes:
             raise Refusal(413, "batch-too-large")
@@ -202,7 +193,7 @@ class Broker:
         self.waiting_pulls += 1
         self.changed.notify_all()
         pulls = self._lease(subject, group, request)
-        while not pulls and (left := until - time.monotonic()) > 0:
+        while not (pulls or self._suspects_wait(group, request)) and (left := until - time.monotonic()) > 0:
             self.changed.wait(left)
             pulls = self._lease(subject, group, request)
         self.waiting_pulls -= 1
@@ -213,12 +204,18 @@ class Broker:
             "pulls": pulls,
             **({"settled": settled} if "settle" in request else {}),
             **({} if limit is None else {"limited_by": limit}),
+            **({"suspects_wait": True} if self._suspects_wait(group, request) else {}),
         }
+
+    def _suspects_wait(self, group: FakeGroup, request: Json) -> bool:
+        return bool(group.suspects) and not request.get("suspects", True)
 
     def _lease(self, subject: str, group: FakeGroup, request: Json) -> list[Json]:
         self._take_over_ended(group)
         if limit_of(self.subject(subject), group) is not None:
             return []
+        if group.suspects and request.get("suspects", True):
+            return [{**self._leased(group, "retry", [group.suspects.pop(0)], request, suspect=True), "suspect": True}]
         most, pulls = request.get("max_messages", 100), []
         retries, group.retries = group.retries[:most], group.retries[most:]
         batches: list[tuple[Any, list[Json]]] = [("retry", retries)]
@@ -229,18 +226,29 @@ class Broker:
             batches.append((number, batch))
         for number, batch in batches:
             if batch:
-                receipt = f"r-{next(self._numbers)}"
-                group.leases[receipt] = Lease(batch, time.monotonic() + request.get("lease_seconds", 30))
-                pull = {"receipt": receipt, "queue": number, "lease_until": NOW, "messages": batch}
+                pull = self._leased(group, number, batch, request)
                 pulls.append({**pull, "ordered": True} if group.ordered else pull)
         return pulls
+
+    def _leased(
+        self, group: FakeGroup, queue: Any, messages: list[Json], request: Json, *, suspect: bool = False
+    ) -> Json:
+        receipt = f"r-{next(self._numbers)}"
+        group.leases[receipt] = Lease(messages, time.monotonic() + request.get("lease_seconds", 30), suspect)
+        return {"receipt": receipt, "queue": queue, "lease_until": NOW, "messages": messages}
 
     def _take_over_ended(self, group: FakeGroup) -> None:
         for lease in group.leases.values():
             if lease.left and not lease.taken_over and lease.until <= time.monotonic():
                 lease.taken_over = True
                 for index in sorted(lease.left):
-                    self._retry(group, lease.messages[index])
+                    message = lease.messages[index]
+                    if not lease.suspect:
+                        group.suspects.append(message)  # with the same attempt: others were in hand beside it
+                    elif message["attempt"] >= group.max_attempts:
+                        self._bury(group, message, "attempts")
+                    else:
+                        group.suspects.append({**message, "attempt": message["attempt"] + 1})
 
     def end_leases(self, subject: str, name: str) -> None:
         """Ends the leases as if they had run out."""
@@ -291,7 +299,8 @@ class Broker:
         acked = set(entry["ack"]) if "ack" in entry else lease.left - moved
         if not acked | moved <= lease.left:
             return {"status": "stale"}
-        group.retries += [lease.messages[index] for index in sorted(release)]
+        released = group.suspects if lease.suspect else group.retries
+        released += [lease.messages[index] for index in sorted(release)]
         for index in sorted(retry):
             later = {} if isinstance(retry[index], int) else retry[index]
             message = lease.messages[index] | ({"detail": later["detail"]} if "detail" in later else {})
@@ -448,7 +457,7 @@ class Broker:
         return {
             "waiting": sum(queue["waiting"] for queue in queues),
             "in_flight": sum(len(lease.left) for lease in group.leases.values() if not lease.taken_over),
-            "retrying": len(group.retries),
+            "retrying": len(group.retries) + len(group.suspects),
             "backing_off": len(group.backing_off),
             "dead": len(group.dead),
             "expired_unread": group.expired_unread,

@@ -12,6 +12,7 @@ LONGEST = timedelta(days=732)
 RETRY = {"first_seconds": 5, "factor": 2, "cap_seconds": 7_200}
 PUSH = {"batch": 10, "concurrency": 2, "timeout_seconds": 30}
 WAITS = ("delay", "deliver_at")
+MESSAGE_FIELDS = {"body", "body_base64", "key", "tags", "headers", "id", "precision", *WAITS}
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -30,6 +31,7 @@ class Refusal(Exception):
 class Lease:
     messages: list[Json]
     until: float
+    suspect: bool = False
     left: set[int] = field(init=False)
     last: Json | None = None
     taken_over: bool = False
@@ -50,6 +52,7 @@ class FakeGroup:
     messages_per_second: float = 0
     ordered: bool = False
     retries: list[Json] = field(default_factory=list)
+    suspects: list[Json] = field(default_factory=list)
     backing_off: list[tuple[Any, Json]] = field(default_factory=list)
     expired_unread: int = 0
     dead: list[Json] = field(default_factory=list)
