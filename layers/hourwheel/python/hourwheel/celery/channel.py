@@ -13,6 +13,7 @@ from kombu.exceptions import OperationalError as KombuOperationalError
 from kombu.transport import virtual
 
 from hourwheel.celery.handlers import TaskHandler
+from hourwheel.celery.shared_room import SharedRoom, SharingSubscription
 from hourwheel.celery.state import QueueKind, Source
 from hourwheel.celery.tap import Tap, Tapped
 from hourwheel.celery.task_fields import NotTask, check_task
@@ -46,6 +47,7 @@ class Channel(virtual.Channel):
         self._retired: list[Tap] = []  # of cancelled consumers: their messages may still be settled
         self._getters: dict[str, Tap] = {}  # of ``basic_get``, by queue
         self._tags = itertools.count(1)
+        self._shared_room = SharedRoom(self.nudge)
 
     # Declaring
 
@@ -258,31 +260,35 @@ class Channel(virtual.Channel):
             tapped.subscription.settle(tapped.delivery, DeliveryOutcome.ACK)
         else:
             self.qos.hold(tag, tapped.subscription, tapped.delivery)
+            tapped.subscription.nudge()
         return self.Message(tapped.message, channel=self)
 
     def _tap(self, queue: str, callback: Callable[[Any], object] | None, *, no_ack: bool) -> Tap:
-        subscriptions = [(source, self._subscribe(queue, source)) for source in self.link.topology.sources(queue)]
+        # Messages that need no acknowledgement, and those of ``basic_get``, take no room.
+        shares = callback is not None and not no_ack
+        subscriptions = [
+            (source, self._subscribe(queue, source, shares=shares)) for source in self.link.topology.sources(queue)
+        ]
         return Tap(queue, callback, subscriptions, self.link.clock, no_ack=no_ack)
 
-    def _subscribe(self, queue: str, source: Source) -> Subscription:
+    def _subscribe(self, queue: str, source: Source, *, shares: bool) -> Subscription:
         link, options = self.link, self.link.options
         consumer = link.topology.consumer_of(queue) if source.transient else default_consumer_id(link.ids)
-        return Subscription(
-            PrefetchOptions(
-                connect=link.connect,
-                subject=source.subject,
-                group=source.group,
-                consumer_id=consumer,
-                max_messages=BATCH_MESSAGES,
-                wait_seconds=options.wait_seconds,
-                lease_seconds=options.visibility_timeout,
-                settle_linger_seconds=options.settle_linger_seconds,
-                ids=link.ids,
-            ),
-            room=self.qos.room,
-            limit=self.qos.limit,
-            on_ready=link.bell.ring,
+        prefetch = PrefetchOptions(
+            connect=link.connect,
+            subject=source.subject,
+            group=source.group,
+            consumer_id=consumer,
+            max_messages=BATCH_MESSAGES,
+            wait_seconds=options.wait_seconds,
+            lease_seconds=options.visibility_timeout,
+            settle_linger_seconds=options.settle_linger_seconds,
+            ids=link.ids,
         )
+        how: dict[str, Any] = {"room": self.qos.room, "limit": self.qos.limit, "on_ready": link.bell.ring}
+        if shares:
+            return SharingSubscription(prefetch, queue=queue, shared=self._shared_room, **how)
+        return Subscription(prefetch, **how)
 
     # Settling
 

@@ -161,10 +161,13 @@ class Subscription(Prefetcher):
 
     def _room(self) -> int:
         """Returns how many messages the next pull may bring; 0 while enough messages wait."""
-        ahead = max(0, self._pace.recent(time.monotonic()) - self._limit())
-        most = min(self._open_room() + ahead, BATCH_MESSAGES)
+        most = min(self._most(), BATCH_MESSAGES)
         waiting = len(self._queue)
         return most - waiting if 2 * waiting <= most else 0  # not for each message that is taken, but for half of them
+
+    def _most(self) -> int:
+        """Returns how many messages may wait to be taken."""
+        return self._open_room() + max(0, self._pace.recent(time.monotonic()) - self._limit())
 
     @gives_back
     def _end_pull(self, settlements: Sequence[Settlement], pulled: Pulled | CompactPulls | None) -> None:
