@@ -151,23 +151,30 @@ def test_the_stock_grows_with_what_was_finished() -> None:
     stock = stock_of(1)
     sizes = []
     handled = 0
-    for number in range(12):
-        size = stock.next_size(handled, 0, number / 1_000)
-        sizes.append(size)
-        handled += size
-    assert sizes[:2] == [2, 1]
-    assert all(now <= 2 * before for before, now in itertools.pairwise(sizes))
-    assert sizes[-1] > 50
+    for number in range(8):
+        sizes.append(stock.next_size(handled, 0, number / 1_000))
+        stock.idle(0, number / 1_000)
+        handled += sizes[-1]
+    assert sizes[0] == 2
+    assert all(now <= 5 * before for before, now in itertools.pairwise(sizes))
+    assert sizes[-1] == 800
+
+
+def test_a_first_message_that_is_fast_does_not_bring_many() -> None:
+    stock = stock_of(1)
+    stock.next_size(0, 0, 0.0)
+    stock.idle(0, 0.0)
+    assert stock.next_size(1, 0, 0.001) == 2
 
 
 def test_time_without_messages_leaves_the_stock_as_it_is() -> None:
     stock = stock_of(1)
     stock.next_size(0, 0, 0.0)
     stock.idle(0, 0.0)
-    assert stock.next_size(90, 0, 0.1) == 84  # the fade leaves 85 of 90, and the handler works on one of them
-    stock.idle(1, 0.1)
+    assert stock.next_size(91, 0, 2.0) == 44  # 45.5 in a second, and the handler works on one of them
+    stock.idle(1, 2.0)
     stock.idle(0, 3_600.0)
-    assert stock.next_size(90, 0, 3_600.0) == 84
+    assert stock.next_size(91, 0, 3_600.0) == 44
 
 
 def test_handlers_that_become_slow_get_few_messages_again() -> None:

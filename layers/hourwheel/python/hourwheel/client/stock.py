@@ -2,12 +2,15 @@
 its group, one with fast handlers waits for few requests.
 
 By default the stock follows the handlers: it is what they have finished within their last second of work. At the start
-it is a message for each handler and one more, and it grows with each message that is finished.
+it is a message for each handler and one more, and it grows with the messages that are finished.
 """
 
 import math
 
 from hourwheel.client.pull_size import PullSize
+
+_GROWTH = 4
+"""The stock of fast handlers grows this fast from pull to pull: to 800 messages within six."""
 
 _AHEAD = 4
 """The least stock that waits is a message for each four handlers: 100 slow handlers pull 25 at a time, not each one."""
@@ -26,6 +29,7 @@ class Stock:
         self._busy_seconds = 0.0  # of all handlers together, since the last pull
         self._handled = 0
         self._recent = 0.0
+        self._seconds = 0.0
         self._at: float | None = None
 
     def follow(self, handlers: int | None) -> None:
@@ -60,11 +64,14 @@ class Stock:
         self._at = now
 
     def _last_second(self, handled: int) -> float:
-        """Returns how many messages the handlers finished within their last second of work, with weights that fade:
-        time in which they wait for messages does not count."""
+        """Returns how many messages the handlers finish within a second of work, by their last ones, with weights that
+        fade: time in which they wait for messages does not count. Before they have worked for a second, returns at most
+        a few times as many as they have finished."""
         assert self._handlers is not None
         seconds, self._busy_seconds = self._busy_seconds / self._handlers, 0.0
         fresh, self._handled = handled - self._handled, handled
         weight = -math.expm1(-seconds) / seconds if seconds else 1.0  # that of work spread evenly over these seconds
         self._recent = self._recent * math.exp(-seconds) + fresh * weight
-        return self._recent
+        self._seconds += seconds
+        share = -math.expm1(-self._seconds)  # of all weights, that of the time so far
+        return min(self._recent / share, _GROWTH * self._recent) if share else _GROWTH * self._recent
