@@ -149,7 +149,7 @@ OPERATIONS: dict[str, Operation] = {
     f"POST {_G}/held": Operation("decide_held", Decided, bodies.DecisionBody, **_BODIES),
     f"GET {_G}/push": Operation("push", PushStatus),
     f"GET {_G}/consumers": Operation("list_consumers", Consumers),
-    f"POST {_G}/consumers/{{consumer}}/leave": Operation("leave", Released),
+    f"POST {_G}/consumers/{{consumer}}/leave": Operation("leave", Released, query=bodies.LeaveQuery),
     f"GET {_G}/leases": Operation("list_leases", OpenLeases),
     f"GET {_G}/retries": Operation("count_retries", RetryCounts),
     f"GET {_G}/dead": Operation("list_dead", DeadPage, query=bodies.DeadQuery),

@@ -9,6 +9,7 @@ import pytest
 from hourwheel.client import DeliveryTimeout, Message
 from hourwheel.client.accumulator import Pending
 from hourwheel.client.backoff import Outage
+from hourwheel.client.creation import Creation
 from hourwheel.client.errors import AnswerError, TooLarge, from_answer, no_answer, problem_of
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
@@ -21,7 +22,9 @@ def pending(body: str, *, give_up_at: float = math.inf) -> Pending:
 
 
 def request(store: Store, *messages: Pending) -> OutgoingRequest[Pending]:
-    return OutgoingRequest(RequestContext(store, StillIds(), threading.Event(), Outage()), "orders", messages)
+    return OutgoingRequest(
+        RequestContext(store, StillIds(), threading.Event(), Outage(), Creation()), "orders", messages
+    )
 
 
 def test_a_message_whose_time_is_over_fails_alone_and_its_request_stays_as_it_was() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hourwheel.client import BadRequest, DeliveryTimeout, Message, SendResult, ServerFault
 from hourwheel.client.backoff import Outage
+from hourwheel.client.creation import Creation
 from hourwheel.client.errors import no_answer, problem_of
 from hourwheel.client.outgoing import RequestContext
 from hourwheel.client.shared_sends import CallerBatch, SharedSends
@@ -108,7 +109,7 @@ def store() -> Store:
 
 @pytest.fixture
 def sends(store: Store) -> SharedSends:
-    context = RequestContext(store, StillIds(), threading.Event(), Outage())
+    context = RequestContext(store, StillIds(), threading.Event(), Outage(), Creation())
     return SharedSends(context, most_messages=10, most_bytes=1_000)
 
 

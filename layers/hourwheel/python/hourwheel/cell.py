@@ -6,7 +6,7 @@ The HTTP functions parse a request, call one method of ``Cell``, and answer.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack
 
 import msgspec
 
@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from hourwheel.operations.background import Background
     from hourwheel.operations.group_state import GroupState
     from hourwheel.operations.overview import Overview
+
+_Once: TypeAlias = IdempotencyKey | None
 
 
 @dataclass
@@ -162,33 +164,29 @@ class Cell:
         """Reads the cell's secret, or draws it, before several threads and greenlets need it at once."""
         _ = self.secret
 
-    def produce(
-        self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
-    ) -> list[SendResult]:
+    def produce(self, subject: str, messages: Sequence[NewMessage], idempotency: _Once = None) -> list[SendResult]:
         """Stores a batch and returns the position of each message. Creates the subject if there is none."""
         return self.send_results(self.store_batch(subject, messages, idempotency))
 
     def store_batch(
-        self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
+        self, subject: str, messages: Sequence[NewMessage], idempotency: _Once = None, *, create: bool = True
     ) -> StoredBatch:
         """Stores a batch as ``produce`` does, and returns where its parts are."""
-        return produce(self.context, self.registry, subject, messages, idempotency)
+        return produce(self.context, self.registry, subject, messages, idempotency, create=create)
 
     def send_results(self, stored: StoredBatch) -> list[SendResult]:
         """Returns the position of each message of a stored batch."""
         return stored.send_results(self._scheduled_id)
 
-    def produce_many(
-        self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
-    ) -> list[SendResult]:
+    def produce_many(self, messages: Sequence[AddressedMessage], idempotency: _Once = None) -> list[SendResult]:
         """Stores a batch that spans subjects and returns the position of each message. Creates missing subjects."""
         return self.send_results(self.store_many(messages, idempotency))
 
     def store_many(
-        self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
+        self, messages: Sequence[AddressedMessage], idempotency: _Once = None, *, create: bool = True
     ) -> StoredBatch:
         """Stores a batch as ``produce_many`` does, and returns where its parts are."""
-        return produce_many(self.context, self.registry, messages, idempotency)
+        return produce_many(self.context, self.registry, messages, idempotency, create=create)
 
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Leases messages to a consumer of the group and returns them. Creates a missing subject and group, unless with
@@ -331,9 +329,9 @@ class Cell:
         """Returns the consumers of the group that pulled lately or hold leases, by name."""
         return self._progress.consumers(*self._group(subject, group))
 
-    def leave(self, subject: str, group: str, consumer: str) -> int:
-        """Ends the leases of a consumer at once, and returns the number of messages that were released."""
-        return self._progress.leave(*self._group(subject, group), consumer)
+    def leave(self, subject: str, group: str, consumer: str, *, forget: bool = False) -> int:
+        """Ends the leases of a consumer, or forgets it. Returns how many messages it held: see ``GroupProgress``."""
+        return self._progress.leave(*self._group(subject, group), consumer, forget=forget)
 
     def decide_held(self, subject: str, group: str, keys: frozenset[str] | None, then: Literal["retry", "dead"]) -> int:
         """Decides about the stopped ``keys`` of an ordered group (None: about all of them). The first message of each

@@ -315,6 +315,12 @@ class RemovalQuery(DryRunQuery):
     lost: bool = False
 
 
+class LeaveQuery(_Query):
+    """``forget``: a broadcast group forgets the consumer, too."""
+
+    forget: bool = False
+
+
 class TraceQuery(_Query):
     """Says where a trace searches for a message: in a span of time, and from the position ``after`` on, at which an
     earlier search ended. With ``group`` it shows that group alone."""

@@ -1,7 +1,8 @@
 """Lists the consumers and leases of a group, counts its retries, and ends the leases of a consumer that left."""
 
+from hourwheel.api.bodies import LeaveQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.requests import path_name
+from hourwheel.api.requests import decode_query, path_name
 from hourwheel.cell import Cell
 from hourwheel.queueing.consumers import ConsumerState
 from hourwheel.times import rfc3339
@@ -14,7 +15,8 @@ def list_consumers(cell: Cell, event: Event) -> Response:
 
 def leave(cell: Cell, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    return ok({"released": cell.leave(subject, group, path_name(event, "consumer"))})
+    forget = decode_query(LeaveQuery, event).forget
+    return ok({"released": cell.leave(subject, group, path_name(event, "consumer"), forget=forget)})
 
 
 def list_leases(cell: Cell, event: Event) -> Response:

@@ -40,6 +40,7 @@ TITLES = {
     "queue-unknown": "No such queue",
     "cell-unknown": "No such cell",
     "group-unknown": "No such group",
+    "consumer-unknown": "No such consumer",
     "group-unordered": "The group is not ordered",
     "key-not-stopped": "The key is not stopped",
     "push-unknown": "The group has no target",

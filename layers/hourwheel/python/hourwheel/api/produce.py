@@ -46,6 +46,7 @@ class _PlainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[PlainMessage], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
     idempotency_key: Text | None = None
     sequence: Numbered | None = None
+    create: bool = True
 
 
 _plain = RequestReader(_PlainRequest)
@@ -79,7 +80,7 @@ def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
     data = body_of(event)
     request = _plain_request(event, data) or _decoded(_one_subject, event, data)
     _check(request.messages, len(data))
-    stored = cell.store_batch(subject, request.messages, _idempotency(request, data, event))
+    stored = cell.store_batch(subject, request.messages, _idempotency(request, data, event), create=request.create)
     return _answer(cell, event, stored)
 
 
@@ -92,7 +93,7 @@ def _produce_many(cell: Cell, event: Event) -> Response:
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
             check_subject(event.get("grant"), message.subject, f"messages[{index}].subject")
-    stored = cell.store_many(request.messages, _idempotency(request, data, event))
+    stored = cell.store_many(request.messages, _idempotency(request, data, event), create=request.create)
     return answer(event, ProduceResult(cell.send_results(stored)))
 
 

@@ -61,7 +61,7 @@ ROUTES = (
     HttpRoute("POST", f"{_GROUP}/held", "meta", body=True),
     HttpRoute("GET", f"{_GROUP}/push", "meta"),
     HttpRoute("GET", f"{_GROUP}/consumers", "meta"),
-    HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta"),
+    HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta", ("forget",)),
     HttpRoute("GET", f"{_GROUP}/leases", "meta"),
     HttpRoute("GET", f"{_GROUP}/retries", "meta"),
     HttpRoute("GET", f"{_GROUP}/dead", "meta", (*_PAGE, "reason", "detail", "newest")),

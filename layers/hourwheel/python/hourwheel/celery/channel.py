@@ -1,5 +1,6 @@
 """Implements a channel of Kombu: declares queues, publishes, consumes and settles messages."""
 
+import functools
 import itertools
 import logging
 from collections.abc import Callable
@@ -17,13 +18,14 @@ from hourwheel.celery.shared_room import SharedRoom, SharingSubscription
 from hourwheel.celery.state import QueueKind, Source
 from hourwheel.celery.tap import Tap, Tapped
 from hourwheel.celery.task_fields import NotTask, check_task
+from hourwheel.celery.topology import SendTarget
 from hourwheel.celery.unsettled import Unsettled
 from hourwheel.celery.wire import KombuMessage, encode
-from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound
+from hourwheel.client.errors import AnswerError, Closed, DeliveryTimeout, NotFound
 from hourwheel.client.handling import default_consumer_id, error_text
 from hourwheel.client.lease_tracker import DeliveryOutcome, explain
 from hourwheel.client.prefetcher import PrefetchOptions
-from hourwheel.client.records.messages import SendResult
+from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.subscription import Subscription
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.words import shown
@@ -71,6 +73,7 @@ class Channel(virtual.Channel):
         self._drop_getter(queue)
         self.link.topology.delete(queue)
         self.state.queue_bindings_delete(queue)
+        self.state.queues.pop(queue, None)
         for exchange in self.state.exchanges.values():
             exchange["table"] = [bound for bound in exchange["table"] if bound[2] != queue]
 
@@ -103,8 +106,8 @@ class Channel(virtual.Channel):
         that is not valid. A message for an exchange without a queue is dropped with a warning.
         """
         self._augment(message, exchange, routing_key)
-        for subject in self._targets(exchange, routing_key, message):
-            self._send(subject, message)
+        for target in self._targets(exchange, routing_key, message):
+            self._send(target, message)
 
     def _augment(self, message: KombuMessage, exchange: str, routing_key: str) -> None:
         """Adds the properties that a message of Kombu carries. Encodes a body that is not text as base64."""
@@ -119,14 +122,14 @@ class Channel(virtual.Channel):
         properties["body_encoding"] = encoding
         properties["delivery_info"].update(exchange=exchange, routing_key=routing_key)
 
-    def _targets(self, exchange: str, routing_key: str, message: KombuMessage) -> list[str]:
+    def _targets(self, exchange: str, routing_key: str, message: KombuMessage) -> list[SendTarget]:
         topology = self.link.topology
         level = self._level(message)
         if not exchange:
-            return [topology.subject_of(routing_key, level)]
+            return [topology.target_of(routing_key, level)]
         if exchange not in self.state.exchanges:
             if topology.has_exchange(exchange):  # Celery sends to a Broadcast queue without declaring it
-                return [topology.exchange_subject(exchange)]
+                return [SendTarget(topology.exchange_subject(exchange))]
             raise ChannelError(
                 f"NOT_FOUND - no exchange {exchange!r}: declare it in this program",
                 (50, 10),
@@ -134,7 +137,7 @@ class Channel(virtual.Channel):
                 "404",
             )
         if self.state.is_shared(exchange):
-            return [topology.ensure_exchange(exchange)]
+            return [topology.exchange_target(exchange)]
         queues = sorted(self._lookup(exchange, routing_key))
         if not queues:
             _log.warning(
@@ -143,33 +146,60 @@ class Channel(virtual.Channel):
                 exchange,
                 routing_key,
             )
-        return [topology.subject_of(queue, level) for queue in queues]
+        return [topology.target_of(queue, level) for queue in queues]
 
     def _level(self, message: KombuMessage) -> int:
         priority = self._get_message_priority(message)
         return max((step for step in self.link.options.priority_steps if step <= priority), default=0)
 
-    def _send(self, subject: str, message: KombuMessage) -> None:
+    def _send(self, target: SendTarget, message: KombuMessage) -> None:
         options = self.link.options
         outgoing = encode(message)
-        producer = self.link.producer
         transient = message["properties"].get("delivery_mode") == TRANSIENT_DELIVERY_MODE
         try:
             if transient or not options.confirm_publish:
-                producer.send(
+                self.link.producer.send(
                     outgoing.body,
-                    subject=subject,
+                    subject=target.subject,
                     message_id=outgoing.id,
                     delay=outgoing.delay,
                     deliver_at=outgoing.deliver_at,
-                    on_done=_log_failure,
+                    on_done=functools.partial(self._sent, target, outgoing),
                 )
                 return
-            (result,) = producer.send_batch([outgoing], subject=subject)
+            result = self._send_now(target, outgoing)
         except (DeliveryTimeout, Closed) as error:
             raise KombuOperationalError(str(error)) from error
         if result.scheduled_id is not None and options.on_scheduled is not None:
             options.on_scheduled(message.get("headers") or {}, result)
+
+    def _send_now(self, target: SendTarget, outgoing: Message) -> SendResult:
+        try:
+            results: list[SendResult] = self.link.producer.send_batch([outgoing], subject=target.subject)
+        except NotFound:
+            return self._send_again(target, outgoing)
+        return results[0]
+
+    def _send_again(self, target: SendTarget, outgoing: Message) -> SendResult:
+        """Declares again what was deleted, and sends a message that was refused for that. This send may create the
+        subject: a program without the right to declare a queue has sent so far, too."""
+        target.declare_again()
+        key = self.link.ids.token().hex()
+        results: list[SendResult] = self.link.api.produce(target.subject, [outgoing], idempotency_key=key)
+        return results[0]
+
+    def _sent(self, target: SendTarget, outgoing: Message, future: Future[SendResult]) -> None:
+        """Sends a message again whose subject was deleted, and logs another failure of a message that nobody waits
+        for. On a thread of the producer."""
+        error = future.exception()
+        try:
+            if isinstance(error, NotFound):
+                self._send_again(target, outgoing)
+                error = None
+        except AnswerError as failure:
+            error = failure
+        if error is not None:
+            _log.warning("a message that nobody waited for was not sent: %s", shown(str(error)))
 
     # Consuming
 
@@ -285,7 +315,12 @@ class Channel(virtual.Channel):
             settle_linger_seconds=options.settle_linger_seconds,
             ids=link.ids,
         )
-        how: dict[str, Any] = {"room": self.qos.room, "limit": self.qos.limit, "on_ready": link.bell.ring}
+        how: dict[str, Any] = {
+            "room": self.qos.room,
+            "limit": self.qos.limit,
+            "on_ready": link.bell.ring,
+            "on_missing": functools.partial(link.topology.declare_again, queue),
+        }
         if shares:
             return SharingSubscription(prefetch, queue=queue, shared=self._shared_room, **how)
         return Subscription(prefetch, **how)
@@ -347,9 +382,3 @@ class Channel(virtual.Channel):
         if tap is not None:
             for _, subscription in tap.subscriptions:
                 subscription.close()
-
-
-def _log_failure(future: Future[SendResult]) -> None:
-    error = future.exception()
-    if error is not None:
-        _log.warning("a message that nobody waited for was not sent: %s", shown(str(error)))

@@ -34,7 +34,9 @@ def acquire(settings: ProducerSettings) -> Producer:
         with _lock:
             shared = _producers.get(settings)
             if shared is None:
-                shared = _producers[settings] = _Shared(Producer(**settings._asdict(), linger_seconds=0.001))
+                shared = _producers[settings] = _Shared(
+                    Producer(**settings._asdict(), linger_seconds=0.001, create=False)
+                )
             shared.users += 1
             return shared.producer
     except BaseException:

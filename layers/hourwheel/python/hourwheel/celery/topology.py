@@ -1,7 +1,11 @@
 """Creates subjects and groups for the queues and exchanges that Kombu declares."""
 
+import functools
+import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hourwheel.celery.names import exchange_subject, name_of, queue_subject
 from hourwheel.celery.options import TransportOptions
@@ -11,9 +15,18 @@ from hourwheel.client.ensure import ensure_group, ensure_subject
 from hourwheel.client.errors import NotFound
 from hourwheel.model.pulls import Settlement
 
+_log = logging.getLogger("hourwheel.celery")
+
 _BROADCAST_GROUP = "queues"
 _CONSUMER_EXPIRES_SECONDS = 120  # a broadcast queue belongs to one worker, and is removed soon after its last pull
 _TRANSIENT_RETENTION_SECONDS = 3_600  # replies and events: nobody asks for older ones
+
+
+class SendTarget(NamedTuple):
+    """Names the subject of a message. ``declare_again`` creates it with its own settings once it was deleted."""
+
+    subject: str
+    declare_again: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,27 @@ class Topology:
                 self.api.settle(subject, _BROADCAST_GROUP, releases)
             self.state.ensured.add(key)
 
+    def target_of(self, queue: str, level: int = 0) -> SendTarget:
+        return SendTarget(self.subject_of(queue, level), functools.partial(self.declare_again, queue))
+
+    def exchange_target(self, exchange: str) -> SendTarget:
+        return SendTarget(self.ensure_exchange(exchange), functools.partial(self.declare_exchange_again, exchange))
+
+    def declare_again(self, queue: str) -> None:
+        """Creates the subjects, groups and consumers of a queue that somebody has deleted, with its own settings."""
+        _log.warning("queue %r is missing on the server: it is declared again", queue)
+        bound = [self.exchange_subject(exchange) for exchange in self.state.shared_bindings(queue)]
+        self._forget({queue, name_of(queue), *self._own_subjects(queue), *bound})
+        self.ensure_queue(queue)
+        for exchange in self.state.shared_bindings(queue):
+            self.ensure_binding(queue, exchange)
+
+    def declare_exchange_again(self, exchange: str) -> None:
+        """Creates the subject of an exchange that somebody has deleted, with its own settings."""
+        _log.warning("exchange %r is missing on the server: it is declared again", exchange)
+        self._forget({self.exchange_subject(exchange)})
+        self.ensure_exchange(exchange)
+
     def exists(self, queue: str) -> bool:
         if not self.state.has_own_subject(queue):
             return bool(self.state.shared_bindings(queue))
@@ -109,14 +143,21 @@ class Topology:
         """Acknowledges every message that can be pulled now, cancels the delayed messages of the queue's own subject,
         and returns their number. Delayed messages of an exchange stay: other queues get them too."""
         count = 0
-        own = {self.subject_of(queue, level) for level in self.levels()}
+        own = self._own_subjects(queue)
         for source in self.sources(queue):
             if source.subject in own:
                 count += self._cancel_delayed(source.subject)
             consumer = self.consumer_of(queue)
-            while pulls := self.api.pull(source.subject, source.group, consumer, max_messages=1_000).pulls:
-                self.api.settle(source.subject, source.group, [Settlement(receipt=pull.receipt) for pull in pulls])
-                count += sum(len(pull.messages) for pull in pulls)
+            with suppress(NotFound):
+                count += self._acknowledge_all(source, consumer)
+        return count
+
+    def _acknowledge_all(self, source: Source, consumer: str) -> int:
+        count = 0
+        subject, group = source.subject, source.group
+        while pulls := self.api.pull(subject, group, consumer, max_messages=1_000, create=False).pulls:
+            self.api.settle(subject, group, [Settlement(receipt=pull.receipt) for pull in pulls])
+            count += sum(len(pull.messages) for pull in pulls)
         return count
 
     def _cancel_delayed(self, subject: str) -> int:
@@ -134,17 +175,18 @@ class Topology:
         return count
 
     def delete(self, queue: str) -> None:
-        """Deletes the subjects of the queue, and its groups of exchanges. Consumers of broadcast groups expire."""
+        """Deletes the subjects of the queue, its groups of exchanges, and its consumers of broadcast groups."""
         # The subject of an exchange stays: other queues get messages from it.
-        own = {self.subject_of(queue, level) for level in self.levels()}
+        own = self._own_subjects(queue)
         for source in self.sources(queue):
             with suppress(NotFound):
                 if source.subject in own:
                     self.api.delete_subject(source.subject)
-                elif not source.transient:
+                elif source.transient:
+                    self.api.leave(source.subject, source.group, self.consumer_of(queue), forget=True)
+                else:
                     self.api.delete_group(source.subject, source.group)
-        names = own | {queue, name_of(queue)}
-        self.state.ensured.difference_update([key for key in self.state.ensured if not names.isdisjoint(key)])
+        self._forget(own | {queue, name_of(queue)})
 
     def has_exchange(self, exchange: str) -> bool:
         """Returns whether the exchange has a subject: another program has bound a queue to it."""
@@ -159,7 +201,14 @@ class Topology:
         subject = self.exchange_subject(exchange)
         with suppress(NotFound):
             self.api.delete_subject(subject)
-        self.state.ensured.difference_update([key for key in self.state.ensured if subject in key])
+        self._forget({subject})
+
+    def _own_subjects(self, queue: str) -> set[str]:
+        return {self.subject_of(queue, level) for level in self.levels()}
+
+    def _forget(self, names: set[str]) -> None:
+        """Drops what the state remembers as created under one of these names."""
+        self.state.ensured.difference_update([key for key in list(self.state.ensured) if not names.isdisjoint(key)])
 
     def _ensure_subject(self, subject: str, retention_seconds: int) -> None:
         key = ("subject", subject)

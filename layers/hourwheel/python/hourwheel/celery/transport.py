@@ -76,7 +76,7 @@ class Transport(virtual.Transport):
 
     @property
     def topology(self) -> Topology:
-        return Topology(self._admin(), self.state, self.options, _process_token())
+        return Topology(self.api, self.state, self.options, _process_token())
 
     @property
     def producer(self) -> Producer:
@@ -147,7 +147,8 @@ class Transport(virtual.Transport):
                 break
         return count
 
-    def _admin(self) -> Api:
+    @property
+    def api(self) -> Api:
         if self._api is None:
             self._api = self.connect(retry_seconds=self.options.publish_timeout)
         return self._api

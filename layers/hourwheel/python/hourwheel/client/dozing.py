@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hourwheel.client.connections import Connections
+from hourwheel.client.creation import names_field
 from hourwheel.client.endpoint import Endpoint, Reply, is_loopback
 from hourwheel.client.errors import AnswerError, BadRequest, Closed
 from hourwheel.client.signing import Signer
@@ -177,7 +178,7 @@ class Doze:
     def refused(self, error: BadRequest) -> bool:
         """Returns whether a server of an earlier version refused the pull because of ``fields``. From then on
         ``fields`` returns none."""
-        unknown = self._supported and any(name in str(error) for name in FIELDS)
+        unknown = self._supported and names_field(error, *FIELDS)
         if unknown:
             self._supported = False
         return unknown

@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from hourwheel.client.api import Api
 from hourwheel.client.backoff import Outage, pause_seconds
+from hourwheel.client.creation import Creation
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,
@@ -73,6 +74,7 @@ class RequestContext(NamedTuple):
     ids: Ids
     closing: Event
     outage: Outage
+    creation: Creation
 
 
 class Attempt(NamedTuple):
@@ -210,8 +212,11 @@ class OutgoingRequest(Generic[B]):
                 continue
             messages, key = attempt
             try:
-                results = context.api.produce(self._subject, messages, idempotency_key=key, retry_seconds=0)
+                create = context.creation.fields()
+                results = context.api.produce(self._subject, messages, idempotency_key=key, retry_seconds=0, **create)
             except Exception as error:
+                if context.creation.refused(error):
+                    continue
                 # Only ``Producer.close`` closes the connections, once its time is over.
                 reason = out_of_time(context.outage) if isinstance(error, Closed) else error
                 parts.failed(reason, time.monotonic())

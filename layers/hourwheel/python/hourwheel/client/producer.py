@@ -15,6 +15,7 @@ from typing import Any, Self
 from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
 from hourwheel.client.backoff import Outage
+from hourwheel.client.creation import Creation
 from hourwheel.client.delivery import begin, give_up, give_up_rest
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
@@ -59,6 +60,9 @@ class Producer:
     number of these messages as a note. A producer that the program does not close sends the remaining messages when the
     program ends, for at most 10 s, and logs the number of messages that it could not send.
 
+    A send creates a subject that is missing, with the defaults, where the server allows that. With ``create=False`` it
+    fails with ``NotFound`` instead.
+
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
     Raises:
@@ -90,6 +94,7 @@ class Producer:
         close_timeout_seconds: float = 10.0,
         max_pending_messages: int = 5_000,
         max_pending_bytes: int = 64 << 20,
+        create: bool = True,
         ids: Ids | None = None,
     ) -> None:
         check_options(
@@ -112,6 +117,7 @@ class Producer:
         self._close_seconds = close_timeout_seconds
         self._max_pending_messages = max_pending_messages
         self._max_pending_bytes = max_pending_bytes
+        self._create = create
         self._ids = ids or SystemIds()
         self._connect = functools.partial(
             Api,
@@ -129,7 +135,7 @@ class Producer:
     def _begin(self) -> None:
         self._api = self._connect()
         self._closing = Event()
-        self._context = RequestContext(self._api, self._ids, self._closing, Outage())
+        self._context = RequestContext(self._api, self._ids, self._closing, Outage(), Creation(self._create))
         self._shared_sends = SharedSends(
             self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes
         )

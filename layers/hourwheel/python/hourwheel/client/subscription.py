@@ -6,8 +6,11 @@ may hold, and asks for a message when it can take one.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from hourwheel.client.creation import Creation
+from hourwheel.client.errors import BadRequest, Closed, NotFound
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
 from hourwheel.client.prefetcher import Prefetcher, PrefetchOptions
 from hourwheel.client.records.compact import CompactPulls
@@ -51,6 +54,9 @@ class Subscription(Prefetcher):
     pull asks for the difference too. So a worker with short tasks pulls in large batches, and one with long tasks holds
     no message that another worker could begin. A thread of the subscription calls ``on_ready`` when messages have come,
     or when the pulls have failed.
+
+    With ``on_missing`` pulls create nothing: where the subject, the group or the consumer is missing, the thread calls
+    ``on_missing``, which creates them with the settings of the framework, and pulls again.
     """
 
     def __init__(
@@ -60,12 +66,15 @@ class Subscription(Prefetcher):
         room: Callable[[], int],
         limit: Callable[[], int],
         on_ready: Callable[[], None],
+        on_missing: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(options)
         self._stock.low_water = BATCH_MESSAGES  # each message that is taken makes the puller look: ``room`` decides
         self._open_room = room
         self._limit = limit
         self._on_ready = on_ready
+        self._on_missing = on_missing
+        self._creation = Creation(create=on_missing is None)
         self._pace = Pace()
         self._process = os.getpid()
 
@@ -152,6 +161,26 @@ class Subscription(Prefetcher):
     def fail(self, error: BaseException) -> None:
         super().fail(error)
         self._on_ready()
+
+    def _fields(self, *, alone: bool = False) -> dict[str, Any]:
+        return {**super()._fields(alone=alone), **self._creation.fields()}
+
+    def _pull(
+        self, settlements: Sequence[Settlement], wait_seconds: float, rest: Mapping[str, Any] | None = None
+    ) -> Pulled | CompactPulls:
+        try:
+            return super()._pull(settlements, wait_seconds, rest)
+        except BadRequest as error:
+            if not self._creation.refused(error):
+                raise
+        except NotFound as error:
+            if self._on_missing is None:
+                raise
+            if self._stopping:
+                raise Closed("the subscription ends") from error
+            self._on_missing()
+        # May create what is missing: a worker without the right to declare a queue must not end.
+        return super()._pull(settlements, wait_seconds, super()._fields())
 
     def _has_room(self) -> bool:
         return self._room() > 0

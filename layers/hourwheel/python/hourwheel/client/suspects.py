@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hourwheel.client.backoff import PullBackoff
+from hourwheel.client.creation import names_field
 from hourwheel.client.dozing import Doze
 from hourwheel.client.errors import BadRequest
 from hourwheel.client.lease_tracker import LeaseTracker
@@ -116,7 +117,7 @@ class SuspectTurn:
     def refused(self, error: BadRequest) -> bool:
         """Returns whether a server of an earlier version refused the pull because of ``fields``. From then on
         ``fields`` returns none."""
-        unknown = self._supported and "suspects" in str(error)
+        unknown = self._supported and names_field(error, "suspects")
         if unknown:
             self._supported = False
         return unknown

@@ -1,6 +1,7 @@
 """Sends the messages of Dramatiq's actors, and counts the messages that are not done."""
 
 import functools
+import logging
 import os
 import threading
 import time
@@ -25,6 +26,8 @@ from hourwheel.dramatiq.consumer import QueueConsumer
 from hourwheel.locks import Event
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.system import SystemIds
+
+_log = logging.getLogger("hourwheel.dramatiq")
 
 _HOURS = 744  # the longest span for which the server counts delayed messages: 31 days
 _NO_RATES: Mapping[str, float] = {}
@@ -83,7 +86,7 @@ class HourwheelBroker(Broker):
         access: dict[str, Any] = {"token": token, "ca_file": ca_file, "sign": sign, "region": region}
         self._connect = functools.partial(Api, url, **access, ids=self._ids)
         self._api = self._connect()
-        self._producer = Producer(url, **access, delivery_timeout_seconds=send_timeout_seconds)
+        self._producer = Producer(url, **access, delivery_timeout_seconds=send_timeout_seconds, create=False)
         self._ensured: set[str] = set()
         self._local = threading.local()
 
@@ -149,11 +152,20 @@ class HourwheelBroker(Broker):
         outgoing = Message(body, id=message_id, delay=delay / 1_000 if delay else None)
         try:
             subject = self._ensure(message.queue_name)
-            (self._local.result,) = self._producer.send_batch([outgoing], subject=subject)
+            self._local.result = self._send(message.queue_name, subject, outgoing)
         except (DeliveryTimeout, ServerUnavailable, Closed) as error:
             raise ConnectionClosed(error) from error
         self.emit_after("enqueue", message, delay)
         return message
+
+    def _send(self, queue_name: str, subject: str, outgoing: Message) -> SendResult:
+        try:
+            (result,) = self._producer.send_batch([outgoing], subject=subject)
+        except NotFound:
+            self._declare_again(queue_name)
+            # May create the subject: a program without the right to declare a queue has sent so far, too.
+            (result,) = self._api.produce(subject, [outgoing], idempotency_key=self._ids.token().hex())
+        return result
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5_000) -> QueueConsumer:
         """Returns an iterator over the messages of a queue. It waits ``timeout`` milliseconds for each, and returns
@@ -185,6 +197,7 @@ class HourwheelBroker(Broker):
             queue_name=queue_name,
             prefetch=prefetch,
             timeout_seconds=timeout / 1_000,
+            on_missing=functools.partial(self._declare_again, queue_name),
             error_details=self._error_details,
         )
 
@@ -245,6 +258,12 @@ class HourwheelBroker(Broker):
 
     def _subject(self, queue_name: str) -> str:
         return self._namespace + queue_name
+
+    def _declare_again(self, queue_name: str) -> None:
+        """Creates the subject and the group of a queue that somebody has deleted, with its own settings."""
+        _log.warning("queue %r is missing on the server: it is declared again", queue_name)
+        self._ensured.discard(queue_name)
+        self._ensure(queue_name)
 
     def _ensure(self, queue_name: str) -> str:
         """Creates the subject and the group of a queue where they are missing, and sets the rate of the group. Returns

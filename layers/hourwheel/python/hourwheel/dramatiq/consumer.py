@@ -1,7 +1,7 @@
 """Hands the messages of a queue to a worker of Dramatiq."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -53,6 +53,7 @@ class QueueConsumer(Consumer):
         queue_name: str,
         prefetch: int,
         timeout_seconds: float,
+        on_missing: Callable[[], None],
         error_details: bool = True,
     ) -> None:
         self._queue_name = queue_name
@@ -62,7 +63,9 @@ class QueueConsumer(Consumer):
         self._timeout_seconds = timeout_seconds
         self._held: set[Delivery] = set()
         self._ready = Event()
-        self._subscription = Subscription(options, room=self._room, limit=lambda: prefetch, on_ready=self._ready.set)
+        self._subscription = Subscription(
+            options, room=self._room, limit=lambda: prefetch, on_ready=self._ready.set, on_missing=on_missing
+        )
         self._subscription.start()
 
     def __next__(self) -> MessageProxy | None:

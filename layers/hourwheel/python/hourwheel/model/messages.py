@@ -91,12 +91,14 @@ class ProduceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[NewMessage], Meta(min_length=1)]
     idempotency_key: Text | None = None
     sequence: Sequence | None = None
+    create: bool = True
 
 
 class ProduceManyRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[AddressedMessage], Meta(min_length=1)]
     idempotency_key: Text | None = None
     sequence: Sequence | None = None
+    create: bool = True
 
 
 class SendResult(Struct, omit_defaults=True):

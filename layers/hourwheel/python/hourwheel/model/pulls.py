@@ -110,7 +110,8 @@ MAX_IDLE_SECONDS = 31_536_000
 
 class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A request for messages. ``suspects``: the pull may bring a suspect, which comes alone. A consumer that holds
-    messages says False, so that it never loses a suspect and other messages together."""
+    messages says False, so that it never loses a suspect and other messages together. ``create``: the pull creates the
+    subject, the group and the consumer of a broadcast group where they are missing."""
 
     consumer: Name
     max_messages: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 100
@@ -120,6 +121,7 @@ class PullRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     idle_seconds: Annotated[float, Meta(ge=0, le=MAX_IDLE_SECONDS)] | None = None
     wakeup: WakeupState | None = None
     suspects: bool = True
+    create: bool = True
 
 
 class WakeupQueue(Struct, frozen=True):

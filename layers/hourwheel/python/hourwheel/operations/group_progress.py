@@ -1,10 +1,12 @@
 """Counts what groups have left to do, and shows and ends the leases of their consumers."""
 
 from collections.abc import Set
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hourwheel.context import Context
 from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.errors import NotFound, Rejected
 from hourwheel.log_names import cell_of
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag, QueueLag
@@ -19,7 +21,8 @@ from hourwheel.queueing.key_state_cache import KeyStateCache
 from hourwheel.queueing.leases import Leases
 from hourwheel.queueing.limits import pause_of
 from hourwheel.queueing.pull_log import PullLog, group_parts, pull_logs
-from hourwheel.registry.broadcast import consumer_groups
+from hourwheel.registry.broadcast import consumer_group_name, consumer_groups
+from hourwheel.registry.dozing import forget_groups
 from hourwheel.registry.registry import Registry
 
 _BACKING_OFF_MS = 86_400_000
@@ -75,12 +78,31 @@ class GroupProgress:
             seen = {each.consumer: max(each.seen_ms, seen.get(each.consumer, 0)) for each in members}
         return consumer_states(self._consumer_logs(owner, member), self.leases, seen)
 
-    def leave(self, owner: Subject, member: Group, consumer: str) -> int:
-        """Ends the leases of a consumer at once, and returns the number of messages that were released."""
+    def leave(self, owner: Subject, member: Group, consumer: str, *, forget: bool = False) -> int:
+        """Ends the leases of a consumer at once, and returns the number of messages that were released. With ``forget``
+        deletes the consumer's group below a broadcast group, with its progress and dead letters. Raises ``Rejected``
+        for ``forget`` in a group whose consumers share their messages."""
+        if forget:
+            return self._forget(owner, member, consumer)
         released = end_leases(owner, self._consumer_logs(owner, member), self.leases, consumer)
         self.seen_pulls.forget(owner.name, member.name, consumer)
         if released:
             self.context.wakeups.announce(owner.name, member.name)
+        return released
+
+    def _forget(self, owner: Subject, member: Group, consumer: str) -> int:
+        if not member.broadcast:
+            detail = "the consumers of this group share their messages, and none of them has messages of its own"
+            raise Rejected("field-invalid", f"{detail}: leave out forget", field="forget")
+        self.seen_pulls.forget(owner.name, member.name, consumer)
+        name = consumer_group_name(member, consumer)
+        group = self.registry.known_group(owner, name)
+        if group is None:
+            return 0
+        released = sum(self.leases.in_flight(log) for log in pull_logs(self.context, owner, group))
+        with suppress(NotFound):  # another call, or the sweeper, has erased it
+            self.registry.delete_group(owner, name)
+        forget_groups(self.registry, owner, [group])
         return released
 
     def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:

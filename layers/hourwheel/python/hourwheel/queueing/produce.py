@@ -52,15 +52,17 @@ def produce(
     subject: str,
     messages: Sequence[NewMessage],
     idempotency: IdempotencyKey | None = None,
+    *,
+    create: bool = True,
 ) -> StoredBatch:
     """Stores a batch of one subject, and returns where its messages were stored.
 
-    Creates the subject if it does not exist. Raises ``Conflict`` for an idempotency key that came with another batch
-    and for a read-only subject, ``TooLarge`` for delayed messages in too many buckets, and ``Unavailable`` when the
-    outcome is open: the caller sends the batch again.
+    Creates the subject if it does not exist; without ``create`` raises ``NotFound``. Raises ``Conflict`` for an
+    idempotency key that came with another batch and for a read-only subject, ``TooLarge`` for delayed messages in too
+    many buckets, and ``Unavailable`` when the outcome is open: the caller sends the batch again.
     """
     by_subject = {subject: range(len(messages))}
-    return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject)
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject, create=create)
 
 
 def produce_many(
@@ -68,13 +70,15 @@ def produce_many(
     registry: Registry,
     messages: Sequence[AddressedMessage],
     idempotency: IdempotencyKey | None = None,
+    *,
+    create: bool = True,
 ) -> StoredBatch:
     """Stores a batch that spans subjects, as ``produce`` does. Without an idempotency key a failure half-way leaves the
     parts that are stored."""
     by_subject: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
         by_subject.setdefault(message.subject, []).append(index)
-    return _produce(context, registry, by_subject, messages, idempotency, keyspace="*")
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace="*", create=create)
 
 
 def _produce(
@@ -85,12 +89,13 @@ def _produce(
     idempotency: IdempotencyKey | None,
     *,
     keyspace: str,
+    create: bool,
 ) -> StoredBatch:
     dues = dues_of(messages)
     if dues:
         _check_limits(context, registry, indexes, dues)
     for _ in range(_TRIES):
-        subjects = _subjects(context, registry, list(indexes), idempotency, keyspace)
+        subjects = _subjects(context, registry, list(indexes), idempotency, keyspace, create=create)
         _check_read_only(context, subjects.values(), idempotency, keyspace)
         check_queues(subjects, indexes, messages)
         batch = _Batch(context, Batch(subjects, indexes, messages, dues))
@@ -120,16 +125,22 @@ def _stored_once(batch: "_Batch", idempotency: IdempotencyKey, keyspace: str) ->
 
 
 def _subjects(
-    context: Context, registry: Registry, names: Sequence[str], idempotency: IdempotencyKey | None, keyspace: str
+    context: Context,
+    registry: Registry,
+    names: Sequence[str],
+    idempotency: IdempotencyKey | None,
+    keyspace: str,
+    *,
+    create: bool,
 ) -> dict[str, Subject]:
-    """Returns the subjects by name, and creates each that does not exist. Raises ``Conflict``, and creates none, for a
-    repeated batch of which a subject was deleted."""
+    """Returns the subjects by name, and with ``create`` creates each that does not exist; else raises ``NotFound``.
+    Raises ``Conflict``, and creates none, for a repeated batch of which a subject was deleted."""
     try:
         return {name: registry.subject(name) for name in names}
     except NotFound:
         if idempotency is not None:
             idempotency.refuse_if_used(context, keyspace)
-        return {name: registry.subject(name, create=True) for name in names}
+        return {name: registry.subject(name, create=create) for name in names}
 
 
 def _check_read_only(

@@ -117,10 +117,10 @@ class Puller:
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
         """Settles, then claims messages, and waits for them as long as the request allows.
 
-        Creates a subject or group that does not exist. Raises ``Rejected`` for a receipt that was not issued to this
-        group or a settlement that contradicts itself; nothing is settled then. ``pushing`` is for push: the pull claims
-        from one log only, because a pusher delivers those messages before it leases others, and raises ``NotFound``
-        instead of creating a subject or group.
+        Creates a subject, group or consumer that does not exist, if the request says so; else raises ``NotFound``.
+        Raises ``Rejected`` for a receipt that was not issued to this group or a settlement that contradicts itself;
+        nothing is settled then. ``pushing`` is for push: the pull claims from one log only, because a pusher delivers
+        those messages before it leases others, and never creates a subject or group.
         """
         pulled = self._pull(request, Answers.pulled, pushing=pushing)
         self._count(sum(len(pull.messages) for pull in pulled.pulls))
@@ -254,7 +254,7 @@ class Puller:
     def _taken_from(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
         """Settles and claims once, with the records of the subject and the group as they are cached."""
         # Looked up for each look: during a wait the subject may get more queues, or be deleted and created again.
-        create = not pushing
+        create = request.create and not pushing
         subject, group = self._settlements.subject_and_group(opened, create=create, consumer=request.consumer)
         pause = pause_of(subject, group, self.context.settings)
         if pause is not None:

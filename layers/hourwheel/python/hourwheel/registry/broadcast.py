@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from hourwheel.errors import Conflict, Rejected
+from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.model.fields import MAX_BROADCAST_CONSUMERS
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.subjects import Subject
@@ -105,14 +105,18 @@ def check_pulled(group: Group, target: PushTarget | None) -> None:
         raise Rejected("field-invalid", "a group with broadcast has no target: its consumers pull", field="push")
 
 
-def consumer_group(registry: Registry, subject: Subject, parent: Group, consumer: str, *, create: bool) -> Group | None:
-    """Returns the group of a consumer of a broadcast group; with ``create`` makes one that is missing, and records that
-    the consumer is there. Raises ``Conflict`` if the broadcast group has as many consumers as it may."""
+def consumer_group(registry: Registry, subject: Subject, parent: Group, consumer: str, *, create: bool) -> Group:
+    """Returns the group of a consumer of a broadcast group, and records that the consumer is there. With ``create``
+    makes one that is missing; without it raises ``NotFound``. Raises ``Conflict`` if the broadcast group has as many
+    consumers as it may."""
     name = consumer_group_name(parent, consumer)
     record = registry.known_group(subject, name)
     now_ms = registry.context.clock.now_ms()
     # abs: after a clock was set back, a pull of the future would keep the consumer until then.
-    if create and (record is None or abs(now_ms - record.seen_ms) >= seen_every_ms(parent)):
+    if record is None or abs(now_ms - record.seen_ms) >= seen_every_ms(parent):
+        if record is None and not create:
+            detail = f"group {parent.name!r} has no consumer {consumer!r}: a pull that may create it does so"
+            raise NotFound("consumer-unknown", detail, field="consumer")
         if record is None:
             _check_room(registry, subject, parent)
         record = registry.change_group(
@@ -121,7 +125,7 @@ def consumer_group(registry: Registry, subject: Subject, parent: Group, consumer
             lambda group: msgspec.structs.replace(group, consumer=consumer, seen_ms=now_ms),
             start=parent.start,
         )
-    return None if record is None else with_settings(record, parent)
+    return with_settings(record, parent)
 
 
 def group_of_receipt(registry: Registry, subject: Subject, group: Group, name: str, generation: int) -> Group | None:

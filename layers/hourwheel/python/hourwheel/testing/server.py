@@ -105,16 +105,25 @@ class RecordingCell(Cell):
         self.context.timers.at(self.context.clock.now_ms() + seconds * 1_000, _LEASES)
 
     def store_batch(
-        self, subject: str, messages: Sequence[NewMessage], idempotency: IdempotencyKey | None = None
+        self,
+        subject: str,
+        messages: Sequence[NewMessage],
+        idempotency: IdempotencyKey | None = None,
+        *,
+        create: bool = True,
     ) -> StoredBatch:
-        stored = super().store_batch(subject, messages, idempotency)
+        stored = super().store_batch(subject, messages, idempotency, create=create)
         self._record([subject] * len(messages), messages, stored)
         return stored
 
     def store_many(
-        self, messages: Sequence[AddressedMessage], idempotency: IdempotencyKey | None = None
+        self,
+        messages: Sequence[AddressedMessage],
+        idempotency: IdempotencyKey | None = None,
+        *,
+        create: bool = True,
     ) -> StoredBatch:
-        stored = super().store_many(messages, idempotency)
+        stored = super().store_many(messages, idempotency, create=create)
         self._record([message.subject for message in messages], messages, stored)
         return stored
 

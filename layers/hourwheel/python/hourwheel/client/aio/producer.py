@@ -13,6 +13,7 @@ import msgspec
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.shared_sends import AsyncSharedSends, AwaitedBatch
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
+from hourwheel.client.creation import Creation
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.options import check_options
@@ -43,6 +44,9 @@ class AsyncProducer:
     The end of the ``async with`` block sends the remaining messages, for at most ``close_timeout_seconds``, and raises
     ``NotSent`` with the messages that were not accepted; their calls raise ``Closed``. If the block raised another
     error, that error passes, with the number of these messages as a note.
+
+    A send creates a subject that is missing, with the defaults, where the server allows that. With ``create=False`` it
+    fails with ``NotFound`` instead.
 
     ``token``, ``ca_file``, ``sign`` and ``region`` are those of ``Api``.
 
@@ -76,6 +80,7 @@ class AsyncProducer:
         close_timeout_seconds: float = 10.0,
         max_pending_messages: int = 5_000,
         max_pending_bytes: int = 64 << 20,
+        create: bool = True,
         ids: Ids | None = None,
     ) -> None:
         check_options(
@@ -102,7 +107,9 @@ class AsyncProducer:
             timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),  # no try outlasts its messages
             ids=ids,
         )
-        self._sends = AsyncSharedSends(self._api, ids, most_messages=batch_messages, most_bytes=batch_bytes)
+        self._sends = AsyncSharedSends(
+            self._api, ids, Creation(create), most_messages=batch_messages, most_bytes=batch_bytes
+        )
         self._messages = 0
         self._bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()  # calls that wait for room, in order

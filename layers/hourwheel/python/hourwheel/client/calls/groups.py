@@ -334,12 +334,15 @@ class GroupCalls(Calls):
         counts: RetryCounts = self._http.call("GET", target, answers(RetryCounts))
         return counts
 
-    def leave(self, subject: str, group: str, consumer: str) -> int:
+    def leave(self, subject: str, group: str, consumer: str, *, forget: bool = False) -> int:
         """Ends the leases of a consumer that died: other consumers get its messages at once, with the same attempt.
         Returns the number of these messages. Later settlements of the consumer are stale.
 
+        With ``forget`` a broadcast group forgets the consumer, with its progress and its dead letters.
+
         Raises:
             NotFound: there is no such subject or group.
+            BadRequest: ``forget`` is set, and the group does not broadcast.
 
         Example:
             >>> pulled = api.pull("orders", "billing", "host-1")
@@ -347,6 +350,7 @@ class GroupCalls(Calls):
             1
         """
         target = path("subjects", subject, "groups", group, "consumers", consumer, "leave")
+        target += query(forget="true" if forget else None)
         released: int = self._http.call("POST", target, answers(_LeaseEnds), then=attrgetter("released"))
         return released
 

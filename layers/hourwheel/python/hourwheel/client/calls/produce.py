@@ -25,6 +25,7 @@ class ProduceCalls(Calls):
         *,
         idempotency_key: str | None = None,
         sequence: int | None = None,
+        create: bool = True,
         retry_seconds: float | None = None,
     ) -> list[SendResult]:
         """Stores a batch of up to 1,000 messages and 4 MiB in all, either whole and durably or not at all.
@@ -36,6 +37,9 @@ class ProduceCalls(Calls):
         before, has a higher ``sequence``. Then it may repeat its last batch for 400 days, and the server refuses a
         batch with a lower number.
 
+        A subject that is missing is created with the defaults if the server's settings allow that; not with
+        ``create=False``.
+
         Returns:
             The result of each message, in the order of the messages: its queue and offset, or the time at which it is
             due.
@@ -44,7 +48,7 @@ class ProduceCalls(Calls):
             TooLarge: a message or the batch is over a limit; nothing was stored.
             Conflict: the server has stored another batch under the idempotency key, or one with a later sequence; or
                 the subject is read-only, or was deleted since the first call with this key.
-            NotFound: the server has no subject of this name, and may not create one.
+            NotFound: the server has no subject of this name, and may not create one; nothing was stored.
 
         Example:
             >>> results = api.produce("orders", [Message("sent"), Message("remind", delay="90d")])
@@ -52,10 +56,15 @@ class ProduceCalls(Calls):
             (1, True)
         """
         target = path("subjects", subject, "messages")
-        return self._produce(target, messages, idempotency_key, sequence, retry_seconds)
+        return self._produce(target, messages, idempotency_key, sequence, retry_seconds, create=create)
 
     def produce_many(
-        self, messages: Sequence[AddressedMessage], *, idempotency_key: str | None = None, sequence: int | None = None
+        self,
+        messages: Sequence[AddressedMessage],
+        *,
+        idempotency_key: str | None = None,
+        sequence: int | None = None,
+        create: bool = True,
     ) -> list[SendResult]:
         """Stores a batch whose messages name their subjects; with an idempotency key either whole or not at all.
 
@@ -76,7 +85,7 @@ class ProduceCalls(Calls):
             >>> [result.offset for result in api.produce_many(batch, idempotency_key="order-7")]
             [1, 0]
         """
-        return self._produce(path("messages"), messages, idempotency_key, sequence, None)
+        return self._produce(path("messages"), messages, idempotency_key, sequence, None, create=create)
 
     def _produce(
         self,
@@ -85,8 +94,10 @@ class ProduceCalls(Calls):
         idempotency_key: str | None,
         sequence: int | None,
         retry_seconds: float | None,
+        *,
+        create: bool,
     ) -> list[SendResult]:
-        body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key, sequence)
+        body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key, sequence, create)
         results: list[SendResult] = self._http.call(
             "POST",
             target,

@@ -31,12 +31,14 @@ class PullCalls(Calls):
         lease_seconds: int = 30,
         settle: Sequence[Settlement] = (),
         suspects: bool = True,
+        create: bool = True,
         retry_seconds: float | None = None,
     ) -> Pulled:
         """Leases up to ``max_messages`` (1 to 1,000) messages to a consumer, for ``lease_seconds`` (1 to 43,200).
 
         The server carries out the settlements ``settle`` first. Then it waits up to ``wait_seconds`` (0 to 20) for the
-        first message. It creates the subject and the group if its settings allow that. A pull whose answer was lost is
+        first message. It creates the subject and the group if its settings allow that, but not with ``create=False``,
+        which raises ``NotFound`` instead. A pull whose answer was lost is
         repeated; the group gets the messages of the lost answer again when their lease ends.
 
         A message whose lease ended comes alone, in a pull with ``suspect``. A consumer that holds messages pulls with
@@ -57,6 +59,8 @@ class PullCalls(Calls):
         options = _options(max_messages, wait_seconds, lease_seconds, settle)
         if not suspects:
             options["suspects"] = False
+        if not create:
+            options["create"] = False
         pulled: Pulled = self._pull(subject, group, {"consumer": consumer, **options}, _PULLED, retry_seconds)
         return pulled
 

@@ -196,6 +196,7 @@ class ProduceBody(Struct, omit_defaults=True):
     messages: Sequence[Message | NewMessage]
     idempotency_key: str | None = None
     sequence: int | None = None
+    create: bool = True
 
 
 def on_the_wire(message: Message) -> Message | NewMessage:

@@ -1,0 +1,116 @@
+"""A client that lets its requests create nothing also works with servers that do not know the field."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+
+import msgspec
+import pytest
+
+from hourwheel.client import Api, AsyncProducer, NotFound, Producer
+from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.client.subscription import Subscription
+from tests.unit.client.fake import FakeServer
+from tests.unit.client.ids import StillIds
+from tests.unit.client.test_consumer import LONG_SECONDS, fill, group
+
+
+def refuse_field(server: FakeServer, call: str) -> None:
+    problem = {
+        "type": "urn:hourwheel:field-invalid",
+        "status": 400,
+        "detail": "create is unknown here: the fields are messages, idempotency_key, suspects",
+        "field": "create",
+    }
+    server.fail(call, status=400, raw=msgspec.json.encode(problem))
+
+
+def told(server: FakeServer, call: str) -> list[object]:
+    return [request.body.get("create") for request in server.calls(call)]
+
+
+def test_a_producer_leaves_the_field_out_once_a_server_refused_it(server: FakeServer) -> None:
+    refuse_field(server, "produce")
+    with Producer(server.url, subject="orders", create=False, ids=StillIds()) as producer:
+        producer.send_batch(["a"])
+        producer.send_batch(["b"])
+    assert server.bodies("orders") == ["a", "b"]
+    assert told(server, "produce") == [False, None, None]
+
+
+def test_a_producer_of_asyncio_leaves_the_field_out_once_a_server_refused_it(server: FakeServer) -> None:
+    refuse_field(server, "produce")
+
+    async def main() -> None:
+        async with AsyncProducer(server.url, subject="orders", create=False, ids=StillIds()) as producer:
+            await producer.send("a")
+            await producer.send("b")
+
+    asyncio.run(main())
+    assert server.bodies("orders") == ["a", "b"]
+    assert told(server, "produce") == [False, None, None]
+
+
+class Worker:
+    """A subscription that records how often something was missing, and when messages come."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self.missing = 0
+        self.ready = threading.Event()
+        options = PrefetchOptions(
+            connect=functools.partial(Api, server.url),
+            subject="orders",
+            group="billing",
+            consumer_id="host-1",
+            max_messages=10,
+            wait_seconds=0.2,
+            lease_seconds=30,
+            settle_linger_seconds=0.0,
+            ids=StillIds(),
+        )
+        self.subscription = Subscription(
+            options, room=lambda: 10, limit=lambda: 10, on_ready=self.ready.set, on_missing=self._on_missing
+        )
+
+    def _on_missing(self) -> None:
+        self.missing += 1
+
+
+@pytest.fixture
+def worker(server: FakeServer) -> Worker:
+    return Worker(server)
+
+
+def take(worker: Worker) -> object:
+    worker.subscription.start()
+    assert worker.ready.wait(LONG_SECONDS)
+    taken = worker.subscription.take()
+    worker.subscription.close()
+    return taken
+
+
+def test_a_subscription_leaves_the_field_out_once_a_server_refused_it(server: FakeServer, worker: Worker) -> None:
+    fill(server, "a")
+    refuse_field(server, "pull")
+    assert take(worker) is not None
+    assert told(server, "pull")[:2] == [False, None]
+    assert worker.missing == 0
+    assert all("suspects" in call.body for call in server.calls("pull"))
+
+
+def test_a_subscription_creates_what_is_missing_and_pulls_again(server: FakeServer, worker: Worker) -> None:
+    fill(server, "a")
+    server.fail("pull", status=404)
+    assert take(worker) is not None
+    assert told(server, "pull")[:2] == [False, None]
+    assert worker.missing == 1
+
+
+def test_a_subscription_that_may_not_create_fails(server: FakeServer, worker: Worker) -> None:
+    server.fail("pull", status=404, times=2)
+    with pytest.raises(NotFound):
+        take(worker)
+    assert worker.missing == 1
+    assert not group(server).leases
