@@ -1,6 +1,7 @@
 """Reports faults of one row, log or group, so that the work on its neighbours goes on. No report quotes a message."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,11 +12,16 @@ from hourwheel.errors import CellUnavailable, DataVersion, GroupRemoved, Hourwhe
 _logger = logging.getLogger("hourwheel")
 
 
+_MOST = 1_000  # lasting faults that are remembered, in some 200 KB
+
+
 @dataclass
 class Faults:
-    """Remembers the faults that last, so that each is reported once, and again when it changes. Thread-safe."""
+    """Remembers the last thousand faults that last, so that each is reported once, and again when it changes. What
+    failed may be gone for good, and its fault would be kept for ever. Thread-safe."""
 
     _reported: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def contained(self, context: Context, what: str) -> Iterator[None]:
@@ -36,11 +42,19 @@ class Faults:
     def _report(self, context: Context, what: str, error: Exception) -> None:
         # The messages of other libraries may quote what a client sent.
         text = f"{type(error).__name__}: {error if isinstance(error, HourwheelError) else ''}"
-        if self._reported.get(what) != text:
-            self._reported[what] = text
+        if self._remember(what, text):
             if not isinstance(error, CellUnavailable):  # an outage is no bug, and most outages are short
                 context.meter.record("Faults", 1)
             _logger.error("%s failed: %s", what, text)
+
+    def _remember(self, what: str, text: str) -> bool:
+        """Returns whether this fault is another one than the last of ``what``."""
+        with self._lock:
+            before = self._reported.pop(what, None)
+            self._reported[what] = text  # at the end: the first one has been longest without a report
+            if len(self._reported) > _MOST:
+                del self._reported[next(iter(self._reported))]
+            return before != text
 
 
 def unreadable(context: Context, log: str, row: int, count: int, error: HourwheelError) -> None:
