@@ -48,6 +48,8 @@ def path_text(event: Event, parameter: str) -> str:
 
 
 def body_of(event: Event) -> bytes:
+    """Returns the body of a request, unpacked. Raises ``Rejected``, ``TooLarge`` or ``UnknownEncoding``, and ``Busy``
+    if a server cannot hold the unpacked bytes too."""
     body = event.get("body") or b""
     try:
         data: bytes = body if isinstance(body, bytes) else _bytes_of(body, encoded=bool(event.get("isBase64Encoded")))
@@ -56,7 +58,12 @@ def body_of(event: Event) -> bytes:
     if len(data) > REQUEST_BYTES:
         raise too_large_request()
     encoding = (event.get("headers") or {}).get("content-encoding")
-    return data if encoding is None else _decompressed(data, encoding.strip().lower())
+    if encoding is None:
+        return data
+    unpacked = _decompressed(data, encoding.strip().lower())
+    if (hold := event.get("hold")) is not None:
+        hold(len(unpacked))
+    return unpacked
 
 
 def _bytes_of(body: str, *, encoded: bool) -> bytes:

@@ -28,7 +28,7 @@ from hourwheel.embedded.prometheus import Exporter
 from hourwheel.embedded.rates import Rate
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wakeups import Caller
-from hourwheel.errors import Rejected
+from hourwheel.errors import Busy, Rejected
 from hourwheel.model.fields import REQUEST_BYTES
 
 _UNWANTED_BYTES = 1_024  # the longest empty body, for example an object with blanks, of a route that takes none
@@ -38,6 +38,9 @@ _IN_GREENLETS = frozenset({"produce", "pull", "ack"})  # functions that compute 
 _TRACE = "GET /v1/subjects/{subject}/messages/{id}"
 """A trace reads up to 256 rows, and a read-only token may ask for any number of traces. One thread serves them all: the
 loop waits 5 ms each time for every thread that computes."""
+
+_SETTLED = b"settled"  # a field of the answer to a pull, which has no text of a client if there are no messages
+_FULL = "unsent answers and bodies hold as many bytes as they may, and no message was taken: pull again in a moment"
 
 Reply: TypeAlias = Callable[[Answer], None]
 
@@ -127,7 +130,7 @@ class Application:
         request_id = f"{self._name}-{next(self._count)}"
         http = template["requestContext"]["http"] | {"sourceIp": request.client}
         context = template["requestContext"] | {"requestId": request_id, "http": http}
-        return template | {"body": request.complete_body, "requestContext": context}
+        return template | {"body": request.complete_body, "requestContext": context, "hold": request.hold}
 
     async def respond(self, request: Request) -> Answer:
         """Returns the answer, also to a request that failed. Raises only ``Disconnected``, if the client left before
@@ -199,6 +202,8 @@ class Application:
         )
         event["readOnly"] = grant is Grant.READ
         event["unknownCaller"] = grant is Grant.NONE
+        if match.route.function in _IN_GREENLETS:
+            event["hold"] = request.hold
         if match.route.function == "pull":
             return await self._pull(event, request)
         function = self._functions[match.route.function]
@@ -242,7 +247,11 @@ class Application:
         if caller.left:
             return no_content()
         with self._runtime.wakeups.serving(caller):
-            return self._runtime.boundary.answer(pull, event, None)
+            answer = self._runtime.boundary.answer(pull, event, None)
+        # An answer that tells of settlements is sent all the same.
+        if caller.refused and _SETTLED not in _encoded(answer)["body"]:
+            return problem_of(Busy(_FULL), event["requestContext"]["requestId"])
+        return answer
 
 
 async def _body_of(request: Request, route: HttpRoute) -> bytes:

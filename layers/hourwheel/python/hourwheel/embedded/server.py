@@ -96,6 +96,7 @@ class _Server:
             connections_per_address=options.max_connections_per_address,
         )
         self._registry = ConnectionRegistry(bounds, connection_cap(options.max_connections), PROBES)
+        runtime.wakeups.is_full = lambda: self._registry.is_full
         self._stopped = asyncio.Event()
 
     async def run(self, listener: socket.socket) -> None:

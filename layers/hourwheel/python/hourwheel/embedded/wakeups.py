@@ -15,10 +15,11 @@ wait early, which is harmless."""
 
 
 class Caller:
-    """The client of a pull. Once the client has ``left``, no messages can be handed to it."""
+    """The client of a pull. Once the client has ``left``, no messages can be handed to it. ``refused``: the wait ended
+    because the server holds as many bytes as it may."""
 
     def __init__(self) -> None:
-        self.left = False
+        self.left = self.refused = False
         self.waiter: Waiter | None = None
 
 
@@ -55,6 +56,8 @@ class EmbeddedWakeups:
             greenlets.before_commit = self._wake_early
         self._caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
         self._listen: Callable[[str, str | None], object] = lambda subject, group: None
+        self.is_full: Callable[[], bool] = lambda: False
+        """Whether a pull that wakes may take no messages, because the server could not hold its answer."""
 
     def listen(self, hear: Callable[[str, str | None], object]) -> None:
         """Has ``hear`` called with every announcement, for a listener that is no pull."""
@@ -151,6 +154,8 @@ class EmbeddedWakeups:
         with self._lock:
             self._forget(subject, group, waiter)
             left = caller is not None and caller.left
+            if caller is not None and self.is_full():
+                left = caller.refused = True
             if left and waiter.announced:
                 # This caller takes no messages, so the announcement goes to the next waiter.
                 self._wake_one(subject, group)

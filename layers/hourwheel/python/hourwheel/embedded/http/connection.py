@@ -22,6 +22,7 @@ from hourwheel.embedded.http.bodies import ChunkedBody, SizedBody, TooMuch
 from hourwheel.embedded.http.heads import SHORT_BYTES, Head, Malformed, parse_head
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Disconnected, Request
+from hourwheel.errors import Busy
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
@@ -242,6 +243,7 @@ class Connection(asyncio.Protocol):
     def _accept_head(self, head: Head, rest: bytes) -> None:
         framing = ChunkedBody(self._bounds.extra_bytes) if head.length is None else SizedBody(head.length)
         request = self._request = Request(head, framing, self._ask_for_body, client=self._client, secure=self._secure)
+        request.hold_unpacked = self._hold_unpacked
         self._state = State.BODY
         self._empty_bytes = 0
         self._deadline = self._started_at + self._bounds.request_seconds
@@ -301,10 +303,15 @@ class Connection(asyncio.Protocol):
 
     def _count_held(self) -> None:
         request = self._request
-        body_bytes = 0 if request is None else request.size
+        body_bytes = 0 if request is None else request.size + request.unpacked_bytes
         # An answer stays in memory as a whole until its last byte is sent.
         answer_bytes = self._answer_bytes if self._transport.get_write_buffer_size() else 0
         self._hold(len(self._data) + body_bytes + answer_bytes)
+
+    def _hold_unpacked(self) -> None:
+        self._count_held()
+        if self._registry.is_full:
+            raise Busy(_too_many_bytes(self._bounds.held_bytes))
 
     def _hold(self, held_bytes: int) -> None:
         self._registry.held_bytes += held_bytes - self._held_bytes

@@ -30,6 +30,10 @@ class Request:
         self.answered = False
         self.trusted = False
         """Whether the application has found a valid token, or needs none."""
+        self.unpacked_bytes = 0
+        """The size of the unpacked body of a compressed request that is being answered."""
+        self.hold_unpacked: Callable[[], None] = lambda: None
+        """Counts ``unpacked_bytes`` among the bytes that the connections hold. Raises ``Busy``."""
         self.asked_for_body = False
         self._ask_for_body = ask_for_body
         self._parts: list[bytes] = []
@@ -83,9 +87,16 @@ class Request:
         self._most = -1
         self._parts, self._size = [], 0
 
+    def hold(self, unpacked_bytes: int) -> None:
+        """Notes the size of the unpacked body. Raises ``Busy`` if the connections cannot hold it. Called on the loop's
+        thread."""
+        self.unpacked_bytes = unpacked_bytes
+        self.hold_unpacked()
+
     def finish(self) -> None:
         """Notes that the request is answered. Its body is needed no more."""
         self.answered = True
+        self.unpacked_bytes = 0
         self.drop_body()
 
     def leave(self) -> None:
