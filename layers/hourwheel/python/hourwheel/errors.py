@@ -9,7 +9,7 @@ HourwheelError
 │   └── UnknownEncoding the body has an encoding that is not read             415
 ├── Unavailable         nothing is wrong with the request: send it again      503
 │   ├── Throttled       the store refused the call: certainly no effect
-│   │   └── Busy            the server holds as many bytes as it may
+│   │   └── MemoryFull      the server holds as many bytes as it may
 │   ├── CellUnavailable         the storage of one cell cannot be used: the others can
 │   │   ├── CellFull            no room is left on the volume of the cell       507
 │   │   ├── MovePending         the request is recorded, and carried out once the cell answers
@@ -93,7 +93,7 @@ class Throttled(Unavailable):
     """Says that the store refused the call before the call had any effect."""
 
 
-class Busy(Throttled):
+class MemoryFull(Throttled):
     """Says that the server holds as many bytes of requests and answers as it may."""
 
 

@@ -4,12 +4,12 @@ import msgspec
 
 from hourwheel.api.events import Response
 from hourwheel.errors import (
-    Busy,
     CellFull,
     CellUnavailable,
     Conflict,
     Filled,
     HourwheelError,
+    MemoryFull,
     MovePending,
     ReceiptsUnavailable,
     Rejected,
@@ -148,7 +148,7 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
         elif isinstance(error, CellUnavailable):
             detail = (str(error) if error.is_lasting else f"{error}; {detail}") + (logged if error.is_logged else "")
         slug = "receipt-unavailable" if isinstance(error, ReceiptsUnavailable) else "unavailable"
-        if isinstance(error, Busy):
+        if isinstance(error, MemoryFull):
             slug, detail = "server-busy", str(error)
         return problem(503, slug, detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):

@@ -48,8 +48,8 @@ def path_text(event: Event, parameter: str) -> str:
 
 
 def body_of(event: Event) -> bytes:
-    """Returns the body of a request, unpacked. Raises ``Rejected``, ``TooLarge`` or ``UnknownEncoding``, and ``Busy``
-    if a server cannot hold the unpacked bytes too."""
+    """Returns the body of a request, unpacked. Raises ``Rejected``, ``TooLarge`` or ``UnknownEncoding``, and
+    ``MemoryFull`` if a server cannot hold the unpacked bytes too."""
     body = event.get("body") or b""
     try:
         data: bytes = body if isinstance(body, bytes) else _bytes_of(body, encoded=bool(event.get("isBase64Encoded")))

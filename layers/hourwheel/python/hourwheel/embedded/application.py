@@ -28,7 +28,7 @@ from hourwheel.embedded.prometheus import Exporter
 from hourwheel.embedded.rates import Rate
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wakeups import Caller
-from hourwheel.errors import Busy, Rejected
+from hourwheel.errors import MemoryFull, Rejected
 from hourwheel.model.fields import REQUEST_BYTES
 
 _UNWANTED_BYTES = 1_024  # the longest empty body, for example an object with blanks, of a route that takes none
@@ -250,7 +250,7 @@ class Application:
             answer = self._runtime.boundary.answer(pull, event, None)
         # An answer that tells of settlements is sent all the same.
         if caller.refused and _SETTLED not in _encoded(answer)["body"]:
-            return problem_of(Busy(_FULL), event["requestContext"]["requestId"])
+            return problem_of(MemoryFull(_FULL), event["requestContext"]["requestId"])
         return answer
 
 

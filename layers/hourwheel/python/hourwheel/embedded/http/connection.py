@@ -22,7 +22,7 @@ from hourwheel.embedded.http.bodies import ChunkedBody, SizedBody, TooMuch
 from hourwheel.embedded.http.heads import SHORT_BYTES, Head, Malformed, parse_head
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Disconnected, Request
-from hourwheel.errors import Busy
+from hourwheel.errors import MemoryFull
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
     def _hold_unpacked(self) -> None:
         self._count_held()
         if self._registry.is_full:
-            raise Busy(_too_many_bytes(self._bounds.held_bytes))
+            raise MemoryFull(_too_many_bytes(self._bounds.held_bytes))
 
     def _hold(self, held_bytes: int) -> None:
         self._registry.held_bytes += held_bytes - self._held_bytes

@@ -33,7 +33,7 @@ class Request:
         self.unpacked_bytes = 0
         """The size of the unpacked body of a compressed request that is being answered."""
         self.hold_unpacked: Callable[[], None] = lambda: None
-        """Counts ``unpacked_bytes`` among the bytes that the connections hold. Raises ``Busy``."""
+        """Counts ``unpacked_bytes`` among the bytes that the connections hold. Raises ``MemoryFull``."""
         self.asked_for_body = False
         self._ask_for_body = ask_for_body
         self._parts: list[bytes] = []
@@ -88,8 +88,8 @@ class Request:
         self._parts, self._size = [], 0
 
     def hold(self, unpacked_bytes: int) -> None:
-        """Notes the size of the unpacked body. Raises ``Busy`` if the connections cannot hold it. Called on the loop's
-        thread."""
+        """Notes the size of the unpacked body. Raises ``MemoryFull`` if the connections cannot hold it. Called on the
+        loop's thread."""
         self.unpacked_bytes = unpacked_bytes
         self.hold_unpacked()
 
