@@ -36,7 +36,7 @@ ROOMS = {
     ),
     "delay": Room(
         ("delay/*.py", "buckets/*.py"),
-        ("tests/unit/delay", "tests/unit/buckets", "tests/unit/sweep"),
+        ("tests/unit/delay", "tests/unit/api/test_delayed_list.py", "tests/unit/buckets", "tests/unit/sweep"),
         ("delayed", "due", "owner", "bucket", "wheel", "cancel", "move", "archive"),
     ),
     "registry": Room(
