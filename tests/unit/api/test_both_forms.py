@@ -137,7 +137,8 @@ class Outcome(NamedTuple):
 
 def outcome(target: str, body: Any, *, packed: bool) -> Outcome:
     api = Api()
-    api.call("PUT", GROUP, {"retry": {"delays_seconds": [0]}})
+    # Retries first: by chance, the last pull would have another message in each form.
+    api.call("PUT", GROUP, {"retry": {"delays_seconds": [0]}, "retry_percent": 100})
     api.call("POST", MESSAGES, batch({"body": "first", "id": "m-1"}, {"body": "second", "id": "m-2"}))
     (pulled,) = api.call("POST", PULL, pull(lease_seconds=30)).json["pulls"]
     body = _with_receipt(body, pulled["receipt"])
