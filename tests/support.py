@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Self, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -315,6 +316,18 @@ class KnownCells:
         pass
 
 
+class SeededIds(SystemIds):
+    """Draws the same chances each time, so that a test takes the same course: a pull shares between retries and new
+    messages by chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chances = Random(7)
+
+    def jitter(self) -> float:
+        return self._chances.random()
+
+
 @dataclass
 class Bench:
     """A cell with its ports."""
@@ -350,7 +363,7 @@ class Bench:
                 if self.cells
                 else None,
                 clock=self.clock,
-                ids=SystemIds(),
+                ids=SeededIds(),
                 wakeups=self.wakeups,
                 meter=self.meter,
                 timers=self.timers,

@@ -92,7 +92,7 @@ class _Found:
 
 
 @dataclass
-class _Page:
+class _TracePage:
     """The traces of an answer: at most ``MOST``, and no more than fit into it."""
 
     traces: list[MessageTrace] = field(default_factory=list)
@@ -168,7 +168,7 @@ class Trace:
         exact_ms = own_ms if span.since_ms is None else None
         if exact_ms is not None:
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
-        page = _Page()
+        page = _TracePage()
         following = None if isinstance(span.start, BucketRow) else self._add_queued(page, message_id, span, exact_ms)
         traces = page.traces
         if following is None and not (traces and exact_ms is not None):
@@ -182,7 +182,7 @@ class Trace:
         return TracePage(traces, None if following is None else str(following))
 
     def _add_queued(
-        self, page: "_Page", message_id: str, span: SearchSpan, exact_ms: int | None
+        self, page: "_TracePage", message_id: str, span: SearchSpan, exact_ms: int | None
     ) -> MessagePosition | BucketRow | None:
         """Adds the traces of the messages with this id in the queues. Returns where the search goes on, if it had to
         end."""
@@ -195,7 +195,7 @@ class Trace:
                 return target.target._replace(offset=target.target.offset + 1)
         return None
 
-    def _add_delayed(self, page: "_Page", message_id: str, span: SearchSpan) -> BucketRow | None:
+    def _add_delayed(self, page: "_TracePage", message_id: str, span: SearchSpan) -> BucketRow | None:
         """Adds the traces of the delayed messages with this id that are not among the traces yet. Returns where the
         search goes on, if it had to end."""
         traced = {(trace.queue, trace.offset) for trace in page.traces}
