@@ -55,7 +55,7 @@ def test_an_unavailable_store_says_when_to_come_back() -> None:
 
 
 def fail(api: Api, monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
-    def produce(*_: Any) -> Any:
+    def produce(*_: Any, **__: Any) -> Any:
         raise error
 
     monkeypatch.setattr(type(api.bench.cell), "store_batch", produce)
