@@ -23,7 +23,7 @@ LAYERS = [ROOT / "build/layers" / name / "python" for name in ("hourwheel", "dep
 FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py"))
 
 MOST_MODULES = {
-    "hourwheel.client": 190,
+    "hourwheel.client": 195,
     "hourwheel.cell": 240,
     "hourwheel.api.produce": 250,
     "hourwheel.cli.app": 290,
@@ -31,7 +31,7 @@ MOST_MODULES = {
     "pull": 540,
     "ack": 540,
 }
-MOST_CONTROL_MODULES = 600
+MOST_CONTROL_MODULES = 605
 """The ceiling of the other functions: their callers wait longer for other things than for an import."""
 
 FORBIDDEN = {
