@@ -65,9 +65,9 @@ class SharedRoom:
     def settle_excess(self, subscription: "SharingSubscription", asked: int, brought: int) -> list[Delivery]:
         """Ends the reservation of a pull. Removes and returns those of its messages for which there is no room."""
         with self._lock:
-            queue = subscription._queue
-            excess = self.waiting_elsewhere(subscription.queue) + len(queue) - Subscription._most(subscription)
-            returned = [queue.pop() for _ in range(min(excess, brought, len(queue)))]
+            waiting = self.waiting_elsewhere(subscription.queue) + subscription.waiting
+            excess = waiting - Subscription._most(subscription)
+            returned = subscription._local.pop(min(excess, brought))
             subscription.eager = bool(returned) or 0 < asked <= brought
             subscription.reserved = 0
             return returned

@@ -4,6 +4,7 @@ This module has no threads and no clock: the prefetcher calls it under a lock.
 """
 
 from collections import deque
+from contextlib import suppress
 
 from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
 
@@ -34,6 +35,15 @@ class LocalQueue:
                 self._in_hand[key] = delivery
         self.deliveries.extendleft(reversed(passed))
         return taken
+
+    def pop(self, most: int) -> list[Delivery]:
+        """Removes and returns up to ``most`` messages, the last first. Others may take messages meanwhile, without the
+        lock."""
+        popped: list[Delivery] = []
+        with suppress(IndexError):
+            while len(popped) < most:
+                popped.append(self.deliveries.pop())
+        return popped
 
     def free(self, delivery: Delivery, outcome: DeliveryOutcome) -> list[Delivery]:
         """Lets the next message of the key be handed out. If the message failed, removes the later messages of its key

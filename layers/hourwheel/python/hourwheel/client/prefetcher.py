@@ -97,8 +97,10 @@ class Prefetcher:
         self._ending = False
         self._end_at = 0.0
         self.failure: BaseException | None = None
-        self._puller = threading.Thread(target=self._run_puller, name="hourwheel-puller", daemon=True)
-        self._settler = threading.Thread(target=self._run_settler, name="hourwheel-settler", daemon=True)
+        self._puller, self._settler = (
+            threading.Thread(target=self._run, args=(work,), name=f"hourwheel-{name}", daemon=True)
+            for name, work in (("puller", self._run_puller), ("settler", self._run_settler))
+        )
 
     @property
     def lost_messages(self) -> int:
@@ -228,8 +230,8 @@ class Prefetcher:
         self._listener.give_back(self._doze.given_back())
         with self._lock:
             self._record_acks(time.monotonic())
-            while self._queue:
-                self._decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
+            for delivery in reversed(self._local.pop(len(self._queue))):
+                self._decide(delivery, DeliveryOutcome.RELEASE)
             self._ending = True
             self._end_at = time.monotonic() + LAST_SETTLEMENTS_SECONDS
             self._due.notify_all()
@@ -294,6 +296,13 @@ class Prefetcher:
                 self._due.notify()
         self._ready.notify_all()
 
+    def _run(self, work: Callable[[], None]) -> None:
+        """Works on a thread. An unexpected error ends the run: nobody waits for a thread that has ended."""
+        try:
+            work()
+        except BaseException as error:
+            self.fail(error)
+
     # The puller
 
     @gives_back
@@ -319,25 +328,20 @@ class Prefetcher:
                 backoff.failed(error)
                 if outage.failed(error, time.monotonic()):
                     _log.warning("pull failed, retrying: %s", shown(str(error)))
-            except BaseException as error:
-                self.fail(error)
-            self._end_pull(settlements, pulled)
+            finally:
+                self._end_pull(settlements, pulled)
             if pulled is not None and pulled.wakeup is not None:
                 self._wait_at(pulled.wakeup, backoff)
             with self._lock:
                 self._hungry.wait_for(lambda: self._stopping, backoff.seconds())
 
     def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
-        """Waits at the wake-up queue until it is time for the next pull, or ``finish`` is called. An unexpected error
-        ends the run of the consumer, which would otherwise wait for ever for a puller that has ended."""
-        try:
-            waiting = self._doze.begin(queue)
-            if waiting is not None:
-                self._listener.wait(waiting)
-                self._doze.ended(waiting)
-                backoff.rests(waiting.pause_seconds)
-        except BaseException as error:
-            self.fail(error)
+        """Waits at the wake-up queue until it is time for the next pull, or ``finish`` is called."""
+        waiting = self._doze.begin(queue)
+        if waiting is not None:
+            self._listener.wait(waiting)
+            self._doze.ended(waiting)
+            backoff.rests(waiting.pause_seconds)
 
     @gives_back
     def _begin_pull(self) -> list[Settlement] | None:

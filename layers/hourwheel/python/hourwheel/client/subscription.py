@@ -208,5 +208,5 @@ class Subscription(Prefetcher):
             self._on_ready()
 
     def _release_queue(self) -> None:
-        while self._queue:
-            self._decide(self._queue.popleft(), DeliveryOutcome.RELEASE)
+        for delivery in reversed(self._local.pop(len(self._queue))):
+            self._decide(delivery, DeliveryOutcome.RELEASE)

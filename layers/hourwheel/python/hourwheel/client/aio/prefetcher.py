@@ -84,7 +84,7 @@ class AsyncPrefetcher:
         """Starts to pull. ``handlers`` is the number of handlers that the stock follows."""
         self._stock.follow(handlers)
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._run_puller()), loop.create_task(self._run_settler())]
+        self._tasks = [loop.create_task(self._run(work)) for work in (self._run_puller, self._run_settler)]
 
     async def next(self) -> Delivery | None:
         """Waits for a message and returns it, or returns None once the prefetcher is stopped and drained."""
@@ -225,6 +225,13 @@ class AsyncPrefetcher:
             if not waiter.done():
                 waiter.set_result(None)
 
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Works in a task. An unexpected error ends the run: nobody waits for a task that has ended."""
+        try:
+            await work()
+        except Exception as error:
+            self.fail(error)
+
     # The puller
 
     async def _run_puller(self) -> None:
@@ -251,8 +258,6 @@ class AsyncPrefetcher:
                 backoff.failed(error)
                 if outage.failed(error, time.monotonic()):
                     _log.warning("pull failed, retrying: %s", shown(str(error)))
-            except Exception as error:
-                self.fail(error)
             finally:
                 self._end_pull(settlements, pulled)
             if pulled is not None and pulled.wakeup is not None:
@@ -260,8 +265,7 @@ class AsyncPrefetcher:
             await _set_within(self._stop, backoff.seconds())
 
     async def _wait_at(self, queue: WakeupQueue, backoff: PullBackoff) -> None:
-        """Waits at the wake-up queue until it is time for the next pull, or the consumer stops. An unexpected error
-        ends the run: a puller that ended alone would leave a consumer that waits for ever."""
+        """Waits at the wake-up queue until it is time for the next pull, or the consumer stops."""
         try:
             waiting = self._doze.begin(queue)
             if waiting is not None:
@@ -270,8 +274,6 @@ class AsyncPrefetcher:
                 backoff.rests(waiting.pause_seconds)
         except Closed:
             pass  # stopping
-        except Exception as error:
-            self.fail(error)
 
     async def _begin_pull(self) -> list[Settlement] | None:
         while not self._stop.is_set() and not (len(self._queue) <= self._stock.low_water and self._turn.may_pull()):
