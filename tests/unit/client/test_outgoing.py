@@ -10,7 +10,7 @@ from hourwheel.client import DeliveryTimeout, Message
 from hourwheel.client.accumulator import Pending
 from hourwheel.client.backoff import Outage
 from hourwheel.client.creation import Creation
-from hourwheel.client.errors import AnswerError, TooLarge, from_answer, no_answer, problem_of
+from hourwheel.client.errors import AnswerError, BadRequest, TooLarge, from_answer, no_answer, problem_of
 from hourwheel.client.futures import SendFuture
 from hourwheel.client.outgoing import OutgoingRequest, RequestContext
 from tests.unit.client.ids import StillIds
@@ -41,6 +41,35 @@ def test_a_message_whose_time_is_over_fails_alone_and_its_request_stays_as_it_wa
     assert isinstance(hasty.future.exception(0), DeliveryTimeout)
     assert patient.future.result(0).offset == 1
     assert store.requests[0] == store.requests[1]
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_request_says_that_an_earlier_try_may_have_stored_it(sent: bool) -> None:
+    store = Store()
+
+    def unavailable(number: int) -> None:
+        if number == 1:
+            raise no_answer("away", sent=sent)
+
+    store.before = unavailable
+    request(store, pending("a")).run()
+    request(store, pending("b")).run()
+    assert store.repeated == [False, sent, False]
+
+
+def test_a_request_of_which_the_server_refused_the_form_is_not_said_to_be_repeated() -> None:
+    store = Store()
+    unknown = BadRequest(problem_of("field-invalid", "the body has no field 'create'", status=400))
+
+    def refuse(number: int) -> None:
+        if number == 1:
+            raise unknown
+
+    store.before = refuse
+    message = pending("a")
+    context = RequestContext(store, StillIds(), threading.Event(), Outage(), Creation(False))
+    OutgoingRequest(context, "orders", [message]).run()
+    assert store.repeated == [False, False]
 
 
 def test_a_request_that_may_be_stored_is_not_sent_in_parts() -> None:

@@ -23,6 +23,7 @@ from hourwheel.client import (
     TooLarge,
     Unauthorized,
 )
+from hourwheel.client.endpoint import REPEAT_HEADER
 from hourwheel.system import SystemIds
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
@@ -140,6 +141,7 @@ def test_a_request_without_an_answer_is_repeated_with_the_same_key(
     assert server.bodies("orders") == ["a", "b"]
     keys = [request.body["idempotency_key"] for request in server.calls("produce")]
     assert keys[:4] == [keys[0]] * 4
+    assert [request.headers.get(REPEAT_HEADER) for request in server.calls("produce")] == [None, "1", "1", "1", None]
 
 
 def test_order_holds_while_a_batch_is_tried_again(make: Callable[..., Producer], server: FakeServer) -> None:

@@ -23,12 +23,16 @@ class Store:
     def __init__(self) -> None:
         self.before: Callable[[int], None] = lambda number: None
         self.requests: list[tuple[str, list[str]]] = []
+        self.repeated: list[bool] = []
         self.stored: list[str] = []
         self._answers: dict[str, list[SendResult]] = {}
 
-    def produce(self, subject: str, messages: Sequence[Message], *, idempotency_key: str, **_: Any) -> list[SendResult]:
+    def produce(
+        self, subject: str, messages: Sequence[Message], *, idempotency_key: str, repeated: bool = False, **_: Any
+    ) -> list[SendResult]:
         bodies = [str(message.body) for message in messages]
         self.requests.append((idempotency_key, bodies))
+        self.repeated.append(repeated)
         self.before(len(self.requests))
         for index, message in enumerate(messages):
             if message.key == "bad":
@@ -278,7 +282,9 @@ def test_an_interrupt_of_the_leader_ends_only_its_own_call(store: Store, sends: 
     assert other.join().offsets == [2]
     held.first.join()
     assert store.stored == ["first", "a", "b"]
+    assert (store.requests[1], store.repeated[1], store.repeated[-1]) == (store.requests[-1], False, True)
     assert Caller(sends, Message("next")).join().offsets == [3]
+    assert not store.repeated[-1]
 
 
 def test_the_last_caller_that_gives_up_leaves_nothing_behind(store: Store, sends: SharedSends) -> None:

@@ -126,6 +126,8 @@ def test_a_server_whose_answers_are_lost_for_an_hour_stores_each_row_once(tmp_pa
     application.queue.lost = lost
     application.drain(most_rows=3)
     complete(application)
+    sent = [request for request, _ in application.queue.repeated]
+    assert application.queue.repeated == [(request, request in sent[:index]) for index, request in enumerate(sent)]
 
 
 def test_a_commit_whose_database_goes_away_in_the_middle_is_repeated(tmp_path: Path, filled: Filled) -> None:

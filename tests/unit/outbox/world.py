@@ -77,6 +77,8 @@ class Queue:
     lost: Callable[[], bool] = lambda: False
     sent: list[tuple[str, int, int]] = field(default_factory=list)
     """The subject, the sequence and the number of messages of each request."""
+    repeated: list[tuple[tuple[str, str, int], bool]] = field(default_factory=list)
+    """The subject, the key and the sequence of each request, and whether it said that it is repeated."""
 
     def produce(
         self,
@@ -85,12 +87,14 @@ class Queue:
         *,
         idempotency_key: str | None = None,
         sequence: int | None = None,
+        repeated: bool = False,
         retry_seconds: float | None = None,
     ) -> list[SendResult]:
         assert idempotency_key is not None
         assert sequence is not None
         with self.steps.step():
             self.sent.append((subject, sequence, len(messages)))
+            self.repeated.append(((subject, idempotency_key, sequence), repeated))
             refusal = self.fault(subject, messages, sequence)
             if refusal is not None:
                 raise refusal

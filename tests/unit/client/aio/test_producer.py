@@ -22,6 +22,7 @@ from hourwheel.client import (
     Unauthorized,
 )
 from hourwheel.client.aio.shared_sends import AwaitedBatch
+from hourwheel.client.endpoint import REPEAT_HEADER
 from tests.unit.client.aio.conftest import LONG_SECONDS, Run, until
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds
@@ -86,8 +87,9 @@ def test_a_request_without_an_answer_is_repeated_with_the_same_key(server: FakeS
             return await sends.send("paid")
 
     assert run(main()).offset == 0
-    first, second = (request.body for request in server.calls("produce"))
-    assert first == second
+    first, second = server.calls("produce")
+    assert first.body == second.body
+    assert (first.headers.get(REPEAT_HEADER), second.headers.get(REPEAT_HEADER)) == (None, "1")
     assert server.bodies("orders") == ["paid"]
 
 

@@ -55,7 +55,8 @@ class Call(NamedTuple, Generic[T]):
     """A call of the HTTP API, and how to read its answer.
 
     With ``msgpack`` the call is made in msgpack. ``then`` receives the decoded answer and returns the result of the
-    call; ``refused`` receives the error of a refused call, and returns the result or raises the error.
+    call; ``refused`` receives the error of a refused call, and returns the result or raises the error. ``repeated``
+    says that the caller has made this call before.
     """
 
     method: str
@@ -66,6 +67,7 @@ class Call(NamedTuple, Generic[T]):
     msgpack: MsgpackAnswer[T] | None
     then: Callable[[T], Any] | None
     refused: Callable[[AnswerError], Any] | None
+    repeated: bool = False
 
 
 class HttpRequest(NamedTuple):
@@ -153,7 +155,8 @@ class CallCodec:
         if self.signer is not None:  # signed requests go to Lambda
             _check_event(data, msgpack=msgpack)
         kinds = {"accept": _MSGPACK, "content-type": _MSGPACK} if msgpack else {"content-type": "application/json"}
-        return HttpRequest(call.method, target, data, {**self._headers, **kinds})
+        request = HttpRequest(call.method, target, data, {**self._headers, **kinds})
+        return request.repeated() if call.repeated else request
 
     def instead(self, call: Call[Any], request: HttpRequest, error: BadRequest) -> HttpRequest:
         """Returns the request in JSON, if the error says that the server cannot read msgpack; later calls are made in

@@ -78,6 +78,7 @@ class Http:
         msgpack: MsgpackAnswer[T] | None = None,
         then: Callable[[T], Any] | None = None,
         refused: Callable[[AnswerError], Any] | None = None,
+        repeated: bool = False,
     ) -> Any:
         """Makes a ``Call`` and returns its result. Raises ``AnswerError``, and ``Closed`` after ``close``.
 
@@ -86,7 +87,7 @@ class Http:
         """
         if self._urls is not None and not self._urls.complete:
             self._find_endpoints(self._urls)
-        call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused)
+        call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused, repeated)
         seconds = self._retry_seconds if retry_seconds is None else retry_seconds
         request = self._codec.request(call)
         try:

@@ -82,6 +82,8 @@ class Attempt(NamedTuple):
 
     messages: Sequence[Message]
     idempotency_key: str
+    repeated: bool
+    """Whether an earlier try may have stored the messages."""
 
 
 class RequestParts(Generic[B]):
@@ -100,6 +102,7 @@ class RequestParts(Generic[B]):
     def _begin_part(self) -> None:
         self._key: str | None = None
         self._may_be_stored = False
+        self._is_open = False  # whether the outcome of the last try was not recorded
         self._attempt = 0
         self.pause_seconds = 0.0
 
@@ -123,7 +126,13 @@ class RequestParts(Generic[B]):
             self._next_part()
             return None
         messages = part[0].messages if len(part) == 1 else [message for batch in part for message in batch.messages]
-        return Attempt(messages, self._key)
+        self._may_be_stored |= self._is_open  # an interrupt ended the call of the thread that sent before
+        self._is_open = True
+        return Attempt(messages, self._key, self._may_be_stored)
+
+    def begin_again(self) -> None:
+        """Records that the server refused the form of an attempt, and stored nothing of it."""
+        self._is_open = False
 
     def accepted(self, attempt: Attempt, results: list[SendResult], now: float) -> None:
         """Records the answer to an attempt: each batch of the part gets its results."""
@@ -138,6 +147,7 @@ class RequestParts(Generic[B]):
         """Records the error of an attempt: pauses, splits the part or fails its batches. Takes errors of any kind,
         because a caller whose error was not recorded would wait for ever."""
         part = self._parts[0]
+        self._is_open = False
         if isinstance(error, ServerUnavailable):
             # A request that was sent and not answered may be stored under its key.
             self._may_be_stored |= error.sent
@@ -210,12 +220,15 @@ class OutgoingRequest(Generic[B]):
             attempt = parts.attempt(time.monotonic())
             if attempt is None:
                 continue
-            messages, key = attempt
+            messages, key, repeated = attempt
             try:
                 create = context.creation.fields()
-                results = context.api.produce(self._subject, messages, idempotency_key=key, retry_seconds=0, **create)
+                results = context.api.produce(
+                    self._subject, messages, idempotency_key=key, repeated=repeated, retry_seconds=0, **create
+                )
             except Exception as error:
                 if context.creation.refused(error):
+                    parts.begin_again()
                     continue
                 # Only ``Producer.close`` closes the connections, once its time is over.
                 reason = out_of_time(context.outage) if isinstance(error, Closed) else error

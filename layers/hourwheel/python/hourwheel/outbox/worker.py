@@ -51,6 +51,7 @@ class ProduceApi(Protocol):
         *,
         idempotency_key: str | None = None,
         sequence: int | None = None,
+        repeated: bool = False,
         retry_seconds: float | None = None,
     ) -> list[SendResult]: ...
 
@@ -164,7 +165,12 @@ class Worker:
         while True:
             try:
                 self.queue.produce(
-                    subject, messages, idempotency_key=batch.sender, sequence=batch.sequence, retry_seconds=0
+                    subject,
+                    messages,
+                    idempotency_key=batch.sender,
+                    sequence=batch.sequence,
+                    repeated=open_ms is not None,
+                    retry_seconds=0,
                 )
                 if attempt:
                     logger.info("the server takes rows of the outbox again")

@@ -60,11 +60,12 @@ class AsyncHttp:
         msgpack: MsgpackAnswer[T] | None = None,
         then: Callable[[T], Any] | None = None,
         refused: Callable[[AnswerError], Any] | None = None,
+        repeated: bool = False,
     ) -> Any:
         """Makes a ``Call`` and returns the typed answer. ``Http.call`` describes the arguments and the errors."""
         if self._urls is not None and not self._urls.complete:
             await self._find_endpoints(self._urls)
-        call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused)
+        call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused, repeated)
         seconds = self._retry_seconds if retry_seconds is None else retry_seconds
         request = self._codec.request(call)
         try:

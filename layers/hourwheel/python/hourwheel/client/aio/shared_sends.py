@@ -150,12 +150,15 @@ class AsyncSharedSends:
             attempt = parts.attempt(time.monotonic())
             if attempt is None:
                 continue
-            messages, key = attempt
+            messages, key, repeated = attempt
             try:
                 create = self._creation.fields()
-                results = await self._api.produce(name, messages, idempotency_key=key, retry_seconds=0, **create)
+                results = await self._api.produce(
+                    name, messages, idempotency_key=key, repeated=repeated, retry_seconds=0, **create
+                )
             except Exception as error:
                 if self._creation.refused(error):
+                    parts.begin_again()
                     continue
                 parts.failed(error, time.monotonic())
                 log_failure(self.outage, error, parts.unfinished(), time.monotonic())

@@ -26,12 +26,15 @@ class ProduceCalls(Calls):
         idempotency_key: str | None = None,
         sequence: int | None = None,
         create: bool = True,
+        repeated: bool = False,
         retry_seconds: float | None = None,
     ) -> list[SendResult]:
         """Stores a batch of up to 1,000 messages and 4 MiB in all, either whole and durably or not at all.
 
         A batch that the caller repeats with its ``idempotency_key`` within 10 minutes is stored once; the repeated call
-        returns the first answer. ``retry_seconds`` overrides that of the ``Api``.
+        returns the first answer. ``retry_seconds`` overrides that of the ``Api``. ``repeated`` tells the server that an
+        earlier call may have stored the batch: then a repeat on AWS skips no offsets. Retries of the ``Api`` say so by
+        themselves.
 
         A caller may number the batches that it sends under one key: each new batch, sent after the answer to the batch
         before, has a higher ``sequence``. Then it may repeat its last batch for 400 days, and the server refuses a
@@ -56,7 +59,9 @@ class ProduceCalls(Calls):
             (1, True)
         """
         target = path("subjects", subject, "messages")
-        return self._produce(target, messages, idempotency_key, sequence, retry_seconds, create=create)
+        return self._produce(
+            target, messages, idempotency_key, sequence, retry_seconds, create=create, repeated=repeated
+        )
 
     def produce_many(
         self,
@@ -65,10 +70,12 @@ class ProduceCalls(Calls):
         idempotency_key: str | None = None,
         sequence: int | None = None,
         create: bool = True,
+        repeated: bool = False,
     ) -> list[SendResult]:
         """Stores a batch whose messages name their subjects; with an idempotency key either whole or not at all.
 
-        Without a key, a failure may leave the messages of some subjects stored and those of others not.
+        Without a key, a failure may leave the messages of some subjects stored and those of others not. ``repeated``
+        tells the server that an earlier call may have stored the batch.
 
         Returns:
             The result of each message, in the order of the messages: its queue and offset, or the time at which it is
@@ -85,7 +92,9 @@ class ProduceCalls(Calls):
             >>> [result.offset for result in api.produce_many(batch, idempotency_key="order-7")]
             [1, 0]
         """
-        return self._produce(path("messages"), messages, idempotency_key, sequence, None, create=create)
+        return self._produce(
+            path("messages"), messages, idempotency_key, sequence, None, create=create, repeated=repeated
+        )
 
     def _produce(
         self,
@@ -96,6 +105,7 @@ class ProduceCalls(Calls):
         retry_seconds: float | None,
         *,
         create: bool,
+        repeated: bool,
     ) -> list[SendResult]:
         body = ProduceBody([on_the_wire(message) for message in messages], idempotency_key, sequence, create)
         results: list[SendResult] = self._http.call(
@@ -107,5 +117,6 @@ class ProduceCalls(Calls):
             retry_seconds=retry_seconds,
             msgpack=MsgpackAnswer(_compact_decoder, lambda compact: _Produced(compact.send_results(messages))),
             then=attrgetter("results"),
+            repeated=repeated,
         )
         return results
