@@ -24,7 +24,7 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message, NewMessage
 from hourwheel.model.pulls import Pull
 from hourwheel.operations.routes import shown_route
-from hourwheel.ports import CellStorage, Store, Table
+from hourwheel.ports import CellStorage, Store
 from hourwheel.times import parse_rfc3339
 from tests.support import Bench
 
@@ -63,11 +63,6 @@ def dynamodb(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Store]]
     def store(cell: str) -> Store:
         prefix = f"cells-{next(_prefixes)}-{cell}"
         create_tables(client, prefix)
-        for table in Table:
-            # By the clock of the machine, which is ahead of the test's, everything has expired.
-            client.update_time_to_live(
-                TableName=f"{prefix}-{table}", TimeToLiveSpecification={"Enabled": False, "AttributeName": "x"}
-            )
         return DynamoStore(client, prefix=prefix)
 
     yield store
