@@ -257,7 +257,7 @@ def delay(system: System) -> dict[str, Any]:
     late = received(system, "boarding", "gate", 3)
     told = {body: system.ok("GET", f"/v1/scheduled/{one}")["state"] for body, one in ids.items()}
     system.clock.pass_time(2 * KEPT_MS / 1_000)
-    system.swept(2)
+    system.until(lambda: not system.reads_timers(), "the sweep that ends the reading of timers")
     read.append(system.reads_timers())
     told_of_starts = {"waking": waking, "started": started, "timed": timed, "wakes": wakes, "read": read}
     return {"early": early, "late": late, "told": told, "following": following, **told_of_starts}
