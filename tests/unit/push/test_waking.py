@@ -165,7 +165,7 @@ def test_a_message_for_which_the_gateway_answers_that_nobody_is_there_holds_up_n
         return unreached("status 503", answered=True) if poisoned else DONE
 
     bench.targets.answer = answer
-    for _ in range(30):
+    for _ in range(100):
         if push(bench) is PusherEnd.IDLE:
             break
         bench.clock.ms = max(bench.clock.ms + 1, state(bench).resumes_ms)
