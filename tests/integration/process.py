@@ -28,9 +28,9 @@ class Answer(NamedTuple):
 class Connection:
     """One kept-alive connection."""
 
-    def __init__(self, port: int, *, token: str | None = None) -> None:
+    def __init__(self, port: int, *, token: str | None = None, headers: Mapping[str, str] | None = None) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers = {**(headers or {}), **({} if token is None else {"Authorization": f"Bearer {token}"})}
 
     def __enter__(self) -> "Connection":
         return self

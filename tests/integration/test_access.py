@@ -77,11 +77,14 @@ def test_a_read_only_token_sees_of_a_target_only_its_host(start: Start) -> None:
         connection.ok("POST", f"{GROUP}/pause", None)
         assert connection.ok("GET", GROUP)["push"]["url"] == url
         reads = [route for route in ROUTES if route.method == "GET"]
+    asking = {"token": "all-rights", "headers": {"X-Hourwheel-Read-Only": "1"}}  # as a console that is read-only does
+    for caller in ({"token": "reader"}, asking):
+        with server.connect(**caller) as connection:
+            for path in (GROUP, "/v1/subjects/orders/groups"):
+                shown = connection.ok("GET", path)
+                (group,) = shown.get("groups", [shown])
+                assert group["push"]["url"] == "https://hooks.example.com:8443/"
     with server.connect(token="reader") as connection:
-        for path in (GROUP, "/v1/subjects/orders/groups"):
-            shown = connection.ok("GET", path)
-            (group,) = shown.get("groups", [shown])
-            assert group["push"]["url"] == "https://hooks.example.com:8443/"
         names = {
             "subject": "orders",
             "group": "billing",

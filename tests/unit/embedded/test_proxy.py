@@ -188,6 +188,14 @@ def test_a_read_only_console_refuses_all_but_looking(server: FakeServer, method:
         assert browser("GET", "/v1/subjects?limit=5").status == 200
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_read_only_console_asks_for_what_a_read_only_caller_may_see(server: FakeServer, read_only: bool) -> None:
+    with proxied(server.url, read_only=read_only) as browser:
+        browser("GET", "/v1/subjects?limit=5")
+    (request,) = server.requests
+    assert ("x-hourwheel-read-only" in {name.lower() for name in request.headers}) is read_only
+
+
 @pytest.mark.parametrize(
     "target",
     ["/v1/../admin", "/v1/%2e%2e/admin", "/v1/subjects/%2E/groups", "/v1//subjects", "/v1/", "/v2/x", "/metrics"],

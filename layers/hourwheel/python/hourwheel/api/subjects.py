@@ -18,6 +18,9 @@ from hourwheel.times import parse_rfc3339, rfc3339
 
 _NOTHING = b"{}"
 
+READ_ONLY_HEADER = "x-hourwheel-read-only"
+"""Asks for the answer that a caller who may only read would get."""
+
 
 def list_subjects(cell: Cell, event: Event) -> Response:
     query = decode_query(PageQuery, event)
@@ -181,9 +184,10 @@ def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
 
 
 def _shown_group(cell: Cell, group: Group, event: Event) -> dict[str, object]:
-    """Returns the group for the caller of the event. A caller who may only read gets of a target's URL the scheme and
-    the host: whoever knows the rest may be able to send to the target."""
-    if group.push is not None and group.push.kind == "https" and event.get("readOnly"):
+    """Returns the group for the caller of the event. A caller who may only read, or who asks to be answered so, gets of
+    a target's URL the scheme and the host: whoever knows the rest may be able to send to the target."""
+    reads_only = event.get("readOnly") or READ_ONLY_HEADER in (event.get("headers") or {})
+    if group.push is not None and group.push.kind == "https" and reads_only:
         group = replace(group, push=replace(group.push, address=_origin_of(group.push.address)))
     return _group(cell, group)
 

@@ -22,6 +22,7 @@ from hourwheel.api.problems import problem_of
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES
+from hourwheel.api.subjects import READ_ONLY_HEADER
 from hourwheel.client.connections import Connections
 from hourwheel.client.endpoint import Endpoint, Reply
 from hourwheel.client.errors import AnswerError, Problem, ServerUnavailable, from_answer
@@ -49,6 +50,7 @@ class UpstreamCall(NamedTuple):
     body: bytes | None = None
     content_type: str | None = None
     accept_encoding: str = "identity"
+    read_only: bool = False
 
 
 class Upstream:
@@ -71,6 +73,8 @@ class Upstream:
         headers = {"accept": "application/json", "accept-encoding": call.accept_encoding}
         if call.content_type is not None:
             headers["content-type"] = call.content_type
+        if call.read_only:
+            headers[READ_ONLY_HEADER] = "1"
         if self._token is not None:
             headers["authorization"] = f"Bearer {self._token}"
         signed = {}
@@ -126,8 +130,21 @@ class ConsoleProxy:
         request.trusted = True
         if (request.head.length or 0) > REQUEST_BYTES or len(body := await _body_of(request)) > REQUEST_BYTES:
             return _of(problem_of(too_large_request(), ""))
-        pass_on = partial(self._upstream.exchange, _call(request, body))
+        pass_on = partial(self._upstream.exchange, self._call(request, body))
         return _passed_on(await asyncio.get_running_loop().run_in_executor(self._threads, pass_on))
+
+    def _call(self, request: Request, body: bytes) -> UpstreamCall:
+        target = f"{request.path}?{request.query}" if request.query else request.path
+        kind = header(request.headers, b"content-type")
+        accepted = header(request.headers, b"accept-encoding") or b""
+        return UpstreamCall(
+            request.method,
+            target,
+            body or None,
+            None if kind is None or not body else kind.decode("latin-1"),
+            "gzip" if b"gzip" in accepted else "identity",
+            self._settings.read_only,
+        )
 
     def _foreign(self, request: Request) -> Answer | None:
         """Returns the refusal of a request that a page of another site may have sent, or None.
@@ -171,19 +188,6 @@ async def _body_of(request: Request) -> bytes:
         return await request.body()
     request.drop_body()  # no GET takes a body
     return b""
-
-
-def _call(request: Request, body: bytes) -> UpstreamCall:
-    target = f"{request.path}?{request.query}" if request.query else request.path
-    kind = header(request.headers, b"content-type")
-    accepted = header(request.headers, b"accept-encoding") or b""
-    return UpstreamCall(
-        request.method,
-        target,
-        body or None,
-        None if kind is None or not body else kind.decode("latin-1"),
-        "gzip" if b"gzip" in accepted else "identity",
-    )
 
 
 def _passed_on(reply: Reply) -> Answer:
