@@ -53,6 +53,7 @@ def test_a_run_reads_only_the_files_of_subjects_that_changed(
     same_metrics_as_over_everything(world, spark)
 
 
+@pytest.mark.volume
 def test_a_small_lake_is_read_as_a_whole_and_only_hours_that_may_have_changed_are_computed(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_small_lake_is_read_as_a_whole_and_only_hours_that_may_have_changed_ar
     same_metrics_as_over_everything(world, spark)
 
 
+@pytest.mark.volume
 def test_a_quarantined_segment_that_is_taken_later_counts_in_its_own_hour(spark: SparkSession, world: World) -> None:
     world.archived()
     archive = FileBlobs(world.archive)
@@ -88,6 +90,7 @@ def test_a_quarantined_segment_that_is_taken_later_counts_in_its_own_hour(spark:
     same_metrics_as_over_everything(world, spark)
 
 
+@pytest.mark.volume
 def test_a_run_reads_everything_after_rows_were_deleted(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

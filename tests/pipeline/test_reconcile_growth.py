@@ -85,6 +85,7 @@ def test_findings_come_and_go_in_subjects_without_new_rows_as_in_a_run_over_ever
     same_findings_as_over_everything(world, spark, report)
 
 
+@pytest.mark.volume
 def test_a_small_lake_is_judged_as_a_whole_without_a_search_for_what_changed(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
