@@ -71,9 +71,9 @@ def test_an_unpacked_body_counts_until_its_request_is_answered(served: Served, m
     store = served.runtime.cell.store_batch
 
     async def case(client: Client) -> bytes:
-        def watched(*arguments: Any) -> Any:
+        def watched(*arguments: Any, **options: Any) -> Any:
             held.append(client.registry.held_bytes)
-            return store(*arguments)
+            return store(*arguments, **options)
 
         monkeypatch.setattr(served.runtime.cell, "store_batch", watched)
         await client.send(packed(900_000))

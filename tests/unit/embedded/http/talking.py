@@ -36,7 +36,7 @@ class Client(NamedTuple):
         """Sends again and again, and returns the bytes that the server sent meanwhile."""
         answer = asyncio.ensure_future(self.reader.read())
         while not answer.done():
-            with suppress(OSError):
+            with suppress(OSError, RuntimeError):  # of uvloop: the handle is closed
                 await self.send(piece)
             await asyncio.sleep(0.001)
         with suppress(ConnectionError):
