@@ -88,6 +88,20 @@ def test_an_exchange_that_is_deleted_has_its_own_settings_again(connection: Conn
         assert inbox.get(1) == ["after"]
 
 
+def test_what_was_sent_since_an_exchange_was_deleted_reaches_its_durable_queue(
+    connection: Connection, api: Api, name: str
+) -> None:
+    news = Exchange(f"news-{name}", "fanout")
+    reader = Queue(name, news)(connection.channel())
+    reader.declare()
+    with connection.Producer() as producer:
+        producer.publish("before", exchange=news)
+        assert reader.get(no_ack=True).payload == "before"
+        api.delete_subject(f"news-{name}.exchange")
+        producer.publish("after", exchange=news)  # creates the subject, and not the group of the queue
+    assert reader.get(no_ack=True).payload == "after"
+
+
 def pidbox_series(server: Server) -> list[str]:
     lines = httpx.get(f"http://127.0.0.1:{server.port}/metrics").text.splitlines()
     return sorted(line.rpartition(" ")[0] for line in lines if "reply." in line)

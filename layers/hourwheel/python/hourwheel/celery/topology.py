@@ -83,12 +83,13 @@ class Topology:
         self._ensure_subject(subject, self.options.exchange_retention.get(exchange, default))
         return subject
 
-    def ensure_binding(self, queue: str, exchange: str) -> None:
+    def ensure_binding(self, queue: str, exchange: str, *, latest: bool = True) -> None:
         """Creates the subject of an exchange, and the group or the consumer for the queue: messages that are sent to
-        the exchange from now on reach the queue."""
+        the exchange from now on reach the queue. Without ``latest`` a durable queue also gets those that the exchange
+        holds: a sender may have created the subject again, and sent messages, since it was deleted."""
         subject = self.ensure_exchange(exchange)
         if self.state.is_durable(queue):
-            self._ensure_group(subject, name_of(queue), latest=True)
+            self._ensure_group(subject, name_of(queue), latest=latest)
             return
         self._ensure_group(subject, _BROADCAST_GROUP, latest=True, broadcast=True)
         key = ("consumer", subject, queue)
@@ -113,7 +114,7 @@ class Topology:
         self._forget({queue, name_of(queue), *self._own_subjects(queue), *bound})
         self.ensure_queue(queue)
         for exchange in self.state.shared_bindings(queue):
-            self.ensure_binding(queue, exchange)
+            self.ensure_binding(queue, exchange, latest=False)
 
     def declare_exchange_again(self, exchange: str) -> None:
         """Creates the subject of an exchange that somebody has deleted, with its own settings."""
