@@ -1,6 +1,7 @@
 """New messages leave a reserve of free space on the volume, in which a queue is drained."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -149,6 +150,29 @@ def test_a_spare_is_made_where_there_is_room_and_removed_where_there_is_none(tmp
     assert spare.exists()
     release_spare(tmp_path, Volumes(SPARE_BYTES - 1))
     assert not spare.exists()
+
+
+def test_a_spare_that_a_killed_server_left_unfinished_is_made_whole(tmp_path: Path) -> None:
+    spare = tmp_path / "spare"
+    spare.touch()
+    keep_spare(tmp_path, 64 * MEGABYTE, Volumes())
+    assert spare.stat().st_blocks * 512 >= SPARE_BYTES
+
+
+def test_a_system_without_fallocate_has_a_spare_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fallocate")
+    keep_spare(tmp_path, 64 * MEGABYTE, Volumes())
+    spare = tmp_path / "spare"
+    assert (spare.stat().st_size, spare.stat().st_blocks * 512 >= SPARE_BYTES) == (SPARE_BYTES, True)
+
+
+def test_a_spare_for_which_the_room_is_gone_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    keep_spare(tmp_path, 64 * MEGABYTE, Volumes())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("full", ["home", "nvme"])

@@ -52,20 +52,36 @@ def keep_spare(data: Path, reserve: int, free: Callable[[Path], int] = free_byte
     """Makes the spare of a data directory, if its volume has room for it beyond twice the reserve."""
     spare = data / "spare"
     with suppress(OSError, Broken):  # the room is gone again, or the volume: the next call tries it again
-        if reserve and not spare.exists() and free(data) >= _LOW * reserve + SPARE_BYTES:
+        if reserve and not _is_whole(spare) and free(data) >= _LOW * reserve + SPARE_BYTES:
             _allocate(spare)
+
+
+def _is_whole(spare: Path) -> bool:
+    """Returns whether the file exists with all its bytes, which a process that is killed may not have allocated."""
+    return spare.exists() and spare.stat().st_size >= SPARE_BYTES
 
 
 def _allocate(spare: Path) -> None:
     """Makes a file whose bytes the volume has given away. Leaves none after an error."""
     descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, SPARE_BYTES)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, SPARE_BYTES)
+        else:
+            _fill(descriptor)
     except OSError:
         spare.unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)
+
+
+def _fill(descriptor: int) -> None:
+    """Writes the bytes of a spare, where the system cannot allocate them unwritten: macOS."""
+    zeros = bytes(MEGABYTE)
+    size = 0
+    while size < SPARE_BYTES:
+        size += os.pwrite(descriptor, zeros[: SPARE_BYTES - size], size)
 
 
 class DirectoryReserve:
