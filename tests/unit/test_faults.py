@@ -1,6 +1,7 @@
 """Faults that last are reported once, and what a process remembers of them is bounded."""
 
 import logging
+import threading
 
 import pytest
 
@@ -39,3 +40,43 @@ def test_faults_of_names_that_never_come_again_take_bounded_memory(
     assert sum("the oldest" in record.getMessage() for record in caplog.records) == 1
     fail(kept, bench, "group 99", GroupRemoved("group-unknown", "gone"))
     assert len(kept._reported) == 9
+
+
+class Guarded(dict[str, str]):
+    """Notes each change that a thread makes without the lock, beside which another thread may make one."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        super().__init__()
+        self._lock = lock
+        self.unguarded: list[str] = []
+
+    def _note(self, key: str) -> None:
+        if not self._lock.locked():
+            self.unguarded.append(key)
+
+    def __setitem__(self, key: str, text: str) -> None:
+        self._note(key)
+        super().__setitem__(key, text)
+
+    def __delitem__(self, key: str) -> None:
+        self._note(key)
+        super().__delitem__(key)
+
+    def pop(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]  # one form is used
+        self._note(key)
+        return super().pop(key, default)
+
+
+def test_threads_change_what_is_remembered_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise one removes the first fault beneath another one that removes it too, and containment itself fails."""
+    monkeypatch.setattr(faults, "_MOST", 1)
+    bench, kept = Bench(), Faults()
+    guarded = kept._reported = Guarded(kept._lock)
+    fail(kept, bench, "the lag", Broken("a"))
+    fail(kept, bench, "the trace", Broken("a"))
+    assert list(guarded) == ["the trace"]
+    with kept.contained(bench.cell.context, "the trace"):
+        pass
+    fail(kept, bench, "the lag", Broken("a"))
+    fail(kept, bench, "the lag", GroupRemoved("group-unknown", "gone"))
+    assert (dict(guarded), guarded.unguarded) == ({}, [])

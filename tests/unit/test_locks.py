@@ -20,6 +20,7 @@ OF_SERVERS = {
     "adapters/targets.py",
     "delay/pending_counts.py",
     "embedded",
+    "faults.py",
     "operations/overview.py",
     "push/lease.py",
     "queueing/leases.py",

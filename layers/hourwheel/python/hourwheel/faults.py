@@ -29,9 +29,9 @@ class Faults:
         through: no neighbour could work either. A group that was deleted meanwhile is no fault."""
         try:
             yield
-            self._reported.pop(what, None)
+            self._forget(what)
         except GroupRemoved:
-            self._reported.pop(what, None)
+            self._forget(what)
         except (Unavailable, StorageFull, DataVersion) as error:
             if not isinstance(error, CellUnavailable):
                 raise
@@ -53,8 +53,13 @@ class Faults:
             before = self._reported.pop(what, None)
             self._reported[what] = text  # at the end: the first one has been longest without a report
             if len(self._reported) > _MOST:
-                del self._reported[next(iter(self._reported))]
+                self._reported.pop(next(iter(self._reported)), None)
             return before != text
+
+    def _forget(self, what: str) -> None:
+        if what in self._reported:  # most blocks end well, and wait for no lock
+            with self._lock:
+                self._reported.pop(what, None)
 
 
 def unreadable(context: Context, log: str, row: int, count: int, error: HourwheelError) -> None:
