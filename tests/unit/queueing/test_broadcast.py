@@ -185,6 +185,23 @@ def test_a_consumer_that_was_away_is_forgotten_and_starts_anew(screens: Bench) -
     assert consumers(screens) == ["hall", "lobby"]
 
 
+def test_a_pull_that_may_not_create_makes_no_consumer_that_another_process_has_forgotten() -> None:
+    bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=2))
+    bench.cell.put_group("orders", "screens", broadcast=True)
+    pull(bench, "hall")
+    bench.clock.pass_time(DAY)
+    subject = bench.cell.registry.subject("orders")
+    remembered = bench.cell.registry.group(subject, "screens+1+hall")
+    bench.another_process().leave("orders", "screens", "hall", forget=True)
+    with pytest.raises(NotFound, match="has no consumer 'hall'"):
+        bench.cell.pull("orders", "screens", PullRequest(consumer="hall", create=False))
+    assert consumers(bench) == []
+    (record,) = (group for group in bench.another_process().registry.all_groups(subject) if group.consumer)
+    assert (record.deleted, record.generation) == (True, remembered.generation)
+    pull(bench, "hall")
+    assert consumers(bench) == ["hall"]
+
+
 def test_a_consumer_that_pulls_in_vain_is_not_forgotten(screens: Bench) -> None:
     screens.cell.put_group("orders", "screens", consumer_expires_seconds=60)
     for _ in range(10):

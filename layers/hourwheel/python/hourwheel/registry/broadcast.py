@@ -115,17 +115,23 @@ def consumer_group(registry: Registry, subject: Subject, parent: Group, consumer
     # abs: after a clock was set back, a pull of the future would keep the consumer until then.
     if record is None or abs(now_ms - record.seen_ms) >= seen_every_ms(parent):
         if record is None and not create:
-            detail = f"group {parent.name!r} has no consumer {consumer!r}: a pull that may create it does so"
-            raise NotFound("consumer-unknown", detail, field="consumer")
+            raise _unknown_consumer(parent, consumer)
         if record is None:
             _check_room(registry, subject, parent)
-        record = registry.change_group(
-            subject,
-            name,
-            lambda group: msgspec.structs.replace(group, consumer=consumer, seen_ms=now_ms),
-            start=parent.start,
-        )
+
+        def seen(group: Group) -> Group:
+            # A new group: the cached record is that of a consumer which another process has forgotten.
+            if not group.consumer and not create:
+                raise _unknown_consumer(parent, consumer)
+            return msgspec.structs.replace(group, consumer=consumer, seen_ms=now_ms)
+
+        record = registry.change_group(subject, name, seen, start=parent.start)
     return with_settings(record, parent)
+
+
+def _unknown_consumer(parent: Group, consumer: str) -> NotFound:
+    detail = f"group {parent.name!r} has no consumer {consumer!r}: a pull that may create it does so"
+    return NotFound("consumer-unknown", detail, field="consumer")
 
 
 def group_of_receipt(registry: Registry, subject: Subject, group: Group, name: str, generation: int) -> Group | None:
