@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, cast
 
-from hourwheel.celery.shared_room import SharedRoom, SharingSubscription
 from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.local_queue import LocalQueue
-from tests.unit.client.fake import FakeServer
-from tests.unit.client.test_creation import Worker
 
 
 class Busy(deque[Any]):
@@ -38,13 +35,3 @@ def test_the_last_messages_are_removed_first() -> None:
 def test_messages_that_others_take_meanwhile_are_not_missed() -> None:
     busy = Busy("abc")
     assert cast(list[str], local(busy).pop(len(busy))) == ["c", "b"]
-
-
-def test_a_queue_without_room_gives_back_what_the_worker_does_not_take_meanwhile(server: FakeServer) -> None:
-    options = Worker(server).subscription._options
-    shared = SharedRoom(lambda: None)
-    subscription = SharingSubscription(
-        options, queue="tasks", shared=shared, room=lambda: 0, limit=lambda: 0, on_ready=lambda: None
-    )
-    subscription._queue = subscription._local.deliveries = Busy("ab")
-    assert cast(list[str], shared.settle_excess(subscription, asked=2, brought=2)) == ["b"]

@@ -109,6 +109,8 @@ class SharingSubscription(Subscription):
         self._asked = 0
         self.eager = False
         """Whether the next pull will likely bring messages at once."""
+        self._allowed = True
+        """Whether no message in hand keeps the next pull back. Also for other threads, which must not read leases."""
         shared.join(self)
 
     @property
@@ -117,13 +119,17 @@ class SharingSubscription(Subscription):
 
     def waits_since(self, turn: int) -> bool:
         """Returns whether this subscription waits for room, and had its last turn before this one."""
-        return self.eager and not self._pulling and not self.waiting and self.turn < turn
+        return self.eager and self._allowed and not self._pulling and not self.waiting and self.turn < turn
 
     def halt(self) -> None:
         if self.own:  # a thread of the parent may have held the lock when this process was forked
             self._shared.leave(self)
             super().halt()
             self._shared.nudge()
+
+    def _may_pull(self) -> bool:
+        self._allowed = super()._may_pull()
+        return self._allowed
 
     def _has_room(self) -> bool:
         self._asked = self._shared.reserve(self)
@@ -144,6 +150,7 @@ class SharingSubscription(Subscription):
         super()._end_pull(settlements, pulled)
         brought = sum(map(_count, () if pulled is None else pulled.pulls))
         with self._lock:
+            self._allowed = self._turn.may_pull()
             for delivery in reversed(self._shared.settle_excess(self, self._asked, brought)):
                 delivery._lease.urgent = True  # other workers wait for it
                 self._decide(delivery, DeliveryOutcome.RELEASE)
