@@ -18,6 +18,7 @@ from tests.integration.process import Server
 
 SETTINGS = {"retention_seconds": 123_456, "max_attempts": 7, "wait_seconds": 1}
 PINGS = 100
+MANY = 300
 
 
 @pytest.fixture
@@ -75,6 +76,23 @@ def test_a_message_for_a_deleted_queue_declares_the_queue_again(
         inbox = Inbox(connection, Queue(name))
         inbox.consumer.consume()
         assert inbox.get(1) == ["after"]
+
+
+def test_many_messages_for_a_deleted_queue_declare_it_once(
+    broker: str, api: Api, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {**SETTINGS, "confirm_publish": False}
+    with Connection(broker, transport_options=options) as connection, connection.Producer() as producer:
+        Queue(name)(connection.default_channel).declare()
+        api.delete_subject(name)
+        for number in range(MANY):
+            producer.publish(number, routing_key=name)
+        connection.transport.producer.flush(SECONDS)
+        check_settings(api, name, "celery")
+        assert api.lag(name, "celery").waiting == MANY
+    assert [line for line in caplog.messages if "declared again" in line] == [
+        f"queue {name!r} is missing on the server: it is declared again"
+    ]
 
 
 def test_an_exchange_that_is_deleted_has_its_own_settings_again(connection: Connection, api: Api, name: str) -> None:

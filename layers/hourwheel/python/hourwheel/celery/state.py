@@ -10,7 +10,7 @@ Kombu declares exchanges and queues before each use, so no server stores them. T
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from kombu.transport import virtual
@@ -47,6 +47,8 @@ class BrokerState(virtual.BrokerState):
         super().__init__()
         self.queues: dict[str, QueueKind] = {}
         self.ensured: set[tuple[str, ...]] = set()  # subjects, groups and consumers that exist: no further request
+        self.redeclared: Counter[str] = Counter()
+        """How often the subject of a queue or exchange was declared again because somebody had deleted it."""
 
     def is_shared(self, exchange: str) -> bool:
         """Returns whether the exchange is a subject of its own."""

@@ -104,10 +104,22 @@ class Topology:
             self.state.ensured.add(key)
 
     def target_of(self, queue: str, level: int = 0) -> SendTarget:
-        return SendTarget(self.subject_of(queue, level), functools.partial(self.declare_again, queue))
+        return SendTarget(self.subject_of(queue, level), self._once(self.declare_again, queue, self.subject_of(queue)))
 
     def exchange_target(self, exchange: str) -> SendTarget:
-        return SendTarget(self.ensure_exchange(exchange), functools.partial(self.declare_exchange_again, exchange))
+        subject = self.ensure_exchange(exchange)
+        return SendTarget(subject, self._once(self.declare_exchange_again, exchange, subject))
+
+    def _once(self, declare: Callable[[str], None], name: str, subject: str) -> Callable[[], None]:
+        """Returns a call that declares a queue or exchange again, unless that was done meanwhile: many messages may be
+        refused for one deletion."""
+        before = self.state.redeclared[subject]
+
+        def declare_once() -> None:
+            if self.state.redeclared[subject] == before:
+                declare(name)
+
+        return declare_once
 
     def declare_again(self, queue: str) -> None:
         """Creates the subjects, groups and consumers of a queue that somebody has deleted, with its own settings."""
@@ -117,12 +129,14 @@ class Topology:
         self.ensure_queue(queue)
         for exchange in self.state.shared_bindings(queue):
             self.ensure_binding(queue, exchange, latest=False)
+        self.state.redeclared[self.subject_of(queue)] += 1
 
     def declare_exchange_again(self, exchange: str) -> None:
         """Creates the subject of an exchange that somebody has deleted, with its own settings."""
         _log.warning("exchange %r is missing on the server: it is declared again", exchange)
         self._forget({self.exchange_subject(exchange)})
         self.ensure_exchange(exchange)
+        self.state.redeclared[self.exchange_subject(exchange)] += 1
 
     def exists(self, queue: str) -> bool:
         if not self.state.has_own_subject(queue):
