@@ -3,7 +3,7 @@
 import ast
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -165,3 +165,60 @@ def test_an_event_does_what_that_of_the_standard_library_does() -> None:
     thread.join()
     event.clear()
     assert not event.wait(0.001)
+
+
+def ends(wait: Callable[[], object]) -> bool:
+    """Returns whether a call on a thread of its own ends."""
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(FAR_SECONDS)
+    return not thread.is_alive()
+
+
+def test_a_signal_that_sets_an_event_between_the_look_and_the_wait_ends_the_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The handler runs on the thread that looks, and so within its lock."""
+    event = Event()
+
+    def look() -> bool:
+        seen = event._set
+        event.set()
+        return seen
+
+    monkeypatch.setattr(event, "is_set", look)
+    assert ends(event.wait)
+
+
+def test_a_wait_within_a_lock_that_is_held_twice_frees_it_and_holds_it_twice_again() -> None:
+    lock = threading.RLock()
+    changed = Condition(lock)
+    depths: list[int] = []
+
+    def notify() -> None:
+        with lock:
+            changed.notify()
+
+    def wait() -> None:
+        with lock, lock:
+            assert not changed.wait(0.001)
+            other = threading.Thread(target=notify)
+            other.start()
+            assert changed.wait()
+            other.join()
+            depths.append(0)
+            while lock._is_owned():  # type: ignore[attr-defined]
+                lock.release()
+                depths[0] += 1
+            lock.acquire()
+            lock.acquire()
+
+    assert ends(wait)
+    assert depths == [2]
+
+
+def test_a_wait_without_the_lock_is_an_error_and_leaves_no_waiter() -> None:
+    changed = Condition(threading.RLock())
+    with pytest.raises(RuntimeError):
+        changed.wait(0)
+    assert not changed._waiters

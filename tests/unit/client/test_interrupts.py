@@ -9,6 +9,7 @@ from types import FrameType
 import pytest
 
 from hourwheel.client import Consumer, Producer
+from hourwheel.client.prefetcher import Prefetcher
 from tests.unit.client.fake import FakeServer
 
 INTERRUPTS = 200
@@ -90,3 +91,33 @@ def test_an_interrupted_wait_for_messages_holds_up_no_other_loop(server: FakeSer
         interrupt_again_and_again(lambda: next(loop), send_and_handle)
     producer.close()
     assert server.bodies("orders") == ["paid"] * (INTERRUPTS + 1)
+
+
+def test_a_signal_that_stops_a_loop_between_its_look_and_its_wait_ends_it(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler runs on the thread that looks, and so within its lock."""
+    pulls_end = threading.Event()
+    server.fail("pull", times=-1, before=lambda: pulls_end.wait(FAR_SECONDS))  # no pull wakes the loop
+    messages = Consumer(server.url, "orders", "billing")
+    note_idle = Prefetcher._note_idle
+
+    def stop_behind(self: Prefetcher, more: int) -> None:
+        note_idle(self, more)
+        if more > 0:
+            messages.stop()
+
+    monkeypatch.setattr(Prefetcher, "_note_idle", stop_behind)
+    ended = threading.Event()
+
+    def loop() -> None:
+        with messages:
+            for _ in messages:
+                pass
+        ended.set()
+
+    threading.Thread(target=loop, daemon=True).start()
+    try:
+        assert ended.wait(FAR_SECONDS / 2)
+    finally:
+        pulls_end.set()

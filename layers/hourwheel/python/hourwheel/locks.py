@@ -13,8 +13,10 @@ this module. A function that a decorator would make too slow, or that has no ``s
 
 import functools
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import starmap
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -54,28 +56,56 @@ def gives_back(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S
 
 
 class Condition(threading.Condition):
-    """A condition of a ``threading.RLock``. When a wait ends, by an interrupt too, the lock is held as before."""
+    """A condition of a ``threading.RLock``. When a wait ends, by an interrupt too, the lock is held as before.
+
+    A signal handler may notify a condition for which its own thread is about to wait. So ``wait_for`` counts: a
+    notification that came after the look ends the wait.
+    """
 
     _waiters: Any  # those of the base class, which ``notify`` wakes
     _acquire_restore: Callable[[tuple[int, int]], None]
+    _release_save: Callable[[], tuple[int, int]]
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits for a notification, at most ``timeout`` seconds, and returns whether it came. The caller has acquired
-        the lock once."""
+    def __init__(self, lock: Any) -> None:
+        super().__init__(lock)
+        self.notifications = 0
+
+    def notify(self, n: int = 1) -> None:
+        self.notifications += 1
+        super().notify(n)
+
+    def wait(self, timeout: float | None = None, since: int | None = None) -> bool:
+        """Waits for a notification, at most ``timeout`` seconds, and returns whether it came. Does not wait if
+        ``notifications`` is not ``since`` any more."""
         turn = threading.Lock()
         turn.acquire()
-        acquired_once = (1, threading.get_ident())
         notified = False
-        self._waiters.append(turn)
+        held: list[tuple[int, int]] = []
         try:
-            self.release()  # an interrupt comes when it has returned, so the lock is free from here on
+            self._waiters.append(turn)
+            if since is not None and since != self.notifications:
+                return True
+            # One call, so that no interrupt comes between the release and the note of how often the lock was held.
+            held.extend(starmap(self._release_save, [()]))
             notified = turn.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
             return notified
         finally:
-            self._acquire_restore(acquired_once)  # unlike ``acquire``, no interrupt ends it before it holds the lock
+            for depth in held:
+                self._acquire_restore(depth)  # unlike ``acquire``, no interrupt ends it before it holds the lock
             if not notified:
                 with suppress(ValueError):
                     self._waiters.remove(turn)
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        """Waits until the predicate is true, at most ``timeout`` seconds, and returns its last value."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            since = self.notifications
+            result = predicate()
+            left_seconds = None if until is None else until - time.monotonic()
+            if result or (left_seconds is not None and left_seconds <= 0):
+                return result
+            self.wait(left_seconds, since)
 
 
 class Event:

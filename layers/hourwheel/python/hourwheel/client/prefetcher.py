@@ -122,6 +122,7 @@ class Prefetcher:
     def _wait_for_next(self) -> Delivery | None:
         with self._lock:
             while True:
+                since = self._ready.notifications  # a signal handler may call ``stop`` behind the look
                 left_seconds = self._drain_until - time.monotonic() if self._stopping else None
                 if left_seconds is not None and left_seconds <= 0:
                     return None
@@ -133,7 +134,7 @@ class Prefetcher:
                     return None
                 self._note_idle(1)
                 try:
-                    self._ready.wait(left_seconds)
+                    self._ready.wait(left_seconds, since)
                 finally:
                     self._note_idle(-1)
 
