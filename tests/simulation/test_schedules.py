@@ -56,6 +56,7 @@ REGRESSIONS = {
     32641: "a sweep with an old list of groups expired the part of a queue in which a group had a lease",
     32668: "a trace counted as complete although a copy, which was pulled, had expired and was removed",
     10358: "the checker judged a damaged batch by the tags that it had before",
+    847: "a group with a rate stood still after its last pull row had expired before an earlier one",
     18: "the checker demanded that a suspect which waits for its next attempt is none any more",
 }
 """Seeds that have found a bug of the library or of the checker. Each change of the simulator changes the meaning of a

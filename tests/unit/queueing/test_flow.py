@@ -17,6 +17,8 @@ from hourwheel.push.pusher import Pusher
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.queueing.test_waiting_pulls import Ticks, waiting_bench
 
+DAY = 86_400
+
 
 def limited(bench: Bench, *bodies: str, **limits: Any) -> Bench:
     bench.cell.put_group("orders", "billing", **limits)
@@ -348,6 +350,21 @@ def test_a_new_process_counts_claims_that_the_checkpoint_has_passed(bench: Bench
     other = bench.another_process()
     assert (size(pulled(other)), pulled(other).limited_by) == (0, "messages_per_second")
     bench.clock.pass_time(1)
+    assert size(pulled(bench.another_process())) == 4
+
+
+def test_a_rate_lets_a_group_go_on_whose_last_pull_row_expired_before_an_earlier_one(bench: Bench) -> None:
+    bench.cell.put_subject("orders", retention_seconds=30 * DAY)
+    limited(bench, *"abcdefghijkl", messages_per_second=4)
+    for _ in range(2):
+        for pull in pulled(bench.cell).pulls:
+            bench.settle(pull)
+        bench.clock.pass_time(70)
+        bench.cell.sweep()
+    partition = "billing~1@orders~1/0"
+    _, (sort, last) = bench.store.scan(Table.PULL, partition, limit=9)
+    bench.clock.pass_time(20 * DAY)
+    assert bench.store.delete(Key(Table.PULL, partition, sort), expect=last.token) is None
     assert size(pulled(bench.another_process())) == 4
 
 

@@ -112,17 +112,20 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
     read: dict[str, _LogState] = {}
     for log in logs:
         before = state.logs.get(log.partition, _LogState(_UNREAD, {}))
+        start = before.next_row
         try:
-            if before.next_row == _UNREAD:
-                before = _LogState(_first_row(log, now_ms), {})
-            rows = _rows_from(log, before.next_row)
+            if start == _UNREAD:
+                before = _LogState(log.beginning().row_no, {})
+                start = _first_recent(log, before.next_row, now_ms)
+            rows = _rows_from(log, start)
         except CellUnavailable:
             # The other cells go on. What this process has seen of the log counts.
             read[log.partition] = before
             continue
         next_row, leased = before.next_row, dict(before.leased)
         for row_no, row in rows:
-            next_row = row_no + 1
+            # The last rows may have expired before earlier ones.
+            next_row = max(next_row, row_no + 1)
             claims.append(row)
             if row.state == OPEN:
                 leased[row_no] = len(row.unsettled())
@@ -130,10 +133,9 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
     return _GroupState(read, now_ms, _due_ms(logs[0].group, state.due_ms, claims))
 
 
-def _first_row(log: PullLog, now_ms: int) -> int:
+def _first_recent(log: PullLog, first: int, now_ms: int) -> int:
     """Returns the first pull row that counts for a process which has read none. Claims that were settled at once may
-    lie below the checkpoint, and count for the rate."""
-    first = log.beginning().row_no
+    lie below the checkpoint (``first``), and count for the rate."""
     if not log.group.messages_per_second:
         return first
     recent_ms = now_ms - 2 * _burst_ms(log.group)
