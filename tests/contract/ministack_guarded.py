@@ -3,16 +3,25 @@
 import os
 import sys
 import threading
+from typing import Any
 
 from ministack.app import main
+from ministack.core.responses import AccountRegionScopedDict
 from ministack.services import dynamodb, scheduler
 
 # Seconds between two searches for due schedules: ministack's own value is ten.
 scheduler._SCHEDULE_TICK_INTERVAL = 1
 
-# Each minute it removes the rows that have expired by the clock of the machine: all those of tests, whose clocks are
-# behind.
-dynamodb._ttl_settings.all_items = list
+
+class NothingExpires(AccountRegionScopedDict):
+    """Each minute ministack removes the rows that have expired by the clock of the machine: all those of tests, whose
+    clocks are behind."""
+
+    def all_items(self) -> list[Any]:
+        return []
+
+
+dynamodb._ttl_settings = NothingExpires()
 
 
 def _end_with_parent() -> None:
