@@ -80,3 +80,8 @@ class Visits:
         for _, faults in self._opened:
             assert not faults.strangers, f"asked other hosts: {faults.strangers}"
             assert not faults.errors, f"had errors: {faults.errors}"
+
+
+def try_now(page: Page) -> None:
+    """Presses the button of the banner, unless the page has tried by itself meanwhile, and the banner is gone."""
+    page.get_by_role("button", name="Try now").evaluate_all("buttons => buttons.forEach((button) => button.click())")

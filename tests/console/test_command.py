@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.console import scene
 from tests.console.gateway import EXPIRED, GOOD, STRANGER, UNKNOWN, Gateway, gateway, write_key
-from tests.console.pages import Visits
+from tests.console.pages import Visits, try_now
 from tests.console.routes import PAGES
 from tests.integration.process import Server
 from tests.integration.test_console_command import Console, console
@@ -111,7 +111,7 @@ def test_a_server_that_goes_and_comes_back_is_told_and_read_again(
     expect(page.get_by_role("main")).to_contain_text("orders")
     again = begin(server.port)
     scene.send(again, "parcels", [{"body": "later"}])
-    page.get_by_role("button", name="Try now").click()
+    try_now(page)
     expect(banner).to_be_empty()
     expect(page.get_by_role("main")).to_contain_text("parcels")
 
@@ -153,7 +153,7 @@ def test_credentials_that_are_not_taken_are_told_and_new_ones_are_used_without_a
     expect(banner).to_contain_text(advice)
     assert signed.calls == []
     write_key(keys, GOOD)
-    page.get_by_role("button", name="Try now").click()
+    try_now(page)
     expect(banner).to_be_empty()
     expect(page.get_by_role("main")).to_contain_text("billing-2")
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Request, Route, expect
 
 from tests.console import scene
-from tests.console.pages import Visits
+from tests.console.pages import Visits, try_now
 from tests.console.routes import address
 from tests.integration.process import Server
 
@@ -45,7 +45,7 @@ def test_a_server_that_goes_and_comes_back_is_told_and_read_again(begin: Begin, 
     expect(queues.get_by_role("row")).to_have_count(2)  # the page keeps the rows that it has read
     again = begin(port=server.port)
     again.ok("POST", "/v1/subjects/orders/queues", {"queues": 2})
-    page.get_by_role("button", name="Try now").click()
+    try_now(page)
     expect(banner).to_have_count(0)
     expect(queues.get_by_role("row")).to_have_count(3)
 
