@@ -145,15 +145,8 @@ class Runtime:
             reserve=self.reserves,
             settings=_settings(options),
         )
-        if unfinished(context):
-            self._closing.close()
-            raise Broken(f"{options.data} is half rebuilt: run hourwheel pipeline run rebuild --data {options.data}")
         archive = FileBlobs(archive_of(options.data))
-        try:
-            check_archived(context, archive, accept_loss=options.accept_loss)
-        except Exception:
-            self._closing.close()
-            raise
+        self._check(context, archive)
         webhooks = Webhooks(clock, loopback=options.push_loopback, advice=_PUSH_ADVICE)
         self.cell = Cell(context, EmbeddedTargets(webhooks, handlers))
         self._archiver = Archiver(context, self.cell.registry, archive, CommitLimits(commit_ms=_ARCHIVE_MS))
@@ -161,6 +154,17 @@ class Runtime:
         self.cell.prepare()
         logger = Logger(service="hourwheel", level="WARNING", stream=sys.stderr, json_serializer=log_line)
         self.boundary = Boundary(self.cell, logger)
+
+    def _check(self, context: Context, archive: FileBlobs) -> None:
+        """Closes what is open, and raises, if the data is half rebuilt or lacks what was archived."""
+        data = self._options.data
+        try:
+            if unfinished(context):
+                raise Broken(f"{data} is half rebuilt: run hourwheel pipeline run rebuild --data {data}")
+            check_archived(context, archive, accept_loss=self._options.accept_loss)
+        except Exception:
+            self._closing.close()
+            raise
 
     def _open_cells(self, lossy: bool) -> EmbeddedCells | None:
         """Opens the directories of other cells; returns None without any. Closes what was opened before after an
