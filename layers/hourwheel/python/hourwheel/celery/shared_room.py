@@ -103,7 +103,6 @@ class SharingSubscription(Subscription):
         """When the last pull that reserved room began, as a number that grows."""
         self.reserved = 0
         """The room of the pull under way, if it reserves some."""
-        self._stock.low_water = -1  # a message that is taken is no room before the channel holds it: it nudges then
         self._shared = shared
         self._pace = shared.pace
         self._asked = 0

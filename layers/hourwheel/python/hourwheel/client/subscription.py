@@ -69,7 +69,6 @@ class Subscription(Prefetcher):
         on_missing: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(options)
-        self._stock.low_water = BATCH_MESSAGES  # each message that is taken makes the puller look: ``room`` decides
         self._open_room = room
         self._limit = limit
         self._on_ready = on_ready
