@@ -211,8 +211,7 @@ class _Batch:
             self.batch.messages[index].id = None
 
     def store(self) -> StoredBatch:
-        """Stores the batch, and returns where its parts are. Raises ``Sealed``, and has stored nothing then, if a log
-        takes no more rows."""
+        """Stores the batch and tells where its parts are. Raises ``Sealed``, with nothing stored, for a sealed log."""
         inputs = self._inputs()
         if self.batch.whole(inputs):
             return self._store_whole(inputs)
