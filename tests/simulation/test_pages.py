@@ -78,7 +78,7 @@ def test_lowered_pages_are_those_that_the_code_reads() -> None:
 
     def scan(self: object, table: Table, partition: str, **how: int) -> object:
         limits.append(how["limit"])
-        return real(self, table, partition, **how)  # type: ignore[arg-type, call-overload]
+        return real(self, table, partition, **how)  # type: ignore[arg-type, call-overload]  # passed on
 
     with small_pages(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(bench.store), "scan", scan)

@@ -19,7 +19,7 @@ def while_leaving(patch: pytest.MonkeyPatch, moment: str, act: Callable[[], obje
     def leave(lease: PushLease, *arguments: object) -> bool:
         if moment == "before" and left:
             left.pop()()
-        result = real(lease, *arguments)  # type: ignore[arg-type]
+        result = real(lease, *arguments)  # type: ignore[arg-type]  # passed on
         if moment == "after" and left:
             left.pop()()
         return result

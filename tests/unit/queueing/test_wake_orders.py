@@ -76,7 +76,7 @@ def _scene(wakeups: EmbeddedWakeups) -> tuple[Bench, Held]:
     (pull,) = bench.pull()
     bench.settle(pull, dead=[0])
     bench.send("leased")
-    bench.wakeups = wakeups  # type: ignore[assignment]
+    bench.wakeups = wakeups  # type: ignore[assignment]  # real ones, not those of the bench
     bench.cell = bench.another_process()
     return bench, store
 
@@ -113,7 +113,7 @@ def _missed_by_a_pull(prepare: Callable[[Bench], Act], kind: type[Sleepless]) ->
         wakeups = kind()
         bench, store = _scene(wakeups)
         act, other, puller = prepare(bench), bench.another_process(), bench.another_process()
-        store.at, store.meanwhile = at, lambda act=act, other=other: act(other)  # type: ignore[misc]
+        store.at, store.meanwhile = at, lambda act=act, other=other: act(other)  # type: ignore[misc]  # mypy infers no defaults
         pulls = puller.pull("orders", "billing", WAITING).pulls
         if store.at > 0:
             assert at > 5, "a pull makes some calls"
@@ -131,7 +131,7 @@ def _missed_by_an_act(prepare: Callable[[Bench], Act], *, announced_first: bool)
         bench, store = _scene(wakeups)
         act, other, puller = prepare(bench), bench.another_process(), bench.another_process()
         found: list[bool] = []
-        store.meanwhile = lambda puller=puller, found=found: found.append(  # type: ignore[misc]
+        store.meanwhile = lambda puller=puller, found=found: found.append(  # type: ignore[misc]  # as above
             bool(puller.pull("orders", "billing", WAITING).pulls)
         )
         if announced_first:

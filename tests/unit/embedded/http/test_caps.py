@@ -169,7 +169,7 @@ def test_addresses_of_one_ipv6_network_count_as_one(first: str, second: str, sha
 
 async def filled(client: Client) -> None:
     """Leaves an answer unread that is larger than all connections may hold."""
-    client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    client.reader._transport.pause_reading()  # type: ignore[attr-defined]  # of a socket
     await client.send(post("/known/large", ""))
     while not client.registry.is_full:
         await asyncio.sleep(0)
@@ -207,7 +207,7 @@ def test_an_answer_that_is_ready_too_late_is_refused_unless_its_request_had_an_e
     async def case(client: Client) -> None:
         peers = [await peer(client) for _ in range(2)]
         for each in peers:
-            each.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            each.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket
             each.writer.write(get("/known/large"))
         posting = await peer(client)
         posting.writer.write(post("/known/large", ""))

@@ -156,7 +156,7 @@ async def half_an_unwanted_body(client: Client) -> None:
 
 
 async def unread(client: Client) -> None:
-    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket
     await client.send(get("/large"))
     while client.registry.open:
         await asyncio.sleep(0.001)
