@@ -76,7 +76,7 @@ serve: $(VENV)/ready
 simulate: $(VENV)/ready
 	$(RUN) -m tests.simulation.run --seeds $(SEEDS)
 
-# Any number of requests by the grammar of docs/api.md, to a server of its own: make fuzz N=100000 SEED=7
+# Any number of requests by the grammar of docs/api/, to a server of its own: make fuzz N=100000 SEED=7
 fuzz: $(VENV)/ready
 	@$(RUN) -m tests.fuzz.run --requests $(N) --seed $(SEED)
 

@@ -41,7 +41,7 @@ _NAVIGATION = """
 docs/client
 docs/idempotency
 docs/testing
-docs/api
+docs/api/README
 docs/push
 docs/celery
 docs/dramatiq
@@ -82,6 +82,29 @@ SECURITY
 ```
 """
 _DECISIONS = "\n```{toctree}\n:hidden:\n:glob:\n0*\n```\n"
+_API_PAGES = """
+```{toctree}
+:hidden:
+sending
+pulling
+delayed
+subjects
+groups
+progress
+ordered
+broadcast
+dead-letters
+push
+messages
+overview
+cells
+health
+errors
+msgpack
+function-urls
+openapi
+```
+"""
 _FOLDER = re.compile(r"\]\(((?!https?:)[^)#\s]*/)\)")
 
 
@@ -116,6 +139,8 @@ def _source_read(sphinx: Sphinx, name: str, source: list[str]) -> None:
         text += _NAVIGATION
     elif name == "docs/decisions/README":
         text += _DECISIONS
+    elif name == "docs/api/README":
+        text += _API_PAGES
     elif name == "docs/reference/command-line":
         root = typer.main.get_command(command_line)
         text += "\n".join(_help(line, command) for line, command in _commands(root, "hourwheel"))

@@ -1,4 +1,4 @@
-"""docs/api.md has each call of the HTTP API and each problem that it answers, and no other; so has the client."""
+"""docs/api/ has each call of the HTTP API and each problem that it answers, and no other; so has the client."""
 
 import contextlib
 import inspect
@@ -13,9 +13,10 @@ from hourwheel.api.routes import ROUTES
 from hourwheel.api.urls import URL_ROUTES
 from hourwheel.client import Api, DeadSelection, Message, Settlement
 from hourwheel.client.http import Http
-from tests.docs.pages import ROOT
+from tests.docs.pages import API_PAGES, ROOT
 
-PAGE = (ROOT / "docs/api.md").read_text()
+PAGES = "\n".join(page.read_text() for page in API_PAGES)
+ERRORS = (ROOT / "docs/api/errors.md").read_text()
 
 OF_THE_SERVER = {"GET /v1/ready", "GET /v1/report", "GET /metrics"}
 """The embedded server answers these by itself."""
@@ -44,18 +45,18 @@ class Asked(Exception):
 
 
 def unnamed(call: str) -> str:
-    """Returns the call without the names of its parameters, for which the page may have other names than the route."""
+    """Returns the call without the names of its parameters, for which a page may have other names than the route."""
     return re.sub(r"\{\w+\}", "{}", call)
 
 
-def test_each_route_stands_in_the_page_and_each_call_of_the_page_is_a_route() -> None:
-    told = {unnamed(f"{method} {path}") for method, path in _CALL.findall(PAGE)}
+def test_each_route_stands_in_a_page_and_each_call_of_the_pages_is_a_route() -> None:
+    told = {unnamed(f"{method} {path}") for method, path in _CALL.findall(PAGES)}
     routes = {unnamed(route.key) for route in (*ROUTES, *URL_ROUTES)}
     assert sorted(told) == sorted(routes | OF_THE_SERVER)
 
 
 def test_each_problem_stands_in_the_page_and_each_problem_of_the_page_exists() -> None:
-    statuses = re.findall(r"^\| \d{3} \|.*$", PAGE.partition("## Errors")[2], re.MULTILINE)
+    statuses = re.findall(r"^\| \d{3} \|.*$", ERRORS, re.MULTILINE)
     assert len(statuses) > 10
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)+|internal|unavailable)`", "\n".join(statuses)))
     assert sorted(listed) == sorted(TITLES)

@@ -1,4 +1,4 @@
-"""Draws requests by the grammar of docs/api.md: valid, nearly valid and hostile ones."""
+"""Draws requests by the grammar of docs/api/: valid, nearly valid and hostile ones."""
 
 from collections.abc import Callable
 from random import Random

@@ -3,17 +3,19 @@
 import asyncio
 import json
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-_DOCS = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+from tests.docs.pages import ROOT
+
+_ERRORS = (ROOT / "docs/api/errors.md").read_text()
 _ROW = re.compile(r"^\| (\d{3}) \| (.*) \|$", re.MULTILINE)
 PROBLEMS = {
-    int(row[1]): set(re.findall(r"`([a-z]+(?:-[a-z]+)+|internal|unavailable)`", row[2])) for row in _ROW.finditer(_DOCS)
+    int(row[1]): set(re.findall(r"`([a-z]+(?:-[a-z]+)+|internal|unavailable)`", row[2]))
+    for row in _ROW.finditer(_ERRORS)
 }
-"""The types of problems that docs/api.md names, by status."""
+"""The types of problems that docs/api/errors.md names, by status."""
 
 
 class Violation(Exception):
@@ -69,7 +71,7 @@ def _document(kind: str, body: bytes) -> Any:
 
 
 def judge(answer: Answer, method: str) -> Answer:
-    """Returns the answer. Raises ``Violation`` for an answer that docs/api.md does not describe."""
+    """Returns the answer. Raises ``Violation`` for an answer that docs/api/errors.md does not describe."""
     status, document = answer.status, answer.document
     if status in {200, 204}:
         return answer
@@ -80,5 +82,5 @@ def judge(answer: Answer, method: str) -> Answer:
     if method == "HEAD":
         return answer
     if answer.slug not in PROBLEMS[status] or document.get("status") != status or not document.get("detail"):
-        raise Violation(f"{status} with a problem that docs/api.md does not name: {document}")
+        raise Violation(f"{status} with a problem that docs/api/errors.md does not name: {document}")
     return answer

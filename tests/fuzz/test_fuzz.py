@@ -2,12 +2,12 @@
 
 import asyncio
 import re
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from hourwheel.api.urls import URL_ROUTES
+from tests.docs.pages import API_PAGES
 from tests.fuzz.conversation import Account, Conversation
 from tests.fuzz.grammar import ALL_ROUTES, Call, Grammar
 from tests.fuzz.oracle import PROBLEMS, Answer, Violation, judge
@@ -15,7 +15,7 @@ from tests.fuzz.run import fuzz
 from tests.fuzz.wire import encode
 
 REQUESTS = 1_500
-DOCS = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+DOCS = "\n".join(page.read_text() for page in API_PAGES)
 PROBLEM = {"type": "urn:hourwheel:json-invalid", "status": 400, "detail": "x"}
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 TYPE = {"content-type": "application/problem+json"}

@@ -1,4 +1,4 @@
-"""Implements the rules of docs/api.md in memory, as briefly as they still hold: the state behind the fake server."""
+"""Implements the rules of docs/api/ in memory, as briefly as they still hold: the state behind the fake server."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""Provides a loopback HTTP server that serves the API of docs/api.md from a broker in memory, with the faults that a
+"""Provides a loopback HTTP server that serves the API of docs/api/ from a broker in memory, with the faults that a
 test sets."""
 
 import contextlib

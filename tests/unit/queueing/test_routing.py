@@ -39,9 +39,9 @@ def test_messages_of_one_key_share_a_queue_whatever_batch_they_came_with() -> No
 
 
 def _vectors() -> list[tuple[str, str, int, list[int]]]:
-    """Returns the test vectors of docs/api.md: a key, its bytes, its CRC-32, and its queue of 2, 3, 4 and 64."""
-    page = (Path(__file__).parents[3] / "docs/api.md").read_text()
-    table = page.partition("### The queue of a key")[2].partition("\n## ")[0]
+    """Returns the test vectors of the API: a key, its bytes, its CRC-32, and its queue of 2, 3, 4 and 64."""
+    page = (Path(__file__).parents[3] / "docs/api/sending.md").read_text()
+    table = page.partition("## The queue of a key")[2].partition("\n## ")[0]
     rows = [
         [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| `")
     ]

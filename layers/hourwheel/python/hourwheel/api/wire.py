@@ -1,7 +1,7 @@
 """Reads and writes the two forms of the data routes: JSON, and msgpack for clients that send and accept it.
 
 A msgpack request has the fields of the JSON request, except that it may carry a body of bytes without base64. Msgpack
-answers, which docs/api.md draws, say once for many messages what JSON says for each. Errors are always JSON.
+answers, which docs/api/msgpack.md draws, say once for many messages what JSON says for each. Errors are always JSON.
 """
 
 import re

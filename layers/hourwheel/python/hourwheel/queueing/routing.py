@@ -25,7 +25,7 @@ _DRAWS = 8  # with two equal cells one batch in 256 misses its turn
 
 def queue_of(key: str | None, batch: str, queues: int) -> int:
     """Returns the queue of a message, of ``queues``: messages with the same ``key`` share a queue, and so do messages
-    of one ``batch`` that have no key. The rule is part of the API (docs/api.md), because clients may use it.
+    of one ``batch`` that have no key. The rule is part of the API (docs/api/sending.md), because clients may use it.
 
     ``batch`` is a unique name: the request's prefix of message ids for messages that are sent at once, the name of
     their row in the schedule log (``delayed_batch``) for delayed ones.
