@@ -73,7 +73,10 @@ def relay(
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         runner.run()
         return
-    count = runner.run_once()
+    try:
+        count = runner.run_once()
+    finally:
+        runner.stop()
     write_answer(ctx, {"sent": count}, f"sent {count}")
 
 

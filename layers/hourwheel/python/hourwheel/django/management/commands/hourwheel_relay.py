@@ -31,8 +31,14 @@ class Command(BaseCommand):
                 connections[options["database"]], workers=options["workers"], keep_days=options["keep_days"], **settings
             )
             if options["once"]:
-                self.stdout.write(f"sent {relay.run_once()}")
+                self._send_once(relay)
             else:
                 relay.run()
         except (OutboxError, ValueError, TypeError) as error:
             raise CommandError(str(error)) from error
+
+    def _send_once(self, relay: Relay) -> None:
+        try:
+            self.stdout.write(f"sent {relay.run_once()}")
+        finally:
+            relay.stop()
