@@ -38,6 +38,7 @@ _NAVIGATION = """
 ```{toctree}
 :hidden:
 :caption: Use
+docs/tutorial
 docs/client
 docs/idempotency
 docs/testing

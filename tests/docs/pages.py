@@ -2,19 +2,36 @@
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/api/*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/api/*.md"), *ROOT.glob("docs/howto/*.md")]
+)
 API_PAGES = sorted(ROOT.glob("docs/api/*.md"))
 """The reference of the HTTP API: a page for each resource."""
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(\w*)(?: +(\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`(hourwheel [^`]+)`")
+
+
+class Block(NamedTuple):
+    """A fenced block. The word behind its language, if there is one, names the terminal in which it is typed or
+    shown."""
+
+    language: str
+    terminal: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """Returns the fenced blocks, in order."""
+    return [Block(*found) for found in _FENCE.findall(page.read_text())]
 
 
 def examples(page: Path, language: str) -> list[str]:
     """Returns the fenced blocks of a language, in order."""
-    return [text for name, text in _FENCE.findall(page.read_text()) if name == language]
+    return [block.text for block in blocks(page) if block.language == language]
 
 
 def command_lines(page: Path) -> list[str]:

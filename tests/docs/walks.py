@@ -1,0 +1,104 @@
+"""Walks through a page as a reader does: saves its files, types its commands in order, and compares the outputs.
+
+A block of Python is a file, which its first line names: ``# shop.py``. A block ``sh`` is typed into a terminal, the one
+that the word behind ``sh`` names, or the first. A block ``text`` is what this terminal shows then. Commands that a page
+shows no output for must print nothing. What a reader installs is there.
+"""
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.docs.pages import Block, blocks
+from tests.docs.terminals import Terminal
+
+_INSTALLS = re.compile(r"^(python3 -m venv venv|\. venv/bin/activate|pip install .*)\n", re.MULTILINE)
+_FILE = re.compile(r"# (\S+\.\w+)\n")
+
+
+class Walk:
+    """A reader in an empty folder. ``ports``: the free ports that take the place of those that the page names."""
+
+    def __init__(self, folder: Path, ports: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._ports = ports
+        self.url = self._here("http://127.0.0.1:7420")
+        own = str(Path(sys.executable).parent)
+        self._environment = {
+            **os.environ,
+            "PATH": f"{own}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONWARNINGS": "error",
+            "HOURWHEEL_URL": self.url,
+        }
+        self._terminals: dict[str, Terminal] = {}
+        self._typed: str | None = None  # the terminal whose commands have not ended as far as the page tells
+
+    def take(self, block: Block) -> None:
+        if block.language == "python":
+            self._save(block.text)
+        elif block.language == "sh":
+            self._type(block)
+        elif block.language == "text":
+            self._see(block)
+
+    def end(self) -> None:
+        """Ends the commands of the last block, for which the page shows no output."""
+        if self._typed is not None:
+            self._terminals[self._typed].end()
+            self._typed = None
+
+    def close(self) -> None:
+        for terminal in self._terminals.values():
+            terminal.close()
+
+    def _save(self, text: str) -> None:
+        named = _FILE.match(text)
+        assert named, f"the first line of a file names it: {text.partition(chr(10))[0]}"
+        path = self.folder / named[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self._here(text))
+
+    def _type(self, block: Block) -> None:
+        self.end()
+        if commands := _INSTALLS.sub("", block.text):
+            terminal = self._terminals.setdefault(block.terminal, Terminal(self.folder, self._environment))
+            terminal.type(self._here(commands))
+            self._typed = block.terminal
+
+    def _see(self, block: Block) -> None:
+        terminal, shown = self._terminals[block.terminal], self._here(block.text)
+        if block.terminal or "^C" in shown:  # of a program that goes on
+            terminal.see(shown)
+        else:
+            terminal.end(shown)
+        if self._typed == block.terminal:
+            self._typed = None
+
+    def _here(self, text: str) -> str:
+        """Returns the text of the page with the ports of this walk."""
+        serving = text.replace("hourwheel serve", "hourwheel serve --port 7420")
+        return re.sub("|".join(self._ports), lambda port: self._ports[port[0]], serving)
+
+
+@contextmanager
+def walked(page: Path, folder: Path) -> Iterator[Walk]:
+    """Walks through the page, and yields at its end, while the programs of its terminals run."""
+    walk = Walk(folder, free_ports("7420", "8000"))
+    try:
+        for block in blocks(page):
+            walk.take(block)
+        walk.end()
+        yield walk
+    finally:
+        walk.close()
+
+
+def free_ports(*shown: str) -> dict[str, str]:
+    """Returns a free port of this machine for each port that a page shows."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in shown]
+        return {port: str(each.getsockname()[1]) for port, each in zip(shown, sockets, strict=True)}
