@@ -25,8 +25,8 @@ LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --gen
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo $(if $(KEEP),--keep)
 
-# Everything that the tests need is installed before. make test ROOM=queueing runs the folders of tests with this name,
-# make test PART=contract one of the parts, SLOWEST=50 lists the slowest tests.
+# Everything that the tests need is installed before. make test ROOM=queueing runs the tests of a room, which is a folder
+# of the library, make test PART=contract one of the parts, SLOWEST=50 lists the slowest tests.
 test: $(if $(ROOM)$(PART),,check docs pipeline-package) $(TESTED)
 	@$(RUN) -m tests.parts $(if $(ROOM),--room $(ROOM)) $(if $(PART),--part $(PART)) $(if $(SLOWEST),--slowest $(SLOWEST))
 
@@ -39,12 +39,17 @@ verify: pipeline-package $(TESTED) $(NEWEST)/ready $(UPSTREAM)/ready
 	$(RUN) -m infra.supply.audit || test $$? -eq 3
 	@for suite in $(FRESH); do $(RUN) -m tests.verify.debian $$suite 'make demo' 'make test' || test $$? -eq 3 || exit 1; done
 
-check: layers $(VENV)/pipeline-ready $(VENV)/apps-ready
+# make check ROOM=queueing checks a room: format, lint, types, and which folders may import which.
+check: $(if $(ROOM),,layers) $(VENV)/pipeline-ready $(VENV)/apps-ready
+ifdef ROOM
+	@$(RUN) -m tests.rooms $(ROOM)
+else
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) -m bench.imports
+endif
 
 # The pages and the API reference as a site in build/docs, which loads nothing from elsewhere. A link that leads nowhere
 # fails it. Takes a quarter of a minute.

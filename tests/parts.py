@@ -14,9 +14,10 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests import rooms
+
+ROOT = rooms.ROOT
 AT_A_TIME = 4  # on two cores: three leave a core idle, five slow each other down
 _COUNT = re.compile(r"(\d+) (passed|failed|error)")
 _SLOW = re.compile(r"^(?P<seconds>\d+\.\d+)s (?:call|setup|teardown) +(?P<test>\S.*)$", re.MULTILINE)
@@ -116,17 +117,11 @@ def run_all(parts: Iterable[Part], options: Sequence[str], at_a_time: int) -> li
 
 
 def room(name: str) -> list[Part]:
-    """Returns one part with the folders and modules of tests that have the name. Raises ``SystemExit`` for none."""
-    tests = ROOT / "tests"
-    found = [
-        path
-        for pattern in (name, f"test_{name}.py")
-        for path in tests.rglob(pattern)
-        if "__pycache__" not in path.parts
-    ]
-    if not found:
-        raise SystemExit(f"no folder of tests is named {name}, and no module test_{name}.py")
-    return [Part(name, 0, tuple(str(path.relative_to(tests)) for path in sorted(found)))]
+    """Returns one part with the tests of the room. Raises ``SystemExit`` for an unknown room, or one without tests."""
+    tests = rooms.find(name, ROOT).tests
+    if not tests:
+        raise SystemExit(f"the room {name} has no tests of its own")
+    return [Part(name, 0, tuple(str(path.relative_to(ROOT / "tests")) for path in tests))]
 
 
 def table(ended: Sequence[Ended]) -> str:
@@ -145,7 +140,7 @@ def slowest(ended: Sequence[Ended], most: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.parts", description="Runs the tests in parts.")
     parser.add_argument("--volume", action="store_true", help="the tests marked as volume, in place of the others")
-    parser.add_argument("--room", metavar="NAME", help="only the folders and modules of tests with this name")
+    parser.add_argument("--room", metavar="NAME", help="only the tests of this room")
     parser.add_argument("--part", action="append", metavar="NAME", help="only this part; may be repeated")
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="list the N slowest tests")
     parser.add_argument("--at-a-time", type=int, default=AT_A_TIME, metavar="N", help="parts (default: %(default)s)")
@@ -154,6 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         room(options.room) if options.room else [part for part in PARTS if part.name in (options.part or [part.name])]
     )
     chosen = ["-m", "volume", "-o", "faulthandler_timeout=1800"] if options.volume else []
+    chosen += ["--numprocesses=auto"] if options.room else []  # nothing runs beside a room
     began = time.monotonic()
     ended = run_all(parts, chosen, options.at_a_time)
     print(f"\n{table(ended)}\n")

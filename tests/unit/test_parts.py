@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import parts
+from tests import parts, rooms
 from tests.parts import PARTS, ROOT, Ended, Part
 
 TESTS = ROOT / "tests"
@@ -52,13 +52,23 @@ def test_a_part_that_fails_makes_the_run_fail(tmp_path: Path, monkeypatch: pytes
     assert (parts.main(["--room", "two"]), parts.main(["--room", "one"])) == (0, 1)
 
 
-def test_a_room_without_tests_is_refused() -> None:
-    with pytest.raises(SystemExit, match="no folder of tests is named nowhere"):
+def test_an_unknown_room_is_refused_with_the_names_of_the_rooms() -> None:
+    with pytest.raises(
+        SystemExit, match=r"no room and no folder of tests is named nowhere; the rooms are .*registry, "
+    ):
         parts.main(["--room", "nowhere"])
 
 
-def test_the_module_is_the_command_of_make_test() -> None:
-    command = [sys.executable, "-m", "tests.parts", "--room", "nowhere"]
+def test_a_room_without_tests_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / rooms.LIBRARY / "empty").mkdir(parents=True)
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match="the room empty has no tests of its own"):
+        parts.main(["--room", "empty"])
+
+
+@pytest.mark.parametrize("module", ["tests.parts --room", "tests.rooms"])
+def test_the_module_is_the_command_of_make(module: str) -> None:
+    command = [sys.executable, "-m", *module.split(), "nowhere"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "no folder of tests is named nowhere" in done.stderr
+    assert done.returncode == 1
+    assert "no room and no folder of tests is named nowhere; the rooms are" in done.stderr
