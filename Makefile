@@ -9,7 +9,7 @@ SEEDS ?= 0:20000
 N ?= 100000
 SEED ?= 0
 SOURCES := layers functions infra pipeline app.py tests bench demo docs/site
-TESTED := $(addprefix $(VENV)/,infra-ready apps-ready console-ready docs-ready) $(GENERATOR)/ready node_modules/.package-lock.json
+TESTED := $(addprefix $(VENV)/,infra-ready apps-ready changes-ready console-ready docs-ready) $(GENERATOR)/ready node_modules/.package-lock.json
 # Of make verify: the seeds, one in this many directed schedules, and the releases of Debian with other Pythons.
 VOLUME_SEEDS ?= 200:6400
 VOLUME_SHARE ?= 8
@@ -19,7 +19,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot clean
+.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -122,10 +122,15 @@ lock:
 	$(LOCK) pyproject.toml --group newest --constraint requirements/dev.lock --output-file requirements/spark-newest.lock
 	$(LOCK) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
 	$(LOCK) pyproject.toml --extra celery --extra django --extra dramatiq --extra redis --extra sqlalchemy --group apps --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/pipeline.lock --constraint requirements/docs.lock --output-file requirements/apps.lock
+	$(LOCK) --group changes --constraint requirements/dev.lock --constraint requirements/infra.lock --constraint requirements/docs.lock --constraint requirements/apps.lock --output-file requirements/changes.lock
 	$(LOCK) --group console --constraint requirements/dev.lock --output-file requirements/console.lock
 	$(LOCK) --group generator --output-file requirements/generator.lock
 	$(LOCK) requirements/layer.in --constraint requirements/dev.lock --output-file requirements/layer.lock
 	$(subst --universal,--python-platform aarch64-manylinux_2_28 --only-binary :all:,$(LOCK)) requirements/emr.in --constraint requirements/pipeline.lock --constraint requirements/dev.lock --output-file requirements/emr.lock
+
+# Moves the fragments of changelog.d into the changelog, below the version of the code. make changelog DRAFT=1 prints them.
+changelog: $(VENV)/changes-ready
+	@$(RUN) -m towncrier build --version "$$($(RUN) -m hatchling version)" $(if $(DRAFT),--draft,--yes)
 
 # The picture of the console in README: docs/console.png. Takes a minute, in which its sparklines fill.
 screenshot: $(VENV)/console-ready node_modules/.package-lock.json
@@ -167,6 +172,11 @@ $(VENV)/peers-ready: $(VENV)/ready requirements/peers.lock
 # The frameworks, databases and servers of the integrations.
 $(VENV)/apps-ready: $(VENV)/ready requirements/apps.lock
 	$(RUN) $(PIP) --require-hashes --requirement requirements/apps.lock
+	@touch $@
+
+# The hooks of commits, and what makes the changelog.
+$(VENV)/changes-ready: $(VENV)/ready requirements/changes.lock
+	$(RUN) $(PIP) --require-hashes --requirement requirements/changes.lock
 	@touch $@
 
 # The driver of the browser.

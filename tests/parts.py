@@ -87,7 +87,7 @@ PARTS = [
     Part("integration", 315, ("integration",)),
     Part("demo", 240, ("e2e", "docs", "fuzz", "mutants")),
     Part("deployed", 430, ("deployed",)),
-    Part("infra", 120, ("infra", "cost", "layers")),
+    Part("infra", 120, ("infra", "cost", "layers", "project")),
     Part("apps", 320, ("apps",)),
     Part("console", 165, ("console",)),
     Part("site", 10, ("site",)),

@@ -78,6 +78,7 @@ docs/protocol
 docs/*
 docs/decisions/README
 CHANGELOG
+RELEASE
 CONTRIBUTING
 SECURITY
 ```

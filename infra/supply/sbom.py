@@ -23,6 +23,7 @@ PURPOSES = {
     "docs": "installed to make the site of the documentation",
     "peers": "installed to compare with other queues",
     "apps": "installed to test the integrations with their frameworks and databases",
+    "changes": "installed to check commits, and to make the changelog",
     "console": "installed to test the console in a browser",
     "sources": "downloaded, not installed: the frameworks' own tests, which run on the integrations",
     "generator": "installed to test a client that is generated from the OpenAPI document",

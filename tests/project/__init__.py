@@ -1,0 +1,1 @@
+"""Tests what surrounds the code: the changelog, packages, workflows and hooks."""
