@@ -19,7 +19,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog clean
+.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -131,6 +131,11 @@ lock:
 # Moves the fragments of changelog.d into the changelog, below the version of the code. make changelog DRAFT=1 prints them.
 changelog: $(VENV)/changes-ready
 	@$(RUN) -m towncrier build --version "$$($(RUN) -m hatchling version)" $(if $(DRAFT),--draft,--yes)
+
+# The source package and the wheel, in dist.
+dist: $(VENV)/ready
+	@rm -rf dist
+	@$(RUN) -m hatchling build --target sdist --target wheel
 
 # The picture of the console in README: docs/console.png. Takes a minute, in which its sparklines fill.
 screenshot: $(VENV)/console-ready node_modules/.package-lock.json

@@ -1,0 +1,111 @@
+"""The source package and the wheel hold what users need, and nothing else; the wheel works where it is installed."""
+
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Iterable
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from hourwheel import __version__
+from tests.rooms import LIBRARY, ROOT
+
+PACKAGES = {
+    LIBRARY: "hourwheel",
+    **{Path("pipeline", name): name for name in ("hourwheel_pipeline", "pyspark_hourwheel")},
+}
+INFO = f"hourwheel-{__version__}.dist-info"
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def build(target: str, source: Path, folder: Path) -> Path:
+    run(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder, cwd=source)
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+def held(wheel: Path) -> dict[str, bytes]:
+    with ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def sources() -> Iterable[tuple[str, Path]]:
+    """Yields each file of the packages with its name in the wheel."""
+    for folder, package in PACKAGES.items():
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix != ".pyc":
+                yield f"{package}/{path.relative_to(ROOT / folder)}", path
+
+
+def metadata(wheel: Path) -> Message:
+    return message_from_bytes(held(wheel)[f"{INFO}/METADATA"])
+
+
+def test_the_wheel_holds_the_files_of_the_packages_and_no_other(wheel: Path) -> None:
+    files = {name: text for name, text in held(wheel).items() if not name.startswith(f"{INFO}/")}
+    assert files == {name: path.read_bytes() for name, path in sources()}
+    assert {"hourwheel/console/static/index.html", "hourwheel/api/openapi.json", "hourwheel/py.typed"} <= set(files)
+    assert [name for name in files if {"tests", "__pycache__"} & set(name.split("/"))] == []
+
+
+def test_the_source_package_holds_what_the_wheel_is_made_of(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    assert {path.name for path in source.iterdir()} == {
+        "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", ".gitignore", "layers", "pipeline", "pyproject.toml",
+    }  # fmt: skip
+    assert held(build("wheel", source, tmp_path / "again")) == held(wheel)
+
+
+def test_the_metadata_say_what_the_project_says(wheel: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = metadata(wheel)
+    assert (told["Name"], told["Version"], told["Requires-Python"]) == ("hourwheel", __version__, ">=3.11")
+    assert (told["License-Expression"], told["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert f"{INFO}/licenses/LICENSE" in held(wheel)
+    supported = [f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)]
+    assert [name for name in told.get_all("Classifier", []) if "Python :: 3" in name] == supported
+    urls = dict(line.split(", ") for line in told.get_all("Project-URL", []))
+    assert urls == project["urls"]
+    assert {"Homepage", "Documentation", "Changelog", "Security"} <= set(urls)
+
+
+def test_each_address_of_the_project_leads_into_its_repository() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    base = urls.pop("Homepage")
+    files = [url.removeprefix(f"{base}/blob/main/") for url in urls.values()]
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+def test_the_installed_wheel_tells_its_version(wheel: Path, tmp_path: Path) -> None:
+    install = ["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--target"]
+    run(sys.executable, "-m", "pip", *install, tmp_path, wheel)
+    # Without the site there is no way to the library of this repository; the dependencies come behind the wheel.
+    code = "import sys; sys.path[:0] = sys.argv[1:]; import hourwheel; print(hourwheel.__file__); "
+    command = "import hourwheel.cli.main as main; sys.argv[1:] = ['--version']; main.run()"
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    file, version = run(sys.executable, "-S", "-c", code + command, tmp_path, site, cwd=tmp_path).splitlines()
+    assert Path(file).is_relative_to(tmp_path)
+    assert version == f"hourwheel {__version__}"
+    assert (tmp_path / "bin/hourwheel").is_file()
