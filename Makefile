@@ -25,7 +25,7 @@ LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --gen
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo $(if $(KEEP),--keep)
 
-# Everything that the tests need is installed before. make test ROOM=queueing runs the tests of a room, which is a folder
+# Everything that the tests need is installed before. make test ROOM=ordered runs the tests of a room, which is a folder
 # of the library, make test PART=contract one of the parts, SLOWEST=50 lists the slowest tests.
 test: $(if $(ROOM)$(PART),,check docs pipeline-package) $(TESTED)
 	@$(RUN) -m tests.parts $(if $(ROOM),--room $(ROOM)) $(if $(PART),--part $(PART)) $(if $(SLOWEST),--slowest $(SLOWEST))
@@ -39,7 +39,7 @@ verify: pipeline-package $(TESTED) $(NEWEST)/ready $(UPSTREAM)/ready
 	$(RUN) -m infra.supply.audit || test $$? -eq 3
 	@for suite in $(FRESH); do $(RUN) -m tests.verify.debian $$suite 'make demo' 'make test' || test $$? -eq 3 || exit 1; done
 
-# make check ROOM=queueing checks a room: format, lint, types, and which folders may import which.
+# make check ROOM=ordered checks a room: format, lint, types, and which folders may import which.
 check: $(if $(ROOM),,layers) $(VENV)/pipeline-ready $(VENV)/apps-ready
 ifdef ROOM
 	@$(RUN) -m tests.rooms $(ROOM)
@@ -85,7 +85,7 @@ simulate: $(VENV)/ready
 fuzz: $(VENV)/ready
 	@$(RUN) -m tests.fuzz.run --requests $(N) --seed $(SEED)
 
-# Mutants of the protocol's modules, and the checks that find them: make mutants N=50 SEED=7 ROOM=queueing
+# Mutants of the protocol's modules, and the checks that find them: make mutants N=50 SEED=7 ROOM=ordered
 mutants: N = 50
 mutants: $(VENV)/ready
 	@$(RUN) -m tests.mutants.run --count $(N) --seed $(SEED) --room $(or $(ROOM),all)

@@ -19,8 +19,8 @@ from bench.limits import cpu_seconds
 from bench.measures import median, quantile
 from bench.probed import Probes, Step
 from bench.serving import serving_data
-from hourwheel.client.connections import _ClientConnection
-from hourwheel.client.prefetcher import Prefetcher
+from hourwheel.client.consuming.prefetcher import Prefetcher
+from hourwheel.client.transport.connections import _ClientConnection
 
 PAUSE_SECONDS = 0.005
 

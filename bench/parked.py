@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
-from hourwheel.ports import Table
-from hourwheel.queueing.pull_log import PullLog, pull_logs
-from hourwheel.queueing.snapshots import Snapshots
+from hourwheel.ordered.snapshots import Snapshots
+from hourwheel.ports.storage import Table
+from hourwheel.pull_log.pull_log import PullLog, pull_logs
 from tests.support import Bench
 
 _SUBJECT, _GROUP = "orders", "billing"

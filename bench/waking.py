@@ -26,7 +26,7 @@ from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
 from hourwheel.cell import Cell
 from hourwheel.context import Context
-from hourwheel.ports import Store
+from hourwheel.ports.storage import Store
 from hourwheel.system import SystemIds
 
 ROUNDS, STEPS = 25, 500

@@ -6,7 +6,7 @@ from typing import Any
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Broken, Corrupt, HourwheelError, NoAccess, StorageFull, Throttled
-from hourwheel.ports import Store
+from hourwheel.ports.storage import Store
 from tests.support import CallByCall
 
 FAILURES: Mapping[str, HourwheelError] = {

@@ -23,7 +23,7 @@ from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.services import Environment, Services
 from hourwheel.cell import Cell
-from hourwheel.client import signing
+from hourwheel.client.transport import signing
 
 _numbers = count()
 

@@ -72,7 +72,11 @@ LAKES = tuple(
 )
 CLIENT_SIDE = tuple(f"unit/{name}" for name in ("cli", "client", "outbox", "testing"))
 CORE = tuple(
-    f"unit/{name}" for name in ("delay", "handover", "logs", "push", "queueing", "registry", "retention", "sweep")
+    f"unit/{name}"
+    for name in (
+        *("logs", "registry", "retention", "handover", "pull_log", "cells", "ordered", "producing", "settling"),
+        *("dozing", "pulling", "dead_letters", "delay", "push", "groups", "trace", "sweep"),
+    )
 )
 PARTS = [
     Part("planted bugs", 150, BUGS),

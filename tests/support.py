@@ -9,6 +9,7 @@ from greenlet import getcurrent, greenlet
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cell import Cell
+from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.errors import CellUnavailable, Unavailable
@@ -16,21 +17,10 @@ from hourwheel.model.fields import Delay
 from hourwheel.model.groups import PushTarget, RetryPolicy
 from hourwheel.model.messages import Message, NewMessage, SendResult
 from hourwheel.model.pulls import Pull, PullRequest, Settlement, WakeupQueue
-from hourwheel.ports import (
-    Blobs,
-    CellStorage,
-    Counter,
-    Key,
-    LakeFiles,
-    MeterUnit,
-    Record,
-    Refused,
-    Store,
-    Table,
-)
-from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.model.targets import DONE, Outcome, PushDelivery
+from hourwheel.ports.machine import MeterUnit
+from hourwheel.ports.storage import Blobs, CellStorage, Counter, Key, LakeFiles, Record, Refused, Store, Table
 from hourwheel.system import SystemIds
-from hourwheel.targets import DONE, Outcome, PushDelivery
 
 NOON_MS = 1_763_640_000_000
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from hourwheel.errors import Corrupt, NotFound
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import Manifest, read
 from hourwheel_pipeline.lake import Lake, files_of
 from hourwheel_pipeline.schemas import SCHEMAS

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.errors import Corrupt
-from hourwheel.log_names import LogName, is_schedule, source_of
-from hourwheel.ports import Blobs
+from hourwheel.model.log_names import LogName, is_schedule, source_of
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import Manifest, Segment, read
 from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.checks.coverage import groups_of

@@ -15,7 +15,7 @@ from pydantic import PositiveInt
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import Corrupt
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import Manifest, manifest_key, read
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from hourwheel.archive import blocks
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.columns import batch_of, days, ints, pairs, timestamps
 from hourwheel_pipeline.names import log_owner
 from hourwheel_pipeline.schemas import DISPATCHES

@@ -13,7 +13,7 @@ import msgspec
 
 from hourwheel.archive.reading import read_segment
 from hourwheel.errors import Corrupt
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import PREFIX, Manifest, manifest_key, read
 from hourwheel_pipeline.locations import blobs_at, object_sizes
 from hourwheel_pipeline.reading import Work

@@ -22,7 +22,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from hourwheel.log_names import SCHEDULE_PREFIX, is_schedule
+from hourwheel.model.log_names import SCHEDULE_PREFIX, is_schedule
 from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.changed_subjects import (
     MAX_SUBJECTS,

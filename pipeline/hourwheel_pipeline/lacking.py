@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import read
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, S3FileSystem
 
 from hourwheel.adapters.files import FileBlobs, key_of_file
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 
 _THREADS = 16  # they wait for storage
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from hourwheel.archive import blocks
 from hourwheel.archive.blocks import Columns, Entry, MessageRows
 from hourwheel.errors import Corrupt
-from hourwheel.log_names import is_schedule
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, decode_entry
+from hourwheel.model.log_names import is_schedule
 from hourwheel_pipeline.columns import (
     Ints,
     batch_of,

@@ -1,11 +1,11 @@
-"""Reads from the name of a log (``hourwheel/log_names.py``) the subject, and the queue or group, that the log is of."""
+"""Reads the subject, and the queue or group, from the name of a log (``hourwheel/model/log_names.py``)."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
 
 from hourwheel.errors import Corrupt
-from hourwheel.log_names import LogKind, LogName, Member, source_of
 from hourwheel.logs.entries import DueTimes
+from hourwheel.model.log_names import LogKind, LogName, Member, source_of
 from hourwheel_pipeline.schemas import DEAD, ORPHAN, QUEUE, RETRY, SCHEDULE
 
 _KINDS = {

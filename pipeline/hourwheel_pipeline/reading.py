@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from hourwheel.errors import Corrupt
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import Manifest, Segment, manifest_key, read
 
 # Manifests are small: their readers mostly wait for storage.

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from hourwheel.client import Api, ServerUnavailable
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.model.fields import BATCH_MESSAGES, IDEMPOTENCY_MS
-from hourwheel.ports import Clock, Ids
+from hourwheel.ports.machine import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.progress import stage

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from hourwheel.errors import Corrupt
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import Manifest, read
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.failures import REPAIR

@@ -13,17 +13,17 @@ from datetime import UTC, timedelta
 from pydantic import AwareDatetime, Field, PositiveInt
 from pyiceberg.expressions import BooleanExpression
 
-from hourwheel.answer_size import answerable
 from hourwheel.buckets.scheduled_ids import unchecked_position
 from hourwheel.errors import NotFound, Rejected
-from hourwheel.log_names import shared_name
+from hourwheel.model.log_names import shared_name
 from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
-from hourwheel.ports import Blobs
-from hourwheel.queueing.records import Position
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.groups import GroupReader
 from hourwheel.trace.history import SourceLog
 from hourwheel.trace.messages import GROUPS, MOST, MessagePosition, accepted_trace, given_ms
+from hourwheel.wire.answer_size import answerable
 from hourwheel_pipeline.changed_subjects import day_of
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.option_faults import Name

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from hourwheel.answer_size import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records.messages import on_the_wire
-from hourwheel.due import delay_ms
+from hourwheel.model.due import delay_ms
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES
 from hourwheel.times import HOUR_MS, parse_rfc3339
+from hourwheel.wire.answer_size import nested_bytes
 
 _HOURS = 50
 """The messages of a chunk may fall due in this many hours: the cloud accepts at most a hundred hours in a batch, and an

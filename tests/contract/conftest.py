@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel.adapters import s3
 from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
-from hourwheel.ports import Blobs, Store, Transactional
+from hourwheel.ports.storage import Blobs, Store, Transactional
 from tests.simulation.pages import small_pages
 
 from .push_targets import Wire

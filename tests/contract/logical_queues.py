@@ -19,12 +19,12 @@ from hourwheel.adapters import dynamodb as dynamodb_adapter
 from hourwheel.adapters.dynamodb import DynamoStore, create_tables
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.cells.requests import shown_route
 from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message, NewMessage
 from hourwheel.model.pulls import Pull
-from hourwheel.operations.routes import shown_route
-from hourwheel.ports import CellStorage, Store
+from hourwheel.ports.storage import CellStorage, Store
 from hourwheel.times import parse_rfc3339
 from tests.support import Bench
 

@@ -10,7 +10,7 @@ from hourwheel.adapters.targets import AwsTargets
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import Outcome, PushDelivery
+from hourwheel.model.targets import Outcome, PushDelivery
 
 from . import wire
 from .simulated import InstantClock

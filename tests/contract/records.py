@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import TypeVar
 
-from hourwheel.ports import Key, Record, Store, Table
+from hourwheel.ports.storage import Key, Record, Store, Table
 
 T = TypeVar("T")
 THREADS = 8

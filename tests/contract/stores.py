@@ -18,7 +18,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.adapters.s3 import S3Blobs
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.ports import Blobs, Key, Record, Store
+from hourwheel.ports.storage import Blobs, Key, Record, Store
 from tests.simulation.faults import Faults
 from tests.simulation.scenes import PLAN
 from tests.simulation.store import SimulatedStore, State, TransactionalStore

@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.errors import Corrupt, NotFound
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 
 from .records import at_once
 

@@ -1,7 +1,7 @@
 """The promises of the store hold for concurrent writers."""
 
 from hourwheel.errors import Sealed
-from hourwheel.ports import Counter, Key, Record, Store, Table
+from hourwheel.ports.storage import Counter, Key, Record, Store, Table
 
 from .records import THREADS, at_once, record, stored
 

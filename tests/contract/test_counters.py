@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.errors import Sealed
-from hourwheel.ports import GET_MANY, Counter, Key, Store, Table
+from hourwheel.ports.storage import GET_MANY, Counter, Key, Store, Table
 
 from .records import stored
 

@@ -13,7 +13,7 @@ from hourwheel.adapters import s3
 from hourwheel.adapters.aws_errors import LOST_ANSWERS, THROTTLING_CODES, translated
 from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
 from hourwheel.errors import Broken, Corrupt, OutcomeUnknown, Sealed, Throttled
-from hourwheel.ports import MAX_VALUE_BYTES, Counter, Key, Refused, Table
+from hourwheel.ports.storage import MAX_VALUE_BYTES, Counter, Key, Refused, Table
 
 from . import wire
 from .records import filled, record, stored

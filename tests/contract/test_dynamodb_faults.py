@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.errors import OutcomeUnknown, Throttled, Unavailable
-from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 
 from . import wire
 from .records import record

@@ -3,11 +3,11 @@
 import pytest
 
 from hourwheel.context import Settings
+from hourwheel.groups.peek import PeekStart
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
-from hourwheel.ports import Store
-from hourwheel.queueing.peek import PeekStart
+from hourwheel.ports.storage import Store
 from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench
 

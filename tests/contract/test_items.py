@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.ports import GET_MANY, MAX_VALUE_BYTES, Key, Record, Refused, Store, Table
+from hourwheel.ports.storage import GET_MANY, MAX_VALUE_BYTES, Key, Record, Refused, Store, Table
 
 from .records import FAR_OFF_MS, record, stored
 

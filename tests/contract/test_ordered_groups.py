@@ -6,8 +6,8 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater
-from hourwheel.ports import Store, Table
-from hourwheel.queueing import snapshots
+from hourwheel.ordered import snapshots
+from hourwheel.ports.storage import Store, Table
 from tests.support import Bench, CallByCall
 
 

@@ -12,7 +12,7 @@ from botocore.exceptions import (
 )
 
 from hourwheel.model.groups import PushTarget
-from hourwheel.targets import DONE
+from hourwheel.model.targets import DONE
 from tests.contract.push_targets import Wire, batch, sizes, to_bus, to_function, to_queue
 
 from . import wire

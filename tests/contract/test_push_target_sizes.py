@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hourwheel.model.groups import PushTarget
-from hourwheel.targets import DONE
+from hourwheel.model.targets import DONE
 from tests.contract.push_targets import Wire, batch, sizes, to_bus, to_queue
 
 

@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from hourwheel.model.groups import PushTarget
-from hourwheel.targets import DONE
+from hourwheel.model.targets import DONE
 from tests.contract.push_targets import ACCOUNT, REGION, Opened, batch, to_bus, to_function, to_queue
 
 _names = count()

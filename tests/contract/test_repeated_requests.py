@@ -4,8 +4,8 @@ import pytest
 
 from hourwheel.context import Settings
 from hourwheel.model.messages import NewMessage, SendResult
-from hourwheel.ports import Counter, Store
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.ports.storage import Counter, Store
+from hourwheel.producing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench
 
 pytestmark = pytest.mark.parametrize(

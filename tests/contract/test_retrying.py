@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.errors import Broken, Corrupt, Filled, OutcomeUnknown, Sealed, StorageFull, Throttled
-from hourwheel.ports import Counter, Key, Refused, Table
+from hourwheel.ports.storage import Counter, Key, Refused, Table
 
 from .records import record, stored
 from .simulated import InstantClock, SteadyIds

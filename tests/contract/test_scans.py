@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.adapters import sqlite_session
-from hourwheel.ports import MAX_VALUE_BYTES, Key, Refused, Store, Table
+from hourwheel.ports.storage import MAX_VALUE_BYTES, Key, Refused, Store, Table
 
 from .records import FAR_OFF_MS, filled, record, stored
 

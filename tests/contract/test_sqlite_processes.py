@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.ports import Counter, Key, Record, Refused, Table
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
 
 from .records import record
 from .services import SqliteProcess

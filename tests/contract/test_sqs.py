@@ -9,8 +9,8 @@ import pytest
 
 from hourwheel.adapters.functions import patient_config
 from hourwheel.adapters.sqs import SqsWakeupQueues
-from hourwheel.client.dozing import Doze, QueueListener, WaitResult
-from hourwheel.client.signing import Signer
+from hourwheel.client.consuming.dozing import Doze, QueueListener, WaitResult
+from hourwheel.client.transport.signing import Signer
 from hourwheel.errors import OutcomeUnknown
 from hourwheel.model.pulls import WakeupQueue
 from tests.support import HandClock

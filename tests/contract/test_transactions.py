@@ -8,7 +8,17 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.errors import Sealed
-from hourwheel.ports import Counter, Key, Record, Refused, Store, Table, Transactional, atomically, transaction_of
+from hourwheel.ports.storage import (
+    Counter,
+    Key,
+    Record,
+    Refused,
+    Store,
+    Table,
+    Transactional,
+    atomically,
+    transaction_of,
+)
 
 from .records import THREADS, at_once, filled, record, stored
 from .simulated import InstantClock, SteadyIds

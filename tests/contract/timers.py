@@ -21,7 +21,7 @@ from hourwheel.api.boundary import Boundary
 from hourwheel.cell import Cell
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.embedded.wheels import Wheels
-from hourwheel.ports import Timers
+from hourwheel.ports.timers import Timers
 from hourwheel.system import SystemClock
 
 ROLE = "arn:aws:iam::000000000000:role/timers"

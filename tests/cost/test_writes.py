@@ -12,7 +12,7 @@ from bench.cost.engine import dynalite
 from bench.cost.meter import READS, item_bytes, write_units
 from bench.cost.prices import dollars
 from bench.measures import bodies
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports.storage import Key, Record, Table
 
 
 def written(deployment: Deployment) -> dict[tuple[str, str], float]:

@@ -18,7 +18,8 @@ from hourwheel.model.groups import Group
 from hourwheel.model.last_runs import CompactRun, TableRun, file_of
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Key, Record, Refused, Timers
+from hourwheel.ports.storage import Key, Record, Refused
+from hourwheel.ports.timers import Timers
 from hourwheel.system import SystemIds
 from hourwheel.times import rfc3339
 from tests.support import HandClock, ListMeter, NoWakeups

@@ -27,7 +27,7 @@ NOT_MET = {
     ("produce", "dynamodb:GetItem", "table/flights-schedule"): "a numbered batch of delayed messages that is repeated"
     " after ten minutes: the message would stay in its bucket beyond the job",
     ("sweep", "sqs:DeleteQueue", "hourwheel-wake-flights_*"): "the wake-up queue of a consumer of a broadcast group who"
-    " stayed away: tests/unit/queueing has it, and the job has no broadcast group",
+    " stayed away: tests/unit/groups has it, and the job has no broadcast group",
     ("wheel", "dynamodb:GetItem", "table/flights-consume"): "a row that a former owner had put and that was trimmed"
     " since: it takes an owner that was cut off amid a hand-over, and a successor after the retention",
     ("wheel", "dynamodb:GetItem", "table/flights-schedule"): "a row that an eventually consistent read has missed:"

@@ -23,8 +23,9 @@ from hourwheel.adapters import dynamodb
 from hourwheel.api import services
 from hourwheel.api.services import Services
 from hourwheel.cli.app import app
-from hourwheel.client import Api, Message, Settlement, Unauthorized, signing
+from hourwheel.client import Api, Message, Settlement, Unauthorized
 from hourwheel.client.calls.pull import pull_encoded
+from hourwheel.client.transport import signing
 from hourwheel.system import SystemClock
 from tests.contract.services import ministack
 from tests.function_urls import ACCOUNT, FUNCTIONS, OPERATOR, OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving

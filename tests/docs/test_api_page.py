@@ -12,7 +12,7 @@ from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES
 from hourwheel.api.urls import URL_ROUTES
 from hourwheel.client import Api, DeadSelection, Message, Settlement
-from hourwheel.client.http import Http
+from hourwheel.client.transport.http import Http
 from tests.docs.pages import API_PAGES, ROOT
 
 PAGES = "\n".join(page.read_text() for page in API_PAGES)

@@ -9,14 +9,14 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
+from hourwheel.groups.state import dead_reasons
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
-from hourwheel.operations.group_state import dead_reasons
 from hourwheel.operations.overview import OverviewRequest
-from hourwheel.ports import CellStorage, Table
-from hourwheel.queueing import key_state_cache, snapshots
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.ordered import key_state_cache, snapshots
+from hourwheel.ports.storage import CellStorage, Table
+from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.registry.registry import Registry
 from infra.permissions import (
     CELL_TABLE_ACTIONS,

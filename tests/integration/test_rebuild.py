@@ -7,7 +7,7 @@ from hourwheel.archive.archiver import Archiver
 from hourwheel.archive.rebuild import Rebuilding, Rebuilt, rebuild
 from hourwheel.embedded.offline import opened
 from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import Key, Table
+from hourwheel.ports.storage import Key, Table
 from hourwheel.sweep.erasure import make_registry
 from tests.integration.conftest import Start
 from tests.integration.process import Server, bodies, pull, send

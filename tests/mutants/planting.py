@@ -5,7 +5,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from hourwheel.logs.cas import CasRecord, CasResult
-from hourwheel.ports import Key, Record, Refused, Store
+from hourwheel.ports.storage import Key, Record, Refused, Store
 from tests.mutants.changes import UNCONDITIONAL_PUT, UNCONDITIONAL_SWAP
 from tests.mutants.mutations import LIBRARY, Mutant, changed_tree
 

@@ -28,12 +28,23 @@ class Room:
         return sorted(str(path.relative_to(LIBRARY)) for path in found)
 
 
+STEPS = tuple(
+    f"tests/unit/{room}"
+    for room in ("producing", "pulling", "settling", "pull_log", "ordered", "dead_letters", "groups")
+)
+"""The tests of a message's way through a group."""
+
 ROOMS = {
-    "logs": Room(("logs/*.py",), ("tests/unit/logs", "tests/unit/queueing")),
-    "handover": Room(("handover/*.py",), ("tests/unit/handover", "tests/unit/queueing", "tests/unit/delay")),
-    "queueing": Room(
-        ("queueing/*.py",), ("tests/unit/queueing", "tests/unit/operations", "tests/simulation/test_dozing.py")
-    ),
+    "logs": Room(("logs/*.py",), ("tests/unit/logs", *STEPS)),
+    "handover": Room(("handover/*.py",), ("tests/unit/handover", *STEPS, "tests/unit/delay")),
+    "pull_log": Room(("pull_log/*.py",), ("tests/unit/pull_log", *STEPS)),
+    "ordered": Room(("ordered/*.py",), ("tests/unit/ordered", *STEPS)),
+    "producing": Room(("producing/*.py",), ("tests/unit/producing", "tests/unit/cells", *STEPS)),
+    "settling": Room(("settling/*.py",), ("tests/unit/settling", *STEPS)),
+    "pulling": Room(("pulling/*.py",), ("tests/unit/pulling", *STEPS)),
+    "dead_letters": Room(("dead_letters/*.py",), ("tests/unit/dead_letters", *STEPS)),
+    "groups": Room(("groups/*.py",), ("tests/unit/groups", "tests/unit/operations", *STEPS)),
+    "dozing": Room(("dozing/*.py",), ("tests/unit/dozing", "tests/simulation/test_dozing.py", "tests/unit/pulling")),
     "delay": Room(
         ("delay/*.py", "buckets/*.py"),
         ("tests/unit/delay", "tests/unit/api/test_delayed_list.py", "tests/unit/buckets", "tests/unit/sweep"),
@@ -41,11 +52,16 @@ ROOMS = {
     ),
     "registry": Room(
         ("registry/*.py",),
-        ("tests/unit/registry", "tests/unit/operations", "tests/unit/queueing", "tests/unit/sweep"),
+        ("tests/unit/registry", "tests/unit/cells", *STEPS, "tests/unit/sweep"),
+        ("queue", "operators", "move", "cell", "parts"),
+    ),
+    "cells": Room(
+        ("cells/*.py",),
+        ("tests/unit/cells", "tests/unit/registry", *STEPS, "tests/unit/sweep"),
         ("queue", "operators", "move", "cell", "parts"),
     ),
     "sweep": Room(("sweep/*.py", "retention/*.py"), ("tests/unit/sweep", "tests/unit/retention", "tests/unit/delay")),
-    "push": Room(("push/*.py",), ("tests/unit/push", "tests/unit/queueing"), ("target",)),
+    "push": Room(("push/*.py",), ("tests/unit/push", "tests/unit/pulling"), ("target",)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Tries mutants: ``make mutants N=50 SEED=7 ROOM=queueing``, or some of them: ``--only "PullLog.claim:"``.
+"""Tries mutants: ``make mutants N=50 SEED=7 ROOM=ordered``, or some of them: ``--only "PullLog.claim:"``.
 
 Prints each survivor with its place, its change, and its entry in ``harmless.toml``. The exit status is 1 if one has
 none.

@@ -53,7 +53,7 @@ def test_every_kind_of_change_occurs_in_the_protocol() -> None:
 
 
 def test_the_name_of_a_mutant_is_its_own_and_says_no_line() -> None:
-    names = Counter(mutant.name for path in ROOMS["queueing"].paths() for mutant in mutants(path))
+    names = Counter(mutant.name for path in ROOMS["pull_log"].paths() for mutant in mutants(path))
     assert max(names.values()) == 1
     assert "logs/log.py Log._overdue: bound moved: " in named("Log._overdue: bound moved").name
 

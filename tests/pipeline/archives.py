@@ -10,8 +10,8 @@ from hourwheel.archive.segments import join, segment_key
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.logs.codec import Block
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
-from hourwheel.queueing.records import PullRow
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
 from hourwheel.retention.manifests import Manifest, MissingRows, Segment, SegmentPart, Span, commit
 from hourwheel.times import HOUR_MS

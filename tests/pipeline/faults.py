@@ -13,9 +13,9 @@ from hourwheel.logs.entries import CancelMarker, encode_entry
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, row_key, sort_of, to_record
 from hourwheel.model.messages import Message, NewMessage
-from hourwheel.ports import Key, Record, Table
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import Position, PullRow
+from hourwheel.ports.storage import Key, Record, Table
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.times import rfc3339
 from tests.pipeline.worlds import HOUR, World
 

@@ -14,7 +14,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, encode_entry
 from hourwheel.model.messages import Message
-from hourwheel.queueing.records import CLOSED, SETTLED, Position, PullRow
+from hourwheel.pull_log.records import CLOSED, SETTLED, Position, PullRow
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions, CompactReport
 from hourwheel_pipeline.lake import Lake

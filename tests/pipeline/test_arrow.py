@@ -22,8 +22,8 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import pack
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, decode_entry, encode_entry
 from hourwheel.model.messages import Message, message_bytes
-from hourwheel.ports import Blobs
-from hourwheel.queueing.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
 from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel_pipeline.arrow import batches
 from hourwheel_pipeline.compression import decompress

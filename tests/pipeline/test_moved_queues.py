@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from hourwheel.cli.app import app
 from hourwheel.embedded.offline import opened
-from hourwheel.log_names import LogName, Member, pull_log
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import Position, PullRow
+from hourwheel.model.log_names import LogName, Member, pull_log
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.registry.registry import Registry
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.system import SystemClock

@@ -8,7 +8,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.archive.reading import read_segment
 from hourwheel.errors import Corrupt
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from

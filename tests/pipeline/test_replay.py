@@ -14,18 +14,18 @@ import pytest
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
+from hourwheel.cells.requests import shown_route
 from hourwheel.client import BadRequest, Message, NotFound, Pulled, SendResult, ServerUnavailable
 from hourwheel.client.errors import Problem, Unauthorized, problem_of
 from hourwheel.client.records.messages import on_the_wire
 from hourwheel.client.records.subjects import Subject
+from hourwheel.dead_letters.dead import dead_id_of
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
-from hourwheel.operations.routes import shown_route
-from hourwheel.queueing.dead import dead_id_of
-from hourwheel.queueing.idempotency import IdempotencyKey
-from hourwheel.route_records import SubjectRoute
+from hourwheel.model.route_records import SubjectRoute
+from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.system import SystemIds
 from hourwheel_pipeline import replay
 from hourwheel_pipeline.jobs import Job

@@ -10,11 +10,11 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
+from hourwheel.dead_letters.dead import dead_id_of
 from hourwheel.model.groups import RetryPolicy, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater
-from hourwheel.ports import CellStorage
-from hourwheel.queueing.dead import dead_id_of
+from hourwheel.ports.storage import CellStorage
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions
 from hourwheel_pipeline.metrics import Measured, MetricsOptions

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, TypeVar, cast
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.cell import Cell
+from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Context, Settings
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import CellUnavailable, HourwheelError, Rejected, Unavailable
-from hourwheel.ports import CellStorage, Store, WakeupQueues
-from hourwheel.queueing.leases import Leases
-from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.ports.storage import CellStorage, Store
+from hourwheel.ports.waking import WakeupQueues
+from hourwheel.settling.leases import Leases
 from tests.simulation.blobs import SimulatedBlobs
 from tests.simulation.couriers import Couriers, SimulatedPushes, SimulatedTargets
 from tests.simulation.dates import Dates

@@ -7,13 +7,14 @@ from typing import Any
 from unittest.mock import patch
 
 from hourwheel.archive import archiver, rebuild, sources
+from hourwheel.dead_letters import dead
 from hourwheel.delay import maintenance
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing import dead, leases
 from hourwheel.registry.registry import Registry
 from hourwheel.retention import watermarks
 from hourwheel.retention.manifests import Manifest, manifest_key
+from hourwheel.settling import leases
 from hourwheel.sweep import sweep
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults

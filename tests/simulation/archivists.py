@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hourwheel.archive.archiver import Archived, Archiver, CommitLimits
-from hourwheel.queueing.records import CLOSED, PullRow
+from hourwheel.pull_log.records import CLOSED, PullRow
 from hourwheel.retention.manifests import manifests
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit

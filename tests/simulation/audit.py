@@ -14,25 +14,25 @@ import msgspec
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.buckets.buckets import Bucket, BucketRecord
 from hourwheel.buckets.lease import WheelOwner
+from hourwheel.dead_letters.dead import DeadState
 from hourwheel.delay.outgoing_batches import AGAIN
 from hourwheel.delay.ownership import opened
 from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.errors import Corrupt
 from hourwheel.handover.copies import MOVED, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, from_record
 from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.model.groups import Group, TagFilter
+from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter, Key, Record, Table
-from hourwheel.queueing.dead import DeadState
-from hourwheel.queueing.ordered_rows import ParkedKey, Snapshot
-from hourwheel.queueing.pull_log import group_parts
-from hourwheel.queueing.records import Checkpoint
+from hourwheel.ports.storage import Counter, Key, Record, Table
+from hourwheel.pull_log.ordered_rows import ParkedKey, Snapshot
+from hourwheel.pull_log.pull_log import group_parts
+from hourwheel.pull_log.records import Checkpoint
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.effects import DelayedEffects
 from tests.simulation.facts import NEVER, Copied, LogName, Pick, Promise, Promiser, RowFact

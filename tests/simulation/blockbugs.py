@@ -9,8 +9,8 @@ import msgspec
 from hourwheel.logs.partial_rows import PartialRows
 from hourwheel.logs.rows import Row
 from hourwheel.model.pulls import MessageBlock
-from hourwheel.ports import Blobs
-from hourwheel.queueing import message_blocks
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log import message_blocks
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, filtered
 

@@ -10,9 +10,9 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.leases import Leases
 from hourwheel.registry import broadcast
 from hourwheel.registry.registry import Registry, group_record
+from hourwheel.settling.leases import Leases
 from hourwheel.sweep import consumers
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
@@ -97,5 +97,5 @@ def a_settlement_goes_to_the_member_that_asks() -> Iterator[None]:
         members = broadcast.consumer_groups(registry, subject, group)
         return members[-1] if members else None
 
-    with patch("hourwheel.queueing.settlements.group_of_receipt", group_of):
+    with patch("hourwheel.settling.settlements.group_of_receipt", group_of):
         yield

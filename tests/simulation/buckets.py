@@ -9,7 +9,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.delay.pending_changes import PendingChange
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import CancelMarker, DueTimes
-from hourwheel.ports import Key, Table
+from hourwheel.ports.storage import Key, Table
 from tests.simulation.facts import LogName, Pick, Promiser, RowFact
 from tests.simulation.world import Verb, Violation
 

@@ -12,6 +12,8 @@ from unittest.mock import patch
 import msgspec
 
 from hourwheel.adapters.retrying import RetryingStore
+from hourwheel.dead_letters import dead
+from hourwheel.dead_letters.dead import DeadState
 from hourwheel.errors import Filled, OutcomeUnknown, Unavailable
 from hourwheel.handover import handover
 from hourwheel.handover.copies import row_builder
@@ -19,14 +21,15 @@ from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model.groups import Group
-from hourwheel.ports import Counter, Key, Record, Table
-from hourwheel.queueing import claim_range, dead, produce, settle
-from hourwheel.queueing.dead import DeadState
-from hourwheel.queueing.idempotency import IdempotencyKey, Remembered
-from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import EXPIRED, OPEN, Position, PullRow, Tail
-from hourwheel.queueing.settle import Settler
+from hourwheel.ports.storage import Counter, Key, Record, Table
+from hourwheel.producing import produce
+from hourwheel.producing.idempotency import IdempotencyKey, Remembered
+from hourwheel.pull_log import claim_range
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import EXPIRED, OPEN, Position, PullRow, Tail
+from hourwheel.settling import settle
+from hourwheel.settling.leases import Leases
+from hourwheel.settling.settle import Settler
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan
 

@@ -6,8 +6,8 @@ from hourwheel.logs.log import GRACE_MS
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, Settlement
-from hourwheel.ports import Table
-from hourwheel.queueing.selection import PASSED_MS
+from hourwheel.ports.storage import Table
+from hourwheel.pull_log.selection import PASSED_MS
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
 from tests.simulation.buckets import BucketHistory

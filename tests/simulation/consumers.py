@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from hourwheel.api.pull import as_messages
-from hourwheel.due import delay_ms
+from hourwheel.model.due import delay_ms
 from hourwheel.model.pulls import PullRequest, PullResult, RetryLater, Settled, Settlement
 from tests.simulation.actors import Actor
 from tests.simulation.history import Leased

@@ -8,8 +8,8 @@ from random import Random
 from typing import TypeVar
 
 from hourwheel.model.groups import PushTarget
-from hourwheel.ports import Key, Record, Table
-from hourwheel.targets import DONE, Outcome, PushDelivery, failure, unreached
+from hourwheel.model.targets import DONE, Outcome, PushDelivery, failure, unreached
+from hourwheel.ports.storage import Key, Record, Table
 from tests.simulation.history import History
 from tests.simulation.store import Connection, Watcher
 from tests.simulation.world import Crashed, Process, Verb, World

@@ -5,7 +5,7 @@ import msgspec
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.logs.codec import pack
 from hourwheel.logs.rows import LargeBatchRef, Row, from_record, row_key, to_record
-from hourwheel.ports import Record
+from hourwheel.ports.storage import Record
 from tests.simulation.audit import StoreAudit
 from tests.simulation.facts import LogName
 from tests.simulation.store import State

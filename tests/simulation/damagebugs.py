@@ -10,10 +10,10 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.model.messages import Message
-from hourwheel.queueing import answers
-from hourwheel.queueing.claims import Claim, ClaimRequest, ClaimResult
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import UNREADABLE
+from hourwheel.pull_log.claims import Claim, ClaimRequest, ClaimResult
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import UNREADABLE
+from hourwheel.pulling import answers
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import NONE
 from tests.simulation.plan import Plan, damaged, enlarged

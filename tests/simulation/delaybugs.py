@@ -28,9 +28,9 @@ from hourwheel.logs.entries import DueTimes as Note
 from hourwheel.logs.log import Reservation
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message
-from hourwheel.ports import NoWheelWakeups
-from hourwheel.queueing.parsed_settlements import ParsedSettlement
-from hourwheel.queueing.settle import Settler
+from hourwheel.ports.waking import NoWheelWakeups
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement
+from hourwheel.settling.settle import Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.delays import Delays
 from tests.simulation.faults import Faults
@@ -237,7 +237,7 @@ def a_wheel_goes_to_sleep_without_a_second_look() -> Iterator[None]:
 
 @planted(sharpen=_promptly)
 def a_producer_does_not_have_the_wheel_woken() -> Iterator[None]:
-    with patch("hourwheel.queueing.produce.ensure_wheel_by", lambda *_, **__: None):
+    with patch("hourwheel.producing.produce.ensure_wheel_by", lambda *_, **__: None):
         yield
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from hourwheel.logs.cas import Versioned
-from hourwheel.queueing import produce, source_logs
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import Checkpoint, Position, Tail
+from hourwheel.producing import produce
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import Checkpoint, Position, Tail
+from hourwheel.pulling import source_logs
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.delaybugs import waiting
 from tests.simulation.plan import Plan

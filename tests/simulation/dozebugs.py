@@ -9,15 +9,14 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from hourwheel.dozing import dozing, rests
+from hourwheel.dozing.dozing import DozingWakeups
+from hourwheel.dozing.rests import SAFETY_SECONDS, Dozes, LookState, Rest
+from hourwheel.dozing.wakeup_names import queue_name
 from hourwheel.model.subjects import DozingGroup
-from hourwheel.queueing import dozing as queueing
-from hourwheel.queueing.dozing import SAFETY_SECONDS, Dozes, LookState, Rest
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.totals import read_totals
-from hourwheel.registry import dozing
-from hourwheel.registry.dozing import DozingWakeups
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.totals import read_totals
 from hourwheel.sweep import sweep
-from hourwheel.wakeup_names import queue_name
 from tests.simulation.dozing import DozePlan
 from tests.simulation.faults import Faults
 from tests.simulation.wakeups import SimulatedQueues
@@ -112,7 +111,7 @@ def nobody_looks_again_before_the_group_dozes() -> Iterator[None]:
 
 @planted(faultless, unsettled)
 def the_look_before_a_group_dozes_reads_old_counters() -> Iterator[None]:
-    with patch.object(queueing, "read_totals", lambda context, names, consistent: read_totals(context, names)):
+    with patch.object(rests, "read_totals", lambda context, names, consistent: read_totals(context, names)):
         yield
 
 

@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 import msgspec
 
+from hourwheel.dozing import rests
+from hourwheel.dozing.rests import SAFETY_SECONDS
 from hourwheel.model.pulls import PullRequest, Settlement, WakeupQueue
-from hourwheel.queueing import dozing as queueing
-from hourwheel.queueing.dozing import SAFETY_SECONDS
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.checker import unfinished
 from tests.simulation.faults import NONE, Faults
@@ -359,7 +359,7 @@ class Minutely(Actor):
 def run_doze(doze: DozePlan) -> World:
     """Makes one run. Raises ``Violation``."""
     world = World(doze.plan)
-    with uncollected(), scaled(doze.plan), patch.object(queueing, "_BUSY_SHARE", doze.busy_share):
+    with uncollected(), scaled(doze.plan), patch.object(rests, "_BUSY_SHARE", doze.busy_share):
         machine = machine_of(world, doze.plan)
         machine.queues = SimulatedQueues(world, doze)
         machine.settings = msgspec.structs.replace(machine.settings, sweep_rest_seconds=_SWEEP_REST_SECONDS)

@@ -20,7 +20,7 @@ from moto import mock_aws
 from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.errors import Sealed
-from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.store import Partition, State, Wanted
 from tests.simulation.world import Verb, Violation
 

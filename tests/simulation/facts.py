@@ -6,9 +6,9 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.entries import ScheduleEntry, decode_entry
 from hourwheel.logs.rows import Row
+from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel.model.messages import Message
 
 NEVER = 1 << 60

@@ -6,18 +6,17 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from hourwheel.groups import consumers, group_progress
 from hourwheel.logs import tags
 from hourwheel.logs.index_sets import every
 from hourwheel.logs.tags import TagSummary
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.subjects import Subject
-from hourwheel.operations import group_progress
-from hourwheel.queueing import consumers
-from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.parsed_settlements import ParsedSettlement
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import Position, PullRow
-from hourwheel.queueing.selection import RowSelection
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import Position, PullRow
+from hourwheel.pull_log.selection import RowSelection
+from hourwheel.settling.leases import Leases
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, filtered, left
 

@@ -6,7 +6,7 @@ from zlib import crc32
 
 from hourwheel.logs.index_sets import indexes_of, unpack
 from hourwheel.model.groups import Group, TagFilter
-from hourwheel.queueing.records import Position, PullRow
+from hourwheel.pull_log.records import Position, PullRow
 from tests.simulation.facts import LogName, RowFact, shared_member
 from tests.simulation.world import Violation
 

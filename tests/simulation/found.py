@@ -13,9 +13,12 @@ from unittest.mock import patch
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.errors import Corrupt, Unavailable
+from hourwheel.groups import progress
+from hourwheel.groups.progress import SeekTarget
 from hourwheel.handover import copies
 from hourwheel.handover.copies import with_position
 from hourwheel.logs.cas import Versioned
@@ -26,13 +29,12 @@ from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing import produce, progress, settle
-from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.progress import SeekTarget
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import EXPIRED, Position, PullRow
-from hourwheel.queueing.settle import Settler
+from hourwheel.producing import produce
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import EXPIRED, Position, PullRow
 from hourwheel.registry.registry import Registry, group_record, subject_record
+from hourwheel.settling import settle
+from hourwheel.settling.settle import Settler
 from hourwheel.sweep import erasure
 from hourwheel.sweep.erasure import LogErasure
 from hourwheel.trace import history
@@ -51,7 +53,7 @@ def a_seek_to_the_start_passes_a_row_on_its_way() -> Iterator[None]:
         first = log.source.first()
         return SeekTarget(Position(first[0] if first else log.source.trimmed()), 0)
 
-    with patch("hourwheel.queueing.progress.to_start", to_start):
+    with patch("hourwheel.groups.progress.to_start", to_start):
         yield
 
 

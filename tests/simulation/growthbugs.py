@@ -11,11 +11,13 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.pulls import Settlement
-from hourwheel.queueing import answers, growth, leases, pull_log, settlements
-from hourwheel.queueing.claims import Claim
-from hourwheel.queueing.parsed_settlements import ParsedSettlement, parse_settlement
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import Position, PullRow
+from hourwheel.pull_log import growth, pull_log
+from hourwheel.pull_log.claims import Claim
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement, parse_settlement
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import Position, PullRow
+from hourwheel.pulling import answers
+from hourwheel.settling import leases, settlements
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import NONE, Faults
 from tests.simulation.plan import Plan, damaged

@@ -8,12 +8,12 @@ import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import NotFound
-from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.rows import sort_of
+from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
 from hourwheel.model.pulls import Pull, PullResult, Settled, Settlement
-from hourwheel.queueing.receipts import Receipt
-from hourwheel.queueing.records import EXPIRED
+from hourwheel.pull_log.receipts import Receipt
+from hourwheel.pull_log.records import EXPIRED
 from tests.simulation.audit import StoreAudit
 from tests.simulation.dates import RequestedDue, parsed
 from tests.simulation.effects import SentMessage

@@ -1,11 +1,11 @@
 """Judges a group's lag by the rows of its logs, at a moment at which no other actor works."""
 
+from hourwheel.dead_letters.dead import DeadLetters
+from hourwheel.groups.progress import lag_of
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag, QueueLag
-from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.progress import lag_of
-from hourwheel.queueing.pull_log import pull_logs
-from hourwheel.queueing.records import OPEN
+from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.records import OPEN
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
 from tests.simulation.facts import RowFact

@@ -2,9 +2,9 @@
 
 from functools import partial
 
+from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.model.groups import Group
 from hourwheel.model.pages import DeadPage
-from hourwheel.queueing.dead import DeadLetters
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
 from tests.simulation.world import Violation

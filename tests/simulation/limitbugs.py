@@ -7,13 +7,14 @@ from unittest.mock import patch
 
 import msgspec
 
-from hourwheel.log_names import HOME, cell_of
 from hourwheel.model.groups import Group
-from hourwheel.queueing import claimer, flow, produce, pull
-from hourwheel.queueing.claims import ClaimRequest, ClaimResult
-from hourwheel.queueing.flow import Allowance, FlowControl
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import PullRow
+from hourwheel.model.log_names import HOME, cell_of
+from hourwheel.producing import produce
+from hourwheel.pull_log.claims import ClaimRequest, ClaimResult
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import PullRow
+from hourwheel.pulling import claimer, flow, pull
+from hourwheel.pulling.flow import Allowance, FlowControl
 from hourwheel.trace.groups import GroupReader
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hourwheel.model.groups import Group
-from hourwheel.queueing.records import OPEN
+from hourwheel.pull_log.records import OPEN
 from hourwheel.registry.broadcast import with_settings
 from tests.simulation.facts import LogName, shared_member
 from tests.simulation.world import Verb, Violation

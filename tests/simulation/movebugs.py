@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from hourwheel.cells import cell_storage, move_steps, moves, withdrawals
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.unavailable_cells import UnavailableCells
@@ -13,12 +14,11 @@ from hourwheel.errors import CellUnavailable, NoAccess, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.logs.log import Log
 from hourwheel.model.pulls import Settled
+from hourwheel.model.routes import MoveTarget, Route, RouteChange
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter
-from hourwheel.queueing.settlements import Settlements
-from hourwheel.registry import cell_storage, move_steps, moves, withdrawals
+from hourwheel.ports.storage import Counter
 from hourwheel.registry.registry import subject_record
-from hourwheel.routes import MoveTarget, Route, RouteChange
+from hourwheel.settling.settlements import Settlements
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan, delayed, with_cells, with_outages

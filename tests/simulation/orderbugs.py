@@ -9,18 +9,19 @@ import msgspec
 
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.groups import RetryPolicy
-from hourwheel.ports import Record
-from hourwheel.queueing import ordered_parts, settle
-from hourwheel.queueing.key_state_cache import KeyStateCache
-from hourwheel.queueing.key_states import InFlight, KeyStates
-from hourwheel.queueing.ordered_parts import _Parts
-from hourwheel.queueing.ordered_rows import OrderedRow, Parked
-from hourwheel.queueing.ordered_selection import OrderedSelection
-from hourwheel.queueing.ordered_settle import OrderedOutcome, settle_in_order
-from hourwheel.queueing.parsed_settlements import ParsedSettlement
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.snapshots import Snapshots
-from hourwheel.routes import Mapping
+from hourwheel.model.routes import Mapping
+from hourwheel.ordered import parts as ordered_parts
+from hourwheel.ordered.key_state_cache import KeyStateCache
+from hourwheel.ordered.key_states import InFlight, KeyStates
+from hourwheel.ordered.parts import _Parts
+from hourwheel.ordered.selection import OrderedSelection
+from hourwheel.ordered.settle import OrderedOutcome, settle_in_order
+from hourwheel.ordered.snapshots import Snapshots
+from hourwheel.ports.storage import Record
+from hourwheel.pull_log.ordered_rows import OrderedRow, Parked
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.settling import settle
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan, with_cells
@@ -136,7 +137,7 @@ def _seeks(plan: Plan) -> Plan:
 
 @planted(sharpen=_seeks)
 def a_message_that_failed_after_a_seek_is_parked_twice() -> Iterator[None]:
-    with patch("hourwheel.queueing.key_states.InFlight.parks", lambda self, parked: True):
+    with patch("hourwheel.ordered.key_states.InFlight.parks", lambda self, parked: True):
         yield
 
 

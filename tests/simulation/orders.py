@@ -10,9 +10,9 @@ from itertools import chain
 from typing import ClassVar, NamedTuple
 
 from hourwheel.handover.copies import ATTEMPTS, REJECTED, RETRY
-from hourwheel.queueing.later_messages import unpacked
-from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow, ParkedKey, Snapshot
-from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Position, PullRow
+from hourwheel.ordered.later_messages import unpacked
+from hourwheel.pull_log.ordered_rows import STOPPED_MS, OrderedRow, ParkedKey, Snapshot
+from hourwheel.pull_log.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser
 from tests.simulation.parts import check_earlier_parts, check_later_parts

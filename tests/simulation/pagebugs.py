@@ -8,15 +8,17 @@ from typing import Any
 from unittest.mock import patch
 
 from hourwheel.context import Context
+from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.outgoing_batches import OutgoingBatches
+from hourwheel.groups.broadcast import BroadcastDeadLetters
 from hourwheel.logs.log import Log
 from hourwheel.model.pages import DeadPage
-from hourwheel.ports import Counter
-from hourwheel.queueing import leases, source_logs, totals
-from hourwheel.queueing.broadcast import BroadcastDeadLetters
-from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.pull_log import PullLog
+from hourwheel.ports.storage import Counter
+from hourwheel.pull_log import totals
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pulling import source_logs
+from hourwheel.settling import leases
+from hourwheel.settling.leases import Leases
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, delayed
 

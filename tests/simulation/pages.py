@@ -13,13 +13,16 @@ from random import Random
 from unittest.mock import patch
 
 import hourwheel
-from hourwheel.ports import items_of
-from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.pull_log import PullLog
+from hourwheel.dead_letters.dead import DeadLetters
+from hourwheel.ports.storage import items_of
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.registry.registry import Registry
 
 LIBRARY = Path(hourwheel.__file__).parent
-ROOMS = ("logs", "queueing", "delay", "buckets", "handover", "registry", "sweep", "retention", "push")
+ROOMS = (
+    *("logs", "registry", "buckets", "retention", "handover", "pull_log", "cells", "ordered", "producing", "settling"),
+    *("dozing", "pulling", "dead_letters", "delay", "push", "groups", "sweep"),
+)
 _KIND = (
     *("PAGE", "ROWS", "BLOCK", "BLOCKS", "PICKS", "BATCHES", "ABROAD", "ONCE", "MOST", "AHEAD", "RACES", "TRIES"),
     *("FENCES", "PREPARED", "NAMED", "PAGES", "BUCKETS", "REMEMBERED", "NEAR", "RELOADS", "OPEN", "SORTED", "CROWD"),
@@ -29,22 +32,22 @@ _SHARE = 0.35
 
 SMALL: dict[str, dict[str, int]] = {
     "logs.log": {"_FIRST_PAGE": 2, "_LARGEST_PAGE": 3, "_FILLED_AT_ONCE": 2},
-    "queueing.leases": {"_PAGE": 3, "_THROTTLED_ROWS": 2, "_CHECKPOINT_ROWS": 4},
-    "queueing.flow": {"_PAGE": 3, "GET_MANY": 2},
-    "queueing.key_state_cache": {"_PAGE": 3, "_NEAR": 1, "_CLAIMED_ROWS": 2, "GET_MANY": 2},
-    "queueing.keyed_rows": {"_CACHED_ROWS": 2},
-    "queueing.dead": {"_FIRST_PAGE": 1, "_PAGE": 2, "_LARGE_PAGE": 3},
-    "queueing.pull_log": {"_FIRST_PAGE": 1, "_PAGE": 2, "_RACES": 2},
-    "queueing.ordered_claims": {"_RACES": 2},
-    "queueing.ordered_selection": {"_ROWS_AT_ONCE": 2, "_TURNS_SORTED": 1, "_MOST_AHEAD": 4, "GET_MANY": 2},
-    "queueing.selection": {"_PASSED_ROWS": 2},
-    "queueing.snapshots": {"_SCANNED_PAGES": 1},
-    "queueing.stopped_keys": {"_AT_ONCE": 1},
-    "queueing.growth": {"_MOST_ROWS": 3, "_MOST_MESSAGES": 6},
-    "queueing.totals": {"GET_MANY": 2},
-    "queueing.idempotency": {"_TRIES": 2},
-    "queueing.produce": {"_TRIES": 2},
-    "registry.moves": {"_TRIES": 2},
+    "settling.leases": {"_PAGE": 3, "_THROTTLED_ROWS": 2, "_CHECKPOINT_ROWS": 4},
+    "pulling.flow": {"_PAGE": 3, "GET_MANY": 2},
+    "ordered.key_state_cache": {"_PAGE": 3, "_NEAR": 1, "_CLAIMED_ROWS": 2, "GET_MANY": 2},
+    "pull_log.keyed_rows": {"_CACHED_ROWS": 2},
+    "dead_letters.dead": {"_FIRST_PAGE": 1, "_PAGE": 2, "_LARGE_PAGE": 3},
+    "pull_log.pull_log": {"_FIRST_PAGE": 1, "_PAGE": 2, "_RACES": 2},
+    "ordered.claims": {"_RACES": 2},
+    "ordered.selection": {"_ROWS_AT_ONCE": 2, "_TURNS_SORTED": 1, "_MOST_AHEAD": 4, "GET_MANY": 2},
+    "pull_log.selection": {"_PASSED_ROWS": 2},
+    "ordered.snapshots": {"_SCANNED_PAGES": 1},
+    "groups.stopped_keys": {"_AT_ONCE": 1},
+    "pull_log.growth": {"_MOST_ROWS": 3, "_MOST_MESSAGES": 6},
+    "pull_log.totals": {"GET_MANY": 2},
+    "producing.idempotency": {"_TRIES": 2},
+    "producing.produce": {"_TRIES": 2},
+    "cells.moves": {"_TRIES": 2},
     "delay.delayed_list": {"_STRETCH_ROWS": 2, "_STRETCH_MESSAGES": 2, "_BUCKETS": 1},
     "delay.dispatch": {"_STEP_BATCHES": 1, "_STEP_BATCHES_ABROAD": 1},
     "delay.unavailable_cells": {"_MOST_OPEN_PICKS": 2, "_MOST_OPEN": 1},
@@ -56,7 +59,7 @@ SMALL: dict[str, dict[str, int]] = {
     "delay.wheel_steps": {"CROWD": 2},
     "buckets.buckets": {"_PAGE": 2, "_FIRST_BUCKETS": 1, "_REMEMBERED": 1},
     "buckets.lease": {"_REMEMBERED": 1, "_RACES": 2},
-    "registry.cells": {"_PAGE": 1},
+    "cells.cells": {"_PAGE": 1},
     "registry.registry": {"_PAGE": 2},
     "registry.broadcast": {"_PAGE": 1},
     "sweep.sweep": {"_PAGE": 2},

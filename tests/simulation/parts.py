@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from hourwheel.routes import Mapping
+from hourwheel.model.routes import Mapping
 from tests.simulation.facts import LogName
 from tests.simulation.world import Violation
 

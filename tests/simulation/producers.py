@@ -7,7 +7,7 @@ from typing import Any
 from hourwheel.errors import CellUnavailable, Rejected
 from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.model.messages import AddressedMessage, NewMessage
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.producing.idempotency import IdempotencyKey
 from tests.simulation.actors import Actor
 from tests.simulation.dates import RequestedDue
 from tests.simulation.filters import tags_of

@@ -8,7 +8,7 @@ import msgspec
 from hourwheel.handover.copies import ATTEMPTS, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.model.pulls import Settlement
-from hourwheel.queueing.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
+from hourwheel.pull_log.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser, RowFact
 from tests.simulation.world import Verb, Violation

@@ -6,10 +6,10 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from hourwheel.model.targets import DONE, Outcome
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
 from hourwheel.sweep import sweep
-from hourwheel.targets import DONE, Outcome
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, pushed
 

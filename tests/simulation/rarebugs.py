@@ -5,15 +5,16 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from hourwheel.groups import progress
+from hourwheel.groups.progress import SeekTarget
 from hourwheel.logs.cas import Versioned
+from hourwheel.ordered.key_states import KeyStates
+from hourwheel.producing import produce
+from hourwheel.producing.idempotency import LaterRoute
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import PullRow
 from hourwheel.push.pusher import Pusher, PusherEnd
-from hourwheel.queueing import produce, progress
-from hourwheel.queueing.idempotency import LaterRoute
-from hourwheel.queueing.key_states import KeyStates
-from hourwheel.queueing.progress import SeekTarget
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import PullRow
-from hourwheel.queueing.settle import Settler
+from hourwheel.settling.settle import Settler
 
 
 @contextmanager

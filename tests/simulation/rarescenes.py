@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any, Literal
 
 from hourwheel.model.pulls import RetryLater
+from hourwheel.producing.routing import queue_of
 from hourwheel.push.waking import wake
-from hourwheel.queueing.routing import queue_of
 from tests.simulation.couriers import target_of
 from tests.simulation.producers import Batch
 from tests.simulation.pushers import push

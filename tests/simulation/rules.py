@@ -10,13 +10,13 @@ from hourwheel.buckets.lease import WheelOwner
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED
 from hourwheel.handover.copies import ATTEMPTS, REDRIVE, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import HOME, SCHEDULE_PREFIX, cell_of
 from hourwheel.logs.suspects import suspects_of
 from hourwheel.model.fields import DEAD_RETENTION_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_RETENTION_SECONDS
 from hourwheel.model.groups import Group, RetryPolicy
+from hourwheel.model.log_names import HOME, SCHEDULE_PREFIX, cell_of
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Key, Record
-from hourwheel.queueing.records import PullRow
+from hourwheel.ports.storage import Key, Record
+from hourwheel.pull_log.records import PullRow
 from tests.simulation.facts import LogName, RowFact, shared_member
 from tests.simulation.plan import Plan
 from tests.simulation.world import Verb, Violation

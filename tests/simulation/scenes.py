@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from hourwheel.cells.plans import plan_move
 from hourwheel.model.groups import RetryPolicy
-from hourwheel.registry.plans import plan_move
 from hourwheel.registry.registry import subject_record
 from tests.simulation.dates import RequestedDue
 from tests.simulation.delays import Delays

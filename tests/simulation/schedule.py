@@ -11,26 +11,18 @@ from unittest.mock import patch
 
 import msgspec
 
-from hourwheel import answer_size
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.delay import changes, dispatch
 from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
-from hourwheel.ports import Counter, Key, Record, Refused
-from hourwheel.queueing import (
-    answers,
-    claim_range,
-    claimer,
-    growth,
-    key_state_cache,
-    key_states,
-    keyed_rows,
-    later_messages,
-    ordered_selection,
-    snapshots,
-)
+from hourwheel.ordered import key_state_cache, key_states, later_messages, snapshots
+from hourwheel.ordered import selection as ordered_selection
+from hourwheel.ports.storage import Counter, Key, Record, Refused
+from hourwheel.pull_log import claim_range, growth, keyed_rows
+from hourwheel.pulling import answers, claimer
+from hourwheel.wire import answer_size
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
 from tests.simulation.audit import StoreAudit

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from hourwheel.queueing import claimer
-from hourwheel.queueing.retry_share import NOT_SHARED, RetryShare
+from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare
+from hourwheel.pulling import claimer
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import NONE
 from tests.simulation.plan import Plan

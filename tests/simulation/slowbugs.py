@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from unittest.mock import patch
 
-from hourwheel.queueing import records
-from hourwheel.queueing.records import CLOSED, PullRow
+from hourwheel.pull_log import records
+from hourwheel.pull_log.records import CLOSED, PullRow
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hourwheel.adapters.limits import check_value
 from hourwheel.errors import Broken, NotFound, OutcomeUnknown, Sealed, Throttled, Unavailable
-from hourwheel.log_names import SCHEDULE_PREFIX
 from hourwheel.logs.rows import sort_of
-from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+from hourwheel.model.log_names import SCHEDULE_PREFIX
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.world import Crashed, Process, Verb, World
 
 T = TypeVar("T")

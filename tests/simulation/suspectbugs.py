@@ -12,8 +12,9 @@ from hourwheel.handover import copies
 from hourwheel.handover.handover import Transfer
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message
-from hourwheel.queueing import selection, settle
-from hourwheel.queueing.settle import Settler
+from hourwheel.pull_log import selection
+from hourwheel.settling import settle
+from hourwheel.settling.settle import Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.delaybugs import waiting
 from tests.simulation.faults import Faults

@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
-from hourwheel.queueing import ordered_parts
-from hourwheel.registry import moves, withdrawals
-from hourwheel.routes import Route
+from hourwheel.cells import moves, withdrawals
+from hourwheel.model.routes import Route
+from hourwheel.ordered import parts as ordered_parts
 from tests.simulation.directed import EVERY_SCENE, Case, cases, run_case
 from tests.simulation.movebugs import MOVED
 from tests.simulation.scenes import Scene

@@ -12,7 +12,7 @@ import pytest
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.sqlite_writer import SqliteWriter
-from hourwheel.ports import Key, Record, Refused, Store
+from hourwheel.ports.storage import Key, Record, Refused, Store
 from tests.simulation.plan import draw, on_engine
 from tests.simulation.schedule import run_plan, simulate
 from tests.simulation.world import Violation

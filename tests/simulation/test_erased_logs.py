@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import CLOSED, Checkpoint, Growth, Position, PullRow
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import CLOSED, Checkpoint, Growth, Position, PullRow
 from hourwheel.sweep.erasure import erase_group
 from tests.simulation.plan import DAY_MS
 from tests.simulation.scenes import PLAN

@@ -8,7 +8,7 @@ from itertools import count, islice
 import pytest
 
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import Table
+from hourwheel.ports.storage import Table
 from tests.simulation.bugs import Bug
 from tests.simulation.pagebugs import PAGED
 from tests.simulation.pages import SMALL, constants, has_small_pages, small_pages
@@ -28,22 +28,29 @@ WHOLE = {
     "delay.delayed_states._DISPATCH_ROWS": "a list that leaves states out: tests/unit/delay lowers it",
     "delay.due_minutes._ROWS": "beyond it a chart is told as incomplete: tests/unit/operations lowers it",
     "delay.pending_counts._MOST_ROWS": "beyond it a count is told as incomplete: tests/unit/delay lowers it",
-    "queueing.selection.MOST_BODIES": "claim_range reads it, where plans with summaries of tags lower it",
-    "queueing.consumers._MOST_SEEN": "a display, whose memory is bounded",
-    "queueing.consumers._RECENT_ROWS": "a display of recent consumers",
-    "queueing.dead._MOST_FILTERED": "no run filters dead letters: tests/unit/queueing lowers it",
-    "queueing.dozing._MOST_PASSED": "bounds memory: tests/unit/queueing lowers it",
-    "queueing.peek._ROWS": "no run peeks: tests/unit/queueing lowers it",
-    "queueing.peek._PAGE": "no run peeks: tests/unit/queueing lowers it",
-    "queueing.snapshots._RELOADS": "an error after many replaced snapshots: a run without faults may not fail",
-    "queueing.source_logs._MOST_GROUPS": "bounds memory: what is forgotten is read anew, as after a crash",
-    "registry.dozing.MOST_DOZING": "a rule: further groups of a subject do not doze",
-    "registry.dozing._MOST_REMEMBERED": "bounds memory: what is forgotten is read anew, as after a crash",
-    "registry.dozing._TRIES": "dozing is simulated on its own, by tests/simulation/dozing.py",
-    "registry.lost_cells.MOST_OFFSETS": "no run gives a cell up: tests/unit/operations has the walk",
-    "registry.lost_cells._TRIES": "no run gives a cell up: tests/unit/operations has the walk",
+    "pull_log.selection.MOST_BODIES": "claim_range reads it, where plans with summaries of tags lower it",
+    "groups.consumers._MOST_SEEN": "a display, whose memory is bounded",
+    "groups.consumers._RECENT_ROWS": "a display of recent consumers",
+    "dead_letters.dead._MOST_FILTERED": "no run filters dead letters: tests/unit lowers it",
+    "dozing.rests._MOST_PASSED": "bounds memory: tests/unit lowers it",
+    "cells.operations._LAST_ROWS": "a look of operators: tests/unit/cells has it",
+    "groups.numbers.MOST_GROUPS": "beyond it an overview is told as incomplete",
+    "groups.numbers._DEAD_ROWS": "beyond it a number is told as incomplete",
+    "groups.numbers._OPEN_ROWS": "beyond it a number is told as incomplete",
+    "groups.numbers._PAGES": "beyond it a number is told as incomplete",
+    "groups.state._PAGES": "beyond it a list is told as incomplete: tests/unit/groups lowers it",
+    "groups.state._RETRY_ROWS": "beyond it a list is told as incomplete: tests/unit/groups lowers it",
+    "groups.peek._ROWS": "no run peeks: tests/unit lowers it",
+    "groups.peek._PAGE": "no run peeks: tests/unit lowers it",
+    "ordered.snapshots._RELOADS": "an error after many replaced snapshots: a run without faults may not fail",
+    "pulling.source_logs._MOST_GROUPS": "bounds memory: what is forgotten is read anew, as after a crash",
+    "dozing.dozing.MOST_DOZING": "a rule: further groups of a subject do not doze",
+    "dozing.dozing._MOST_REMEMBERED": "bounds memory: what is forgotten is read anew, as after a crash",
+    "dozing.dozing._TRIES": "dozing is simulated on its own, by tests/simulation/dozing.py",
+    "cells.lost_cells.MOST_OFFSETS": "no run gives a cell up: tests/unit/operations has the walk",
+    "cells.lost_cells._TRIES": "no run gives a cell up: tests/unit/operations has the walk",
     "registry.registry._TRIES": "an error after lost races: actors without faults do not expect it",
-    "registry.withdrawals._TRIES": "no run withdraws a change: tests/unit/operations has the races",
+    "cells.withdrawals._TRIES": "no run withdraws a change: tests/unit/operations has the races",
     "retention.extend_ttl._MOST": "stores with TTL are not simulated with an archive that is days behind",
     "sweep.decisions.LINES": "lines of a log",
 }

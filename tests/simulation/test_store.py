@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.errors import OutcomeUnknown, Throttled
 from hourwheel.logs.rows import sort_of
-from hourwheel.ports import Key, Record, Store, Table
+from hourwheel.ports.storage import Key, Record, Store, Table
 from tests.contract.stores import Nobody
 from tests.simulation.faults import Faults
 from tests.simulation.scenes import PLAN

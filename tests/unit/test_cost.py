@@ -13,7 +13,7 @@ from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.context import Settings
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.producing.idempotency import IdempotencyKey
 from tests.support import AT_ONCE, Bench, CallByCall, CountedTransactions
 
 PRODUCE = ["add", "put"]

@@ -23,7 +23,7 @@ OF_SERVERS = {
     "faults.py",
     "operations/overview.py",
     "push/lease.py",
-    "queueing/leases.py",
+    "settling/leases.py",
     "api/aws_cells.py",
     "adapters/aws.py",
     "adapters/sqlite_writer.py",
@@ -32,7 +32,7 @@ OF_SERVERS = {
 Greenlets of one thread share some of these locks, which a lock that knows its thread would let in together."""
 
 PLAIN = {
-    "client/shared_sends.py": "handed from one caller to another; no block enters them",
+    "client/producing/shared_sends.py": "handed from one caller to another; no block enters them",
     "locks.py": "the mechanism",
 }
 _ENTERED = re.compile(r"(^|\.)_?(\w*lock|mutex|condition|changing|changed|due|ready|hungry|completion)$")

@@ -13,8 +13,8 @@ from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.context import Settings
 from hourwheel.errors import OutcomeUnknown, Throttled
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import Counter
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.ports.storage import Counter
+from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.system import SystemIds
 from tests.support import AT_ONCE, Bench, CallByCall, HandClock, ListMeter
 

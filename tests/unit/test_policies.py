@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hourwheel.api.routes import ROUTES, HttpRoute
+from hourwheel.dozing.wakeup_names import queue_name, queue_prefix
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import Group
 from hourwheel.policies import (
@@ -23,7 +24,6 @@ from hourwheel.policies import (
     producer_policy,
     url_policy,
 )
-from hourwheel.wakeup_names import queue_name, queue_prefix
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default"
 WAITING = ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"]

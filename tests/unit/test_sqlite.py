@@ -15,7 +15,7 @@ from hourwheel.adapters.group_commit import Notify, Ticket
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark, last_transaction
 from hourwheel.errors import HourwheelError, Sealed, Throttled
-from hourwheel.ports import Counter, Key, Record, Store, Table
+from hourwheel.ports.storage import Counter, Key, Record, Store, Table
 
 TOKEN = b"t" * 16
 

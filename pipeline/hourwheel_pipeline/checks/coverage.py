@@ -22,7 +22,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel.times import HOUR_MS, MINUTE_MS
 from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
 from hourwheel_pipeline.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS

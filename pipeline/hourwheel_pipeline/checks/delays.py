@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.coverage import Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
 from hourwheel_pipeline.findings import findings, position_text

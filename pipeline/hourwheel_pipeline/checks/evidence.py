@@ -21,7 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from hourwheel.log_names import SCHEDULE_PREFIX
+from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import (

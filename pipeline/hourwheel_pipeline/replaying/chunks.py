@@ -10,10 +10,10 @@ from hashlib import blake2b
 
 import msgspec
 
-from hourwheel.answer_size import nested_bytes
 from hourwheel.client import Message
 from hourwheel.client.records.messages import on_the_wire
 from hourwheel.model.fields import BATCH_BYTES
+from hourwheel.wire.answer_size import nested_bytes
 from hourwheel_pipeline.replaying.selection import Replayed, ReplayPosition
 
 _encoder = msgspec.json.Encoder()

@@ -11,7 +11,7 @@ from hourwheel.client.records.subjects import Subject
 from hourwheel.errors import Unavailable
 from hourwheel.model.fields import IDEMPOTENCY_MS
 from hourwheel.model.pulls import Settlement
-from hourwheel.route_records import SubjectRoute
+from hourwheel.model.route_records import SubjectRoute
 
 _logger = logging.getLogger("hourwheel")
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from hourwheel.errors import Corrupt
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel_pipeline.replaying.selection import ReplayPosition
 
 T = TypeVar("T")

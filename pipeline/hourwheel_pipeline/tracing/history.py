@@ -4,15 +4,15 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from hourwheel.archive.reading import pull_rows
+from hourwheel.dead_letters.dead import DeadState
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import is_schedule, pull_log
 from hourwheel.logs.entries import DueTimes, encode_entry
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
-from hourwheel.ports import Blobs
-from hourwheel.queueing.dead import DeadState
-from hourwheel.queueing.ordered_rows import OrderedRow
-from hourwheel.queueing.records import SOUGHT, Moved, Position, PullRow, Tail
+from hourwheel.model.log_names import is_schedule, pull_log
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.ordered_rows import OrderedRow
+from hourwheel.pull_log.records import SOUGHT, Moved, Position, PullRow, Tail
 from hourwheel.retention.manifests import read
 from hourwheel.trace.claims import Claims
 from hourwheel.trace.history import RedrivenCopy, SourceLog

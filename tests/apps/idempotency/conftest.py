@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from hourwheel.client import Consumer, Delivery
-from hourwheel.client.idempotence import idempotent_handler
-from hourwheel.client.lease_tracker import LeaseTracker
+from hourwheel.client.consuming.idempotence import idempotent_handler
+from hourwheel.client.consuming.lease_tracker import LeaseTracker
 from hourwheel.testing import Queue
 
 LEASE_SECONDS = 30

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from hourwheel.client import Delivery
 from hourwheel.client.aio.idempotence import awaited_once
-from hourwheel.client.idempotence import InProgress
+from hourwheel.client.consuming.idempotence import InProgress
 from hourwheel.idempotency import AsyncRedisStore, RedisStore
 from hourwheel.testing import Queue
 from tests.apps.idempotency.conftest import LEASE_SECONDS, one_delivery

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from hourwheel.client import Delivery
-from hourwheel.client.idempotence import InProgress
+from hourwheel.client.consuming.idempotence import InProgress
 from hourwheel.idempotency import DynamoDbStore, RedisStore
 from hourwheel.testing import Queue
 from tests.apps.idempotency.conftest import LEASE_SECONDS, killed_before_it_acknowledged, set_handler

@@ -12,8 +12,8 @@ from hourwheel.api import events
 from hourwheel.logs.rows import from_record, row_key
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
-from hourwheel.ports import Record
-from hourwheel.targets import PushDelivery
+from hourwheel.model.targets import PushDelivery
+from hourwheel.ports.storage import Record
 from tests.lambdajson import MOST_ANSWER_BYTES, MOST_EVENT_BYTES, as_lambda_encodes
 from tests.unit.api.conftest import GROUP, Api
 

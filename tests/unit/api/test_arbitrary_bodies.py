@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.ports import CellStorage
+from hourwheel.ports.storage import CellStorage
 from hourwheel.times import rfc3339
 from tests.support import NOON_MS, Bench
 from tests.unit.api.conftest import GROUP, MESSAGES, Api

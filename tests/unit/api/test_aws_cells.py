@@ -7,11 +7,11 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.api.aws_cells import AwsCells, CellLocation
 from hourwheel.api.services import Environment
+from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, NoAccess, Unavailable
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import CellStorage
-from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.ports.storage import CellStorage
 from hourwheel.system import SystemIds
 from tests.support import AT_ONCE, Bench, CallByCall, HandClock
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hourwheel import misfits
 from hourwheel.api.requests import check_values
 from hourwheel.errors import TooLarge
+from hourwheel.wire import misfits
 from tests.memory import peak_bytes
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
 

@@ -13,7 +13,7 @@ from hourwheel.errors import NotFound
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports.storage import Key, Record, Table
 from hourwheel.times import rfc3339
 from tests.support import NOON_MS, Bench, CallByCall
 from tests.unit.api.conftest import MESSAGES, Answer, Api

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hourwheel import gzipped
 from hourwheel.api.compression import compressed
 from hourwheel.api.events import Response
 from hourwheel.model.fields import REQUEST_BYTES
+from hourwheel.wire import gzipped
 from tests.lambdajson import as_lambda_encodes
 from tests.memory import peak_bytes
 from tests.unit.api.conftest import MESSAGES, Api

@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
-from hourwheel.ports import CellStorage
+from hourwheel.ports.storage import CellStorage
 from tests.failing import FailingStore, FailingTransactions
 from tests.support import AT_ONCE, Bench
 from tests.unit.api.conftest import MESSAGES, Answer, Api

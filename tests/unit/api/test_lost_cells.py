@@ -6,8 +6,8 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
-from hourwheel.ports import CellStorage
-from hourwheel.routes import LOST_GAP
+from hourwheel.model.routes import LOST_GAP
+from hourwheel.ports.storage import CellStorage
 from tests.support import AT_ONCE, Bench
 from tests.unit.api.conftest import Api
 from tests.unit.delay.test_cells_out_of_reach import ALL, Outage

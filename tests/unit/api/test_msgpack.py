@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hourwheel.answer_size import TEXT_BYTES
 from hourwheel.api.compression import compressed
 from hourwheel.api.requests import body_of
 from hourwheel.api.wire import accepts_msgpack, is_msgpack
 from hourwheel.client.records.compact import UNDECODABLE, CompactProduceResult, CompactPulls
 from hourwheel.client.records.messages import Message, Pulled, SendResult
 from hourwheel.model.fields import BATCH_MESSAGES
+from hourwheel.wire.answer_size import TEXT_BYTES
 from tests.unit.api.conftest import GROUP, MESSAGES, Api
 from tests.unit.api.test_arbitrary_bodies import documents
 

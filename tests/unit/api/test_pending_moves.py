@@ -7,7 +7,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Throttled
-from hourwheel.ports import CellStorage
+from hourwheel.ports.storage import CellStorage
 from tests.support import AT_ONCE, Bench
 from tests.unit.api.conftest import Api
 

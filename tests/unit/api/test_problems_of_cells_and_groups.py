@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from hourwheel import routes
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.cells import moves
+from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Settings
 from hourwheel.embedded.directory import DirectoryCells
 from hourwheel.errors import CellUnavailable, Throttled
-from hourwheel.ports import CellStorage
-from hourwheel.registry import broadcast, moves
-from hourwheel.registry.cell_storage import GuardedCells
+from hourwheel.model import routes
+from hourwheel.ports.storage import CellStorage
+from hourwheel.registry import broadcast
 from tests.support import AT_ONCE, Bench
 from tests.unit.api.conftest import GROUP, Answer, Api
 

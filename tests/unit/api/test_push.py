@@ -14,8 +14,8 @@ from hourwheel.client.webhooks import verify
 from hourwheel.embedded.targets import EmbeddedTargets
 from hourwheel.errors import Rejected, Throttled
 from hourwheel.model.groups import PushTarget
-from hourwheel.signatures import signed_headers
-from hourwheel.targets import DONE, Outcome, PushDelivery, unreached
+from hourwheel.model.targets import DONE, Outcome, PushDelivery, unreached
+from hourwheel.wire.signatures import signed_headers
 from tests.support import NOON_MS, Bench, HandClock
 from tests.unit.api.conftest import GROUP, Api, quoted
 

@@ -12,10 +12,10 @@ import pytest
 from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SelectionBody, SubjectBody
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
-from hourwheel.misfits import VALUES, decode
 from hourwheel.model.fields import Precision
 from hourwheel.model.messages import NewMessage, ProduceRequest
 from hourwheel.model.pulls import PullRequest, SettleRequest, WakeupState
+from hourwheel.wire.misfits import VALUES, decode
 
 ABROAD = ("Input should", "Value error", "Expected `", "Extra inputs", "Object ", "Invalid JSON", "malformed", "Field ")
 TOO_LARGE = "is a number that is too large to be read: send one below 1.8e308"

@@ -4,7 +4,7 @@ from typing import TypeVar, cast
 
 from hourwheel.archive.archiver import Archived, Archiver, CommitLimits
 from hourwheel.errors import HourwheelError, Unavailable
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from tests.support import Bench
 
 T = TypeVar("T")

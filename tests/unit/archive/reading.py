@@ -9,8 +9,8 @@ from hourwheel.archive import blocks, segments
 from hourwheel.archive.blocks import Entry
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
-from hourwheel.queueing.records import PullRow
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.records import PullRow
 from hourwheel.retention import kinds, manifests
 
 

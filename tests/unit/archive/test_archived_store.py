@@ -9,7 +9,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.rebuild import Rebuilding, rebuild
 from hourwheel.errors import Conflict
 from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import Key, Record, Table
+from hourwheel.ports.storage import Key, Record, Table
 from tests.support import Bench, CallByCall
 from tests.unit.archive.archiving import HOUR, run
 from tests.unit.archive.reading import contents

@@ -8,7 +8,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.archive.archiver import Archived
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import Counter, Record, Table
+from hourwheel.ports.storage import Counter, Record, Table
 from hourwheel.retention import manifests
 from hourwheel.retention.watermarks import archived_ms
 from tests.support import Bench, CallByCall

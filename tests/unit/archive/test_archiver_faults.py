@@ -10,7 +10,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.archive import collecting
 from hourwheel.context import Settings
 from hourwheel.errors import Broken, HourwheelError, Unavailable
-from hourwheel.ports import Key, Table
+from hourwheel.ports.storage import Key, Table
 from hourwheel.retention import manifests
 from hourwheel.retention.watermarks import archived_ms
 from tests.support import AT_ONCE, Bench

@@ -10,7 +10,7 @@ from hourwheel.archive.archiver import Archived
 from hourwheel.context import Settings
 from hourwheel.errors import Broken, Throttled
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import CellStorage
+from hourwheel.ports.storage import CellStorage
 from hourwheel.retention.watermarks import archived_ms
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.archiving import archiver, run

@@ -16,7 +16,7 @@ from hourwheel.errors import NotFound, Unavailable
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Rejection
-from hourwheel.ports import Blobs, Key, Record, Table
+from hourwheel.ports.storage import Blobs, Key, Record, Table
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.archiving import dying_at
 from tests.unit.archive.reading import contents

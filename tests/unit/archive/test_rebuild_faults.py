@@ -10,7 +10,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.archive.rebuild import rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, Corrupt, NotFound, Unavailable
-from hourwheel.ports import Key, Table
+from hourwheel.ports.storage import Key, Table
 from hourwheel.retention import manifests
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.archiving import dying_at

@@ -9,7 +9,7 @@ from hourwheel.archive.archiver import Archiver, CommitLimits
 from hourwheel.archive.rebuild import rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound
-from hourwheel.ports import CellStorage
+from hourwheel.ports.storage import CellStorage
 from tests.support import AT_ONCE, Bench
 
 

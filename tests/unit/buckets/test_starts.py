@@ -15,7 +15,7 @@ from hourwheel.buckets.starts import (
     shortest_rest_ms,
     start_kind,
 )
-from hourwheel.ports import PRECISE_SECONDS
+from hourwheel.ports.timers import PRECISE_SECONDS
 from tests.support import NOON_MS, Bench, CallByCall, HandPreciseTimers
 
 BUCKET = Bucket.at(NOON_MS, 60)

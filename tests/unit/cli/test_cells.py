@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hourwheel.client import Api, CellDescription, DrainResult, UnmovedQueue
-from hourwheel.route_records import CellContent
+from hourwheel.model.route_records import CellContent
 from tests.unit.cli.conftest import Shell
 
 

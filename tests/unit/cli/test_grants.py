@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hourwheel.cli.app import app
-from hourwheel.client import signing
+from hourwheel.client.transport import signing
 from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving
 from tests.support import Bench
 from tests.unit.cli.conftest import Shell

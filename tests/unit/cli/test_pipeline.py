@@ -14,10 +14,10 @@ from hourwheel.cell import Cell
 from hourwheel.cli import deployed
 from hourwheel.embedded.offline import opened
 from hourwheel.errors import Corrupt
+from hourwheel.groups.peek import PeekStart
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
-from hourwheel.queueing.peek import PeekStart
 from tests.unit.cli.conftest import Shell
 
 OUTPUTS = {

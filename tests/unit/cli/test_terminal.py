@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 from tests.unit.cli.conftest import Shell
 from tests.unit.client.fake import FakeServer
 

@@ -1,6 +1,6 @@
 from concurrent.futures import Future
 
-from hourwheel.client.accumulator import Accumulator, InFlightBatch, Pending
+from hourwheel.client.producing.accumulator import Accumulator, InFlightBatch, Pending
 from hourwheel.client.records.messages import Message
 
 

@@ -4,7 +4,7 @@ import http.client
 
 import pytest
 
-from hourwheel.client.answers import AnswerParser
+from hourwheel.client.transport.answers import AnswerParser
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5\r\nDate: now\r\n\r\nhello"
 CHUNKED = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hourwheel.client.backoff import THROTTLED_SECONDS, Outage, PullBackoff, pause_seconds
 from hourwheel.client.errors import AnswerError, from_answer
+from hourwheel.client.transport.backoff import THROTTLED_SECONDS, Outage, PullBackoff, pause_seconds
 from tests.unit.client.ids import StillIds
 
 

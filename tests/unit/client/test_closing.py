@@ -106,7 +106,7 @@ def test_a_connection_that_cannot_be_cut_does_not_hold_the_end_up(
 def test_a_program_that_ends_without_closing_says_what_was_not_sent(server: FakeServer) -> None:
     server.fail("produce", times=-1, status=503)
     program = (
-        "import hourwheel.client.producer as p; p._AT_EXIT_SECONDS = 0.02;"
+        "import hourwheel.client.producing.producer as p; p._AT_EXIT_SECONDS = 0.02;"
         f"p.Producer({server.url!r}, subject='s').send('a')"
     )
     done = subprocess.run(

@@ -3,8 +3,8 @@
 import socket
 import threading
 
-from hourwheel.client.connections import Connections
-from hourwheel.client.endpoint import Endpoint
+from hourwheel.client.transport.connections import Connections
+from hourwheel.client.transport.endpoint import Endpoint
 
 BODY = bytes(range(256)) * 12_000  # more than one call reads
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from hourwheel.client import Consumer, Delivery, Message, Reject, Retry, prefetcher
+from hourwheel.client import Consumer, Delivery, Message, Reject, Retry
+from hourwheel.client.consuming import prefetcher
 from tests.unit.client.broker import Broker
 from tests.unit.client.broker_records import FakeGroup
 from tests.unit.client.fake import FakeServer

@@ -14,9 +14,9 @@ import pydantic
 import pytest
 
 from hourwheel.client import Delivery, Message
-from hourwheel.client.decoding import Misfit, arguments_of, decoder_of, handler_of
+from hourwheel.client.consuming.decoding import Misfit, arguments_of, decoder_of, handler_of
+from hourwheel.client.consuming.lease_tracker import LeaseTracker
 from hourwheel.client.encoding import encoded_body
-from hourwheel.client.lease_tracker import LeaseTracker
 from hourwheel.client.records.messages import Pull, Received
 
 if TYPE_CHECKING:

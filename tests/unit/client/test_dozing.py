@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from hourwheel.client import Api, AsyncConsumer, Consumer, Message
-from hourwheel.client.dozing import Doze, Waiting
-from hourwheel.client.signing import Signer
+from hourwheel.client.consuming.dozing import Doze, Waiting
+from hourwheel.client.transport.signing import Signer
 from tests.unit.client import sigv4
 from tests.unit.client.fake import FakeServer, Request
 from tests.unit.client.ids import StillIds
@@ -263,7 +263,7 @@ def test_a_stop_cuts_the_wait(server: FakeServer, consuming: Any) -> None:
 def test_a_queue_that_does_not_answer_costs_a_pull_now_and_then(
     server: FakeServer, consuming: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hourwheel.client.dozing._FAILED_SECONDS", 0.01)
+    monkeypatch.setattr("hourwheel.client.consuming.dozing._FAILED_SECONDS", 0.01)
     for _ in range(3):
         server.fail("pull", raw=waits_at(server))
     server.fail(SQS, cut=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hourwheel.client import AsyncConsumer, Consumer, Delivery, Reject, Retry
-from hourwheel.client.handling import error_text
+from hourwheel.client.consuming.handling import error_text
 from hourwheel.model.fields import DETAILS_BYTES
 from tests.unit.client.aio.conftest import until
 from tests.unit.client.fake import FakeServer

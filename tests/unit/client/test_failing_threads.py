@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client.lease_tracker import LeaseTracker
+from hourwheel.client.consuming.lease_tracker import LeaseTracker
 from tests.unit.client.aio.conftest import LONG_SECONDS as LOOP_SECONDS
 from tests.unit.client.aio.test_consumer import consumer as async_consumer
 from tests.unit.client.fake import FakeServer

@@ -9,7 +9,7 @@ from types import FrameType
 import pytest
 
 from hourwheel.client import Consumer, Producer
-from hourwheel.client.prefetcher import Prefetcher
+from hourwheel.client.consuming.prefetcher import Prefetcher
 from tests.unit.client.fake import FakeServer
 
 INTERRUPTS = 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, cast
 
-from hourwheel.client.lease_tracker import Delivery
-from hourwheel.client.local_queue import LocalQueue
+from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.local_queue import LocalQueue
 
 
 class Busy(deque[Any]):

@@ -11,7 +11,7 @@ import pytest
 
 import hourwheel
 from hourwheel.client import Delivery, Reject, Retry
-from hourwheel.client.idempotence import mark_stays
+from hourwheel.client.consuming.idempotence import mark_stays
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.test_consumer import Running, consumer, group
 

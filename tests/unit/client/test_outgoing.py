@@ -7,12 +7,12 @@ import time
 import pytest
 
 from hourwheel.client import DeliveryTimeout, Message
-from hourwheel.client.accumulator import Pending
-from hourwheel.client.backoff import Outage
 from hourwheel.client.creation import Creation
 from hourwheel.client.errors import AnswerError, BadRequest, TooLarge, from_answer, no_answer, problem_of
-from hourwheel.client.futures import SendFuture
-from hourwheel.client.outgoing import OutgoingRequest, RequestContext
+from hourwheel.client.producing.accumulator import Pending
+from hourwheel.client.producing.futures import SendFuture
+from hourwheel.client.producing.outgoing import OutgoingRequest, RequestContext
+from hourwheel.client.transport.backoff import Outage
 from tests.unit.client.ids import StillIds
 from tests.unit.client.test_shared_sends import Store
 

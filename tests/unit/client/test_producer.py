@@ -23,7 +23,7 @@ from hourwheel.client import (
     TooLarge,
     Unauthorized,
 )
-from hourwheel.client.endpoint import REPEAT_HEADER
+from hourwheel.client.transport.endpoint import REPEAT_HEADER
 from hourwheel.system import SystemIds
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds

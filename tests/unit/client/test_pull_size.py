@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.client.pull_size import PullSize
+from hourwheel.client.consuming.pull_size import PullSize
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.test_consumer import Running, consumer, fill, group, settled
 
@@ -45,7 +45,7 @@ def test_a_consumer_asks_for_more_as_its_handler_is_fast(server: FakeServer, mon
         return lease(subject, at, request)
 
     monkeypatch.setattr(server.broker, "_lease", recorded)
-    monkeypatch.setattr("hourwheel.client.pull_size._WORK_SECONDS", 60.0)  # any handler is fast
+    monkeypatch.setattr("hourwheel.client.consuming.pull_size._WORK_SECONDS", 60.0)  # any handler is fast
     fill(server, *map(str, range(40)))
     seen: list[object] = []
     with Running(consumer(server, max_messages=2), lambda message: seen.append(message.body)):

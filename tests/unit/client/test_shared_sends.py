@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hourwheel.client import BadRequest, DeliveryTimeout, Message, SendResult, ServerFault
-from hourwheel.client.backoff import Outage
 from hourwheel.client.creation import Creation
 from hourwheel.client.errors import no_answer, problem_of
-from hourwheel.client.outgoing import RequestContext
-from hourwheel.client.shared_sends import CallerBatch, SharedSends
+from hourwheel.client.producing.outgoing import RequestContext
+from hourwheel.client.producing.shared_sends import CallerBatch, SharedSends
+from hourwheel.client.transport.backoff import Outage
 from tests.unit.client.ids import StillIds
 
 LONG_SECONDS = 120.0

@@ -29,7 +29,7 @@ from hourwheel.client import (
     TooLarge,
     Unauthorized,
 )
-from hourwheel.client.signing import Signer, signer_of
+from hourwheel.client.transport.signing import Signer, signer_of
 from tests.unit.client import sigv4
 from tests.unit.client.fake import FakeServer, Request
 from tests.unit.client.ids import StillIds

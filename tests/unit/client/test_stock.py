@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hourwheel.client import Delivery
-from hourwheel.client.stock import Stock
+from hourwheel.client.consuming.stock import Stock
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.test_batch_handler import RunningBatches
 from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, fill, group, settled

@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from hourwheel.client import (
-    Api,
-    AsyncApi,
-    AsyncProducer,
-    Consumer,
-    Message,
-    Producer,
-    Settlement,
-    Unauthorized,
-    signing,
-)
-from hourwheel.client.urls import FrontUrls
+from hourwheel.client import Api, AsyncApi, AsyncProducer, Consumer, Message, Producer, Settlement, Unauthorized
+from hourwheel.client.transport import signing
+from hourwheel.client.transport.urls import FrontUrls
 from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving, take_loopback_for_urls
 from tests.support import Bench
 

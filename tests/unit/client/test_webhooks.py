@@ -5,7 +5,7 @@ import hmac
 import pytest
 
 from hourwheel.client.webhooks import Unverified, verify
-from hourwheel.signatures import signed_headers
+from hourwheel.wire.signatures import signed_headers
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SECONDS = 1_614_265_330

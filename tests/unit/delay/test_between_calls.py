@@ -9,7 +9,7 @@ from greenlet import getcurrent, greenlet
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Unavailable
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import Counter
+from hourwheel.ports.storage import Counter
 from tests.support import Bench, CallByCall, HandClock
 from tests.unit.delay.test_changes import later
 from tests.unit.delay.test_waiting import bodies

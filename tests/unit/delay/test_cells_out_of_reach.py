@@ -18,7 +18,7 @@ from hourwheel.delay.ownership import Dispatched, put_dispatched
 from hourwheel.delay.wheel import Wheel
 from hourwheel.errors import HourwheelError
 from hourwheel.handover.handover import Transfer
-from hourwheel.ports import CellStorage
+from hourwheel.ports.storage import CellStorage
 from tests.failing import FAILURES
 from tests.support import AT_ONCE, NOON_MS, Bench, CallByCall
 

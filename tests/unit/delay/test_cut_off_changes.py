@@ -8,7 +8,7 @@ import pytest
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.errors import Unavailable
-from hourwheel.ports import Table
+from hourwheel.ports.storage import Table
 from hourwheel.times import rfc3339
 from tests.support import Bench
 from tests.unit.delay.test_changes import Failing, later

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Unavailable
-from hourwheel.ports import Key, Record, Refused, Table
+from hourwheel.ports.storage import Key, Record, Refused, Table
 from tests.support import Bench, CallByCall
 
 

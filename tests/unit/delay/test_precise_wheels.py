@@ -11,7 +11,7 @@ from hourwheel.buckets.lease import START_MS, owner_record
 from hourwheel.buckets.starts import keep_listening
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.delay.wheel_steps import READING_SHARE, REST_MS, next_starts, rest_for_ms
-from hourwheel.ports import Table
+from hourwheel.ports.storage import Table
 from tests.support import NOON_MS, Bench, CallByCall
 from tests.unit.delay.test_waiting import bodies
 

@@ -13,7 +13,7 @@ from hourwheel.errors import NotFound, Rejected, TooLarge
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message, NewMessage
 from hourwheel.model.pulls import RetryLater
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench
 

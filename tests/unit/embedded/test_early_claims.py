@@ -20,7 +20,7 @@ from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model.messages import NewMessage, SendResult
 from hourwheel.model.pulls import PullRequest, PullResult, Settlement
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.producing.idempotency import IdempotencyKey
 from tests.support import HandClock
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hourwheel.client.connections import Connections
-from hourwheel.client.http import begin
-from hourwheel.client.signing import Sign
+from hourwheel.client.transport.connections import Connections
+from hourwheel.client.transport.http import begin
+from hourwheel.client.transport.signing import Sign
 from hourwheel.console.settings import ConsoleSettings
 from hourwheel.embedded.http.bodies import SizedBody
 from hourwheel.embedded.http.heads import parse_head

@@ -15,7 +15,7 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row, filler
 from hourwheel.model.messages import Message
-from hourwheel.ports import Key, Table
+from hourwheel.ports.storage import Key, Table
 from tests.support import NOON_MS, Bench
 from tests.unit.archive.archiving import dying_at
 

@@ -28,7 +28,7 @@ from hourwheel.logs.codec import Block, decode, split, zstd
 from hourwheel.logs.rows import from_record
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.messages import Message
-from hourwheel.ports import Record
+from hourwheel.ports.storage import Record
 from tests.memory import peak_bytes
 
 MIB = 1 << 20

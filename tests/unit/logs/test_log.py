@@ -11,7 +11,7 @@ from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.log import FILLER_MS, GRACE_MS, Log
 from hourwheel.logs.rows import Row, row_key
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports import Key, Record, Refused, Table
+from hourwheel.ports.storage import Key, Record, Refused, Table
 from hourwheel.system import SystemIds
 from tests.support import NOON_MS, CallByCall, HandClock, ListMeter
 

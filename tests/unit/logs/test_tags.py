@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from hourwheel.answer_size import message_size
 from hourwheel.errors import Corrupt
 from hourwheel.logs.index_sets import every, indexes_of, pack, pack_indexes, set_of, unpack, unpack_indexes
 from hourwheel.logs.rows import LargeBatchRef, Row, to_record
 from hourwheel.logs.tags import decode_summary, encode_summary, has_none_of, with_tags
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
+from hourwheel.wire.answer_size import message_size
 
 LOG = "orders~1/0"
 

@@ -3,12 +3,12 @@
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.cells.requests import shown_route
 from hourwheel.context import Settings
 from hourwheel.model.overview import GroupOverviewPage, SubjectOverview
+from hourwheel.model.routes import LOST_GAP, Mapping, Route, counted
 from hourwheel.operations.overview import OverviewRequest
-from hourwheel.operations.routes import shown_route
-from hourwheel.ports import CellStorage
-from hourwheel.routes import LOST_GAP, Mapping, Route, counted
+from hourwheel.ports.storage import CellStorage
 from tests.failing import FAILURES
 from tests.support import AT_ONCE, Bench
 from tests.unit.delay.test_cells_out_of_reach import ALL, Outage

@@ -19,7 +19,7 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.outbox.databases import RelayConnection
 from hourwheel.outbox.shards import Shards
 from hourwheel.outbox.worker import Worker
-from hourwheel.queueing.idempotency import IdempotencyKey
+from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.system import SystemIds
 from tests.support import Bench
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import Outcome, PushDelivery
+from hourwheel.model.targets import Outcome, PushDelivery
 from tests.support import HandClock
 from tests.unit.push.receivers import Receiver, reply
 

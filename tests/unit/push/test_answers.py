@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel.model.messages import Message
-from hourwheel.targets import DONE, PushDelivery, answered
+from hourwheel.model.targets import DONE, PushDelivery, answered
 
 DELIVERY = PushDelivery(
     "orders",

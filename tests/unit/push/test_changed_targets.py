@@ -7,11 +7,11 @@ import pytest
 
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import KEEP_VERSION, PushTarget
+from hourwheel.model.targets import DONE, Outcome, PushDelivery, unreached
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
 from hourwheel.push.waking import drop_leftover
-from hourwheel.targets import DONE, Outcome, PushDelivery, unreached
 from tests.support import Bench
 from tests.unit.push.pushing import TARGET, bench_with, lag, overdue, push, state, woken
 

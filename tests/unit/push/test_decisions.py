@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hourwheel.model.targets import DONE, Outcome, unreached
 from hourwheel.push.decisions import (
     FAILURES,
     FIRST_PAUSE_MS,
@@ -20,7 +21,6 @@ from hourwheel.push.decisions import (
     taken_by_another,
 )
 from hourwheel.push.state import PushState
-from hourwheel.targets import DONE, Outcome, unreached
 
 NOW_MS = 1_763_640_000_000
 PART = range(4, 8)

@@ -8,11 +8,11 @@ import pytest
 
 from hourwheel.errors import Unavailable
 from hourwheel.model.groups import PushTarget
+from hourwheel.model.targets import DONE, Outcome, PushDelivery, failure, unreached
 from hourwheel.push.decisions import LONGEST_PAUSE_MS
-from hourwheel.targets import DONE, Outcome, PushDelivery, failure, unreached
 from tests.support import Bench
+from tests.unit.producing.test_failing_once import SETTINGS, Failing
 from tests.unit.push.pushing import lag, push
-from tests.unit.queueing.test_failing_once import SETTINGS, Failing
 
 TARGET = PushTarget(kind="lambda", address="arn:aws:lambda:eu-west-1:123456789012:function:bill", batch=2)
 BODIES = ["a", "b", "c", "d", "e"]

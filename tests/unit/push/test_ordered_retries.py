@@ -7,8 +7,8 @@ import pytest
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.model.targets import Outcome, PushDelivery
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import Outcome, PushDelivery
 from tests.support import HandClock
 from tests.unit.push.pushing import Bench, bench_with, push
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from hourwheel.model.targets import DONE, Outcome, PushDelivery
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import DONE, Outcome, PushDelivery
 from tests.support import Bench
 from tests.unit.push.pushing import bench_with, lag, push
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from hourwheel.model.groups import PushTarget
+from hourwheel.model.targets import Outcome, PushDelivery
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import Outcome, PushDelivery
 from tests.unit.push.pushing import bench_with, lag, push, woken
 
 

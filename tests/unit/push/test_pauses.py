@@ -8,9 +8,9 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Unavailable
 from hourwheel.model.groups import PushTarget
+from hourwheel.model.targets import DONE, Outcome, PushDelivery, failure, unreached
 from hourwheel.push.decisions import FAILURES, LONGEST_PAUSE_MS, PusherEnd
 from hourwheel.push.state import PushState
-from hourwheel.targets import DONE, Outcome, PushDelivery, failure, unreached
 from tests.support import CallByCall
 from tests.unit.push.pushing import bench_with, lag, overdue, push, state, woken
 

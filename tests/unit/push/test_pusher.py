@@ -5,8 +5,8 @@ from threading import Barrier
 import pytest
 
 from hourwheel.model.groups import PushTarget
+from hourwheel.model.targets import DONE, Outcome, PushDelivery
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import DONE, Outcome, PushDelivery
 from tests.unit.push.pushing import bench_with, lag, push
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.client.webhooks import Unverified, verify
 from hourwheel.model.groups import Group, PushTarget
-from hourwheel.signatures import group_secret, secrets_of, signed_headers
+from hourwheel.wire.signatures import group_secret, secrets_of, signed_headers
 from tests.support import NOON_MS, HandClock
 
 CELL_SECRET = bytes(range(32))

@@ -13,7 +13,7 @@ from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import DONE, PushDelivery
+from hourwheel.model.targets import DONE, PushDelivery
 from tests.support import HandClock
 
 PLACE = "eu-west-1:123456789012"

@@ -9,8 +9,8 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.errors import Unavailable
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import PushTarget
+from hourwheel.model.targets import DONE, Outcome, PushDelivery, unreached
 from hourwheel.push.decisions import PusherEnd
-from hourwheel.targets import DONE, Outcome, PushDelivery, unreached
 from tests.support import Bench, CallByCall
 from tests.unit.delay.test_changes import Failing
 from tests.unit.push.pushing import LOG, TARGET, bench_with, lag, overdue, push, state, woken

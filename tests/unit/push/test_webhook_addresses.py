@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.adapters.webhooks import Webhooks, public, resolved
 from hourwheel.errors import Rejected
-from hourwheel.targets import DONE
+from hourwheel.model.targets import DONE
 from tests.support import HandClock
 from tests.unit.push.deliveries import DELIVERY, deliver, target
 from tests.unit.push.receivers import Authority, receiving

@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 
 from hourwheel.adapters.webhooks import Webhooks
-from hourwheel.targets import Outcome, PushDelivery
+from hourwheel.model.targets import Outcome, PushDelivery
 from tests.support import HandClock
 from tests.unit.push.deliveries import DELIVERY, DRIPS, HUGE, NAMED, failed_wholly, refuse_unread, target
 from tests.unit.push.receivers import SECONDS, Authority, Receiver, receiving, reply

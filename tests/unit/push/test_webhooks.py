@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hourwheel.client.webhooks import verify
-from hourwheel.targets import DONE
+from hourwheel.model.targets import DONE
 from tests.support import HandClock
 from tests.unit.push.deliveries import DELIVERY, NAMED, SECRETS, deliver, failed_wholly
 from tests.unit.push.receivers import Receiver, receiving, reply

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.ports import Key, Record, Refused, Table
+from hourwheel.ports.storage import Key, Record, Refused, Table
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import watermark
 from tests.support import Bench, CallByCall

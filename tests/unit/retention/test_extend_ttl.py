@@ -10,7 +10,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.logs.rows import Row, from_record, sort_of
-from hourwheel.ports import Key, Record, Refused, Table
+from hourwheel.ports.storage import Key, Record, Refused, Table
 from hourwheel.retention import extend_ttl
 from hourwheel.retention.kinds import MESSAGES
 from tests.support import Bench, CallByCall

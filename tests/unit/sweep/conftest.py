@@ -1,3 +1,3 @@
-from tests.unit.queueing.conftest import bench
+from tests.unit.conftest import bench
 
 __all__ = ["bench"]

@@ -6,12 +6,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from hourwheel.groups.progress import LogLag
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter
-from hourwheel.queueing.progress import LogLag
-from hourwheel.queueing.records import Position, Tail
+from hourwheel.ports.storage import Counter
+from hourwheel.pull_log.records import Position, Tail
 from hourwheel.sweep.decisions import (
     EARLY_MS,
     LINES,

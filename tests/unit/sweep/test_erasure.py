@@ -7,7 +7,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound, Unavailable
-from hourwheel.ports import Key, Table
+from hourwheel.ports.storage import Key, Table
 from tests.support import AT_ONCE, Bench, CallByCall
 
 

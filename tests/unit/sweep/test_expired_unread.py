@@ -10,7 +10,7 @@ from hourwheel.logs.log import Log, TrimMark
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.operations.overview import OverviewRequest
-from hourwheel.queueing.records import Position, Tail
+from hourwheel.pull_log.records import Position, Tail
 from hourwheel.sweep.decisions import LostRow, unread_of
 from tests.support import Bench, CallByCall
 

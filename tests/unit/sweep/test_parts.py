@@ -6,7 +6,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
-from hourwheel.ports import CellStorage, Record, Table
+from hourwheel.ports.storage import CellStorage, Record, Table
 from tests.support import AT_ONCE, Bench
 
 

@@ -9,7 +9,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.model.groups import PushTarget
-from hourwheel.ports import Counter, Key, Record, Table
+from hourwheel.ports.storage import Counter, Key, Record, Table
 from hourwheel.sweep.sweep import SweepReport
 from tests.support import AT_ONCE, Bench, CallByCall
 

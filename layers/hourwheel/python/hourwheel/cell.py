@@ -13,14 +13,28 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id, sign_scheduled_id
 from hourwheel.buckets.starts import order_start
+from hourwheel.cells.moves import request_change
+from hourwheel.cells.operations import CellOperations
+from hourwheel.cells.plans import fewer_queues, plan_queues, queues_to_be
+from hourwheel.cells.requests import Routes
 from hourwheel.context import Context
+from hourwheel.dead_letters.dead import ANY_LETTER, DeadFilter, DeadLetters
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.delay.delayed_list import DelayedList, DelayedRequest
 from hourwheel.delay.orphans import orphans
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
-from hourwheel.due import check_limit, limited_delay_ms
+from hourwheel.dozing.dozing import DozingWakeups, GuardedWakeupQueues, remove_queues
+from hourwheel.dozing.rests import LastWakeups
 from hourwheel.errors import NotFound, Rejected, Sealed
+from hourwheel.groups.broadcast import BroadcastDeadLetters
+from hourwheel.groups.consumers import ConsumerState, SeenPulls
+from hourwheel.groups.group_progress import GroupProgress
+from hourwheel.groups.groups import GroupOperations, GroupSettings
+from hourwheel.groups.peek import PeekStart, peek
+from hourwheel.groups.seeks import Seeks, offsets
+from hourwheel.groups.stopped_keys import KeyDecision, key_not_stopped, not_stopped
+from hourwheel.model.due import check_limit, limited_delay_ms
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
@@ -28,48 +42,34 @@ from hourwheel.model.messages import AddressedMessage, Message, NewMessage, Sche
 from hourwheel.model.pages import DeadPage, DelayedPage, PeekPage
 from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Settled, Settlement
 from hourwheel.model.subjects import Subject
+from hourwheel.model.targets import NoTargets, Targets
 from hourwheel.model.traces import TracePage
-from hourwheel.operations.cells import CellOperations
-from hourwheel.operations.group_progress import GroupProgress
-from hourwheel.operations.groups import GroupOperations, GroupSettings
-from hourwheel.operations.routes import Routes
-from hourwheel.operations.seeks import Seeks, offsets
+from hourwheel.ordered.key_state_cache import KeyStateCache
+from hourwheel.producing.idempotency import IdempotencyKey
+from hourwheel.producing.produce import produce, produce_many
+from hourwheel.producing.stored_batches import StoredBatch
+from hourwheel.pull_log.ends import SourceEnds
+from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.receipts import cell_secret
+from hourwheel.pull_log.records import Position
+from hourwheel.pulling.flow import FlowControl
+from hourwheel.pulling.pull import Puller
+from hourwheel.pulling.source_logs import GroupLogs
 from hourwheel.push.pauses import pause_group, pause_subject
 from hourwheel.push.state import PushState, target_of
 from hourwheel.push.waking import start_free
-from hourwheel.queueing.broadcast import BroadcastDeadLetters
-from hourwheel.queueing.consumers import ConsumerState, SeenPulls
-from hourwheel.queueing.dead import ANY_LETTER, DeadFilter, DeadLetters
-from hourwheel.queueing.dozing import LastWakeups
-from hourwheel.queueing.ends import SourceEnds
-from hourwheel.queueing.flow import FlowControl
-from hourwheel.queueing.idempotency import IdempotencyKey
-from hourwheel.queueing.key_state_cache import KeyStateCache
-from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.peek import PeekStart, peek
-from hourwheel.queueing.produce import produce, produce_many
-from hourwheel.queueing.pull import Puller
-from hourwheel.queueing.pull_log import pull_logs
-from hourwheel.queueing.receipts import cell_secret
-from hourwheel.queueing.records import Position
-from hourwheel.queueing.source_logs import GroupLogs
-from hourwheel.queueing.stopped_keys import KeyDecision, key_not_stopped, not_stopped
-from hourwheel.queueing.stored_batches import StoredBatch
 from hourwheel.registry.broadcast import consumer_groups
-from hourwheel.registry.dozing import DozingWakeups, GuardedWakeupQueues, remove_queues
-from hourwheel.registry.moves import request_change
-from hourwheel.registry.plans import fewer_queues, plan_queues, queues_to_be
 from hourwheel.registry.registry import Registry, unknown_group
 from hourwheel.registry.removed_names import RemovedNames
+from hourwheel.settling.leases import Leases
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper, SweepReport
-from hourwheel.targets import NoTargets, Targets
 from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel.trace.messages import GROUPS, MessagePosition, SearchSpan, Trace
 
 if TYPE_CHECKING:
+    from hourwheel.groups.state import GroupState
     from hourwheel.operations.background import Background
-    from hourwheel.operations.group_state import GroupState
     from hourwheel.operations.overview import Overview
 
 _Once: TypeAlias = IdempotencyKey | None
@@ -121,7 +121,7 @@ class Cell:
     def overview(self) -> "Overview":
         """Shows subjects and groups with their numbers side by side."""
         # Imported here: most functions on AWS never need these modules, and start faster without them.
-        from hourwheel.operations.group_numbers import GroupNumbers
+        from hourwheel.groups.numbers import GroupNumbers
         from hourwheel.operations.overview import Overview
 
         return Overview(self.registry, GroupNumbers(self.registry, self.leases, self.key_states), self.pending_counts)
@@ -226,7 +226,7 @@ class Cell:
             )
 
         subject = self.registry.change_subject(name, change, queues=queues or 1)
-        # More queues are not one write: each old queue is sealed and goes on in a new log (``registry/moves.py``).
+        # More queues are not one write: each old queue is sealed and goes on in a new log (``cells/moves.py``).
         if queues is None or queues <= queues_to_be(subject):
             return subject
         return request_change(self.registry, name, plan_queues(queues))[1]
@@ -244,7 +244,7 @@ class Cell:
         return self.registry.subjects(after, limit)
 
     def peek(self, subject: str, queue: int, start: PeekStart, limit: int) -> PeekPage:
-        """Returns messages of a queue without being a group: see ``queueing.peek``."""
+        """Returns messages of a queue without being a group: see ``groups.peek``."""
         return peek(self.context, self.subject(subject), queue, start, limit)
 
     def trace(self, subject: str, message: str, span: SearchSpan, group: str | None = None) -> TracePage:
@@ -365,7 +365,7 @@ class Cell:
 
     def state(self, subject: str, group: str) -> "GroupState":
         """Returns the calls that show the retries and the open leases of the group."""
-        from hourwheel.operations.group_state import GroupState  # for operators alone
+        from hourwheel.groups.state import GroupState  # for operators alone
 
         owner, member = self._group(subject, group)
         members = consumer_groups(self.registry, owner, member) if member.broadcast else [member]

@@ -7,7 +7,6 @@ from typing import Annotated, TypeVar, cast
 import msgspec
 
 from hourwheel.errors import CellUnavailable
-from hourwheel.log_names import HOME, cell_of
 from hourwheel.logs.cas import CasRecord
 from hourwheel.logs.codec import encode
 from hourwheel.logs.large_batches import large_batch_folder, rows_of
@@ -21,36 +20,26 @@ from hourwheel.model.fields import (
     MIN_RETENTION_SECONDS,
 )
 from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.messages import Message, NewMessage
-from hourwheel.ports import (
+from hourwheel.model.routes import CellRecord
+from hourwheel.ports.machine import Clock, Ids, Meter
+from hourwheel.ports.pushing import NoPushes, NoStream, Pushes, StoredStream
+from hourwheel.ports.storage import (
     Blobs,
     Cells,
     CellStorage,
-    Clock,
-    EarlyWakeups,
-    Ids,
     Key,
     LakeFiles,
-    Meter,
-    NoEarlyWakeups,
-    NoPushes,
     NoReserve,
-    NoStream,
-    NoWheelWakeups,
-    PreciseTimers,
-    Pushes,
     Reserve,
     Store,
-    StoredStream,
     Table,
-    Timers,
-    WakeupQueues,
-    Wakeups,
-    WheelWakeups,
     atomically,
     transactional,
 )
-from hourwheel.routes import CellRecord
+from hourwheel.ports.timers import PreciseTimers, Timers
+from hourwheel.ports.waking import EarlyWakeups, NoEarlyWakeups, NoWheelWakeups, WakeupQueues, Wakeups, WheelWakeups
 from hourwheel.seen_keys import SeenKeys
 
 T = TypeVar("T")
@@ -113,7 +102,7 @@ _NO_STORE = cast("Store", _ClosedHome())
 
 
 def record_of_cell(home: Store, ids: Ids, name: str) -> CasRecord[CellRecord]:
-    """Returns the record of a cell in the meta table of its home (see ``registry/cells.py``)."""
+    """Returns the record of a cell in the meta table of its home (see ``cells/cells.py``)."""
     return CasRecord(home, ids, Key(Table.META, "cells", name), CellRecord)
 
 

@@ -22,7 +22,7 @@ from hourwheel.client import (
     Unauthorized,
 )
 from hourwheel.client.aio.shared_sends import AwaitedBatch
-from hourwheel.client.endpoint import REPEAT_HEADER
+from hourwheel.client.transport.endpoint import REPEAT_HEADER
 from tests.unit.client.aio.conftest import LONG_SECONDS, Run, until
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.ids import StillIds

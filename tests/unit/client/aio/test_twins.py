@@ -18,7 +18,7 @@ from hourwheel.client import (
     Retry,
     Settlement,
 )
-from hourwheel.client.endpoint import REPEAT_HEADER
+from hourwheel.client.transport.endpoint import REPEAT_HEADER
 from tests.unit.client.aio.conftest import Run
 from tests.unit.client.aio.test_consumer import consumer as async_consumer
 from tests.unit.client.aio.test_consumer import handled

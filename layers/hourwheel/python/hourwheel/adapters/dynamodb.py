@@ -21,7 +21,7 @@ from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.aws_errors import error_code, translating
 from hourwheel.adapters.limits import check_value
 from hourwheel.errors import Corrupt, Sealed, Throttled
-from hourwheel.ports import Counter, Key, Record, Refused, Table
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

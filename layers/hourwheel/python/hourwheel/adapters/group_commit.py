@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hourwheel.adapters.sqlite_writer import SqliteWriter, translated
 from hourwheel.errors import Broken
-from hourwheel.ports import Store
+from hourwheel.ports.storage import Store
 
 
 class Ticket:

@@ -3,7 +3,7 @@
 
 import re
 
-from hourwheel.ports import MAX_VALUE_BYTES, Record
+from hourwheel.ports.storage import MAX_VALUE_BYTES, Record
 
 # A path of parts. No part consists of dots alone, as "." and ".." would lead out of a folder.
 _PART = r"(?!\.+(?:/|\Z))[A-Za-z0-9._-]+"

@@ -9,7 +9,7 @@ from hourwheel.adapters.limits import check_blob_key, check_range, check_value
 from hourwheel.adapters.transacted import TransactedWrites
 from hourwheel.errors import Corrupt, NotFound, Sealed
 from hourwheel.locks import gives_back
-from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")
 

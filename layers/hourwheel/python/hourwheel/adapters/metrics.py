@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hourwheel.ports import Clock, MeterUnit
+from hourwheel.ports.machine import Clock, MeterUnit
 
 _VALUES = 100
 """CloudWatch takes at most this many values of a metric in one line."""

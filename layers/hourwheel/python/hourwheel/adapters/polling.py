@@ -1,6 +1,6 @@
 """Lets pulls wait by looking again: in Lambda the producer runs in another process, and cannot wake the pull."""
 
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 _FIRST_SECONDS = 0.1  # a message that comes soon after the pull is delivered soon, at the cost of a few more looks
 # Each look reads the counters of all queues of the subject (docs/decisions/0021-looks.md).

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hourwheel.errors import Throttled, Unavailable
-from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Refused, Store, Table
+from hourwheel.ports.machine import Clock, Ids, Meter
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.aws_errors import error_code, translating
 from hourwheel.adapters.functions import AsyncFunction, patient_config
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 if TYPE_CHECKING:
     from mypy_boto3_scheduler import EventBridgeSchedulerClient

@@ -16,7 +16,7 @@ from hourwheel.adapters.sqlite_schema import prepare
 from hourwheel.adapters.sqlite_session import SqliteSession, SqliteWrites
 from hourwheel.adapters.sqlite_writer import SqliteWriter, Synchronous, connect, translated
 from hourwheel.adapters.synced_mark import SyncedMark
-from hourwheel.ports import Counter, Key, Record, Store, Table
+from hourwheel.ports.storage import Counter, Key, Record, Store, Table
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hourwheel.adapters.sqlite_writer import Synchronous, sync_durably
 from hourwheel.errors import Corrupt, DataVersion
-from hourwheel.ports import Table
+from hourwheel.ports.storage import Table
 
 FORMAT = 3
 """Version of the file, raised with each change of the tables. A file of another version is refused untouched."""

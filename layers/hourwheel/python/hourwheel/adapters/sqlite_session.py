@@ -7,7 +7,7 @@ from typing import cast
 from hourwheel.adapters.limits import check_value
 from hourwheel.adapters.transacted import TransactedWrites
 from hourwheel.errors import Sealed
-from hourwheel.ports import Counter, Key, Record, Refused, Store, Table
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 
 # Rows that one transaction removes: other writers wait meanwhile.
 _TRIM_ROWS = 50  # a row may have 350 KB

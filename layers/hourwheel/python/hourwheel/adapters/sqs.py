@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from hourwheel.adapters.aws import make_client
 from hourwheel.adapters.aws_errors import error_code, translating
 from hourwheel.model.pulls import WakeupQueue
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

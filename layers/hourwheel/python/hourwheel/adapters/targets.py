@@ -27,7 +27,7 @@ from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message
-from hourwheel.targets import DONE, Outcome, PushDelivery, answered, failure, unreached
+from hourwheel.model.targets import DONE, Outcome, PushDelivery, answered, failure, unreached
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient

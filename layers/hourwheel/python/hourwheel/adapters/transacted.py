@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hourwheel.adapters.limits import check_value
-from hourwheel.ports import Counter, Key, Record, Refused, Store
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store
 
 T = TypeVar("T")
 

@@ -25,9 +25,9 @@ from urllib.parse import SplitResult, urlsplit
 from hourwheel import __version__
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
-from hourwheel.ports import Clock
-from hourwheel.signatures import signed_headers
-from hourwheel.targets import Outcome, PushDelivery, answered, failure, unreached
+from hourwheel.model.targets import Outcome, PushDelivery, answered, failure, unreached
+from hourwheel.ports.machine import Clock
+from hourwheel.wire.signatures import signed_headers
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

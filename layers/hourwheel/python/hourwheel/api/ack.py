@@ -10,7 +10,7 @@ from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.pulls import Settlement, SettleRequest, SettleResult
-from hourwheel.queueing.parsed_settlements import parse_settlement
+from hourwheel.pull_log.parsed_settlements import parse_settlement
 
 _decoder = RequestReader(SettleRequest)
 

@@ -8,7 +8,7 @@ from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.archive.archiver import Archiver, CommitLimits
 from hourwheel.cell import Cell
 from hourwheel.faults import Faults
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 
 _LAST_COMMIT_MS = 60_000
 """The archiver stops this long before the invocation ends, so that a commit it has begun can finish."""

@@ -7,11 +7,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from hourwheel.cells.cell_marks import CellMark, check_mark, claim, home_id
+from hourwheel.cells.cell_storage import OUT_OF_REACH, unavailable
 from hourwheel.errors import CellUnavailable
-from hourwheel.ports import CellStorage, Clock, Ids, Store
-from hourwheel.registry.cell_marks import CellMark, check_mark, claim, home_id
-from hourwheel.registry.cell_storage import OUT_OF_REACH, unavailable
-from hourwheel.route_records import CellKind
+from hourwheel.model.route_records import CellKind
+from hourwheel.ports.machine import Clock, Ids
+from hourwheel.ports.storage import CellStorage, Store
 
 
 class CellLocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

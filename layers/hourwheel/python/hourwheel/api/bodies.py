@@ -18,7 +18,7 @@ from hourwheel.model.fields import (
 )
 from hourwheel.model.groups import KEEP_VERSION, PushKind, PushTarget, RetryPolicy, TagFilter, WhenDead
 from hourwheel.model.overview import OverviewSort, SortOrder
-from hourwheel.route_records import CellKind
+from hourwheel.model.route_records import CellKind
 
 # The most entries of a page. A subject lists its first hundred groups, so a page of subjects names at most 10,000.
 PAGE = 100

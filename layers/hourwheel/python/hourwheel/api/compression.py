@@ -8,8 +8,8 @@ clients are near.
 import re
 from base64 import b64encode
 
-from hourwheel import gzipped
 from hourwheel.api.events import Event, Response
+from hourwheel.wire import gzipped
 
 _WORTHWHILE_BYTES = 4_096  # below, compression saves too little traffic
 _ACCEPTED = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?P<weight>[01](?:\.\d{0,3})?)\s*)?(?:,|$)", re.IGNORECASE)

@@ -4,7 +4,7 @@ from hourwheel.api.bodies import LeaveQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name
 from hourwheel.cell import Cell
-from hourwheel.queueing.consumers import ConsumerState
+from hourwheel.groups.consumers import ConsumerState
 from hourwheel.times import rfc3339
 
 

@@ -6,9 +6,9 @@ from hourwheel.api.bodies import DeadQuery, SelectionBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.cell import Cell
-from hourwheel.queueing.broadcast import parse_any_dead_id
-from hourwheel.queueing.dead import DeadFilter, NamedLetters
-from hourwheel.queueing.records import Position
+from hourwheel.dead_letters.dead import DeadFilter, NamedLetters
+from hourwheel.groups.broadcast import parse_any_dead_id
+from hourwheel.pull_log.records import Position
 from hourwheel.times import parse_rfc3339
 
 
@@ -20,7 +20,7 @@ def list_dead(cell: Cell, event: Event) -> Response:
 
 
 def reasons(cell: Cell, event: Event) -> Response:
-    from hourwheel.operations.group_state import dead_reasons  # only operators look at the reasons
+    from hourwheel.groups.state import dead_reasons  # only operators look at the reasons
 
     return ok(dead_reasons(cell.dead_letters(path_name(event, "subject"), path_name(event, "group"))))
 

@@ -22,7 +22,7 @@ from hourwheel.cell import Cell
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, NotGranted, Unauthenticated
 from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import Key, Table
+from hourwheel.ports.storage import Key, Table
 
 _PREFIX = "hwg_"
 _MAC_BYTES = 16  # 128 bits cannot be guessed; the other half of the digest would only lengthen each token

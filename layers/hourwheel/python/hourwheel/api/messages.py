@@ -5,8 +5,8 @@ from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, path_text, time_of
 from hourwheel.cell import Cell
 from hourwheel.errors import Rejected
+from hourwheel.groups.peek import PeekStart
 from hourwheel.model.fields import MAX_QUEUES, check_name
-from hourwheel.queueing.peek import PeekStart
 from hourwheel.trace.messages import MessagePosition, SearchSpan
 from hourwheel.trace.scheduled import BucketRow
 

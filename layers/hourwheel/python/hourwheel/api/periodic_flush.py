@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 _FLUSH_MS = 60_000  # CloudWatch keeps metrics by the minute
 

@@ -7,7 +7,6 @@ from typing import Annotated, TypeVar, cast
 
 import msgspec
 
-from hourwheel.answer_size import TEXT_BYTES
 from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.api.grants import check_subject
 from hourwheel.api.requests import body_of, check_values, path_name
@@ -26,8 +25,9 @@ from hourwheel.model.messages import (
     are_plain,
     message_bytes,
 )
-from hourwheel.queueing.idempotency import IdempotencyKey
-from hourwheel.queueing.stored_batches import StoredBatch
+from hourwheel.producing.idempotency import IdempotencyKey
+from hourwheel.producing.stored_batches import StoredBatch
+from hourwheel.wire.answer_size import TEXT_BYTES
 
 T = TypeVar("T", bound=ProduceRequest | ProduceManyRequest)
 

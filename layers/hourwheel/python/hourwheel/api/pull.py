@@ -4,7 +4,6 @@ import logging
 
 import msgspec
 
-from hourwheel.answer_size import LAMBDA_BYTES, answerable, nested_bytes
 from hourwheel.api.ack import check_settlements
 from hourwheel.api.events import Event, Invocation, Response, answered
 from hourwheel.api.requests import path_name
@@ -12,7 +11,8 @@ from hourwheel.api.wire import RequestReader, accepts_msgpack, msgpack_answer
 from hourwheel.cell import Cell
 from hourwheel.model.fields import check_name
 from hourwheel.model.pulls import CompactPullResult, Pull, PullRequest, PullResult, Settlement
-from hourwheel.queueing.message_blocks import messages_in
+from hourwheel.pull_log.message_blocks import messages_in
+from hourwheel.wire.answer_size import LAMBDA_BYTES, answerable, nested_bytes
 
 _logger = logging.getLogger("hourwheel")
 

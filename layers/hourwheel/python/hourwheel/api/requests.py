@@ -5,13 +5,13 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from hourwheel import gzipped
 from hourwheel.api.events import Event
 from hourwheel.api.routes import HttpRoute
 from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
-from hourwheel.misfits import QUOTED_CHARACTERS, known_fields, not_json, of_pydantic
 from hourwheel.model.fields import REQUEST_BYTES, check_name
 from hourwheel.times import parse_rfc3339
+from hourwheel.wire import gzipped
+from hourwheel.wire.misfits import QUOTED_CHARACTERS, known_fields, not_json, of_pydantic
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

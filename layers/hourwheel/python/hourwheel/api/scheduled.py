@@ -8,8 +8,8 @@ from hourwheel.api.requests import body_of, decode_query, path_name, path_text, 
 from hourwheel.cell import Cell
 from hourwheel.delay.delayed_list import DelayedRequest
 from hourwheel.errors import Rejected
-from hourwheel.misfits import decode
 from hourwheel.times import rfc3339
+from hourwheel.wire.misfits import decode
 
 _decoder = msgspec.json.Decoder(RescheduleBody)
 _HOURS = 72  # three days

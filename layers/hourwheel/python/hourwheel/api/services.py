@@ -23,10 +23,13 @@ from hourwheel.api.compression import compressed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.ports import Blobs, Cells, CellStorage, Clock, Ids, NoPushes, NoStream, Store, WakeupQueues
+from hourwheel.dozing.wakeup_names import queue_prefix
+from hourwheel.model.targets import NoTargets, Targets
+from hourwheel.ports.machine import Clock, Ids
+from hourwheel.ports.pushing import NoPushes, NoStream
+from hourwheel.ports.storage import Blobs, Cells, CellStorage, Store
+from hourwheel.ports.waking import WakeupQueues
 from hourwheel.system import SystemClock, SystemIds
-from hourwheel.targets import NoTargets, Targets
-from hourwheel.wakeup_names import queue_prefix
 
 if TYPE_CHECKING:
     from hourwheel.api.aws_cells import CellLocation
@@ -194,7 +197,7 @@ def _other_cells(
     """Returns the object that opens the cells other than the home cell."""
     # Imported here: most deployments have the home cell alone, and each import delays a cold start.
     from hourwheel.api.aws_cells import AwsCells
-    from hourwheel.registry.cell_storage import GuardedCells
+    from hourwheel.cells.cell_storage import GuardedCells
 
     def open_storage(cell: "CellLocation") -> CellStorage:
         return opened(cell.prefix, cell.bucket)

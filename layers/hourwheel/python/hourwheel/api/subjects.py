@@ -8,13 +8,13 @@ from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, S
 from hourwheel.api.events import Event, Response, no_content, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
 from hourwheel.cell import Cell
+from hourwheel.groups.groups import KEEP
+from hourwheel.groups.seeks import QueueSeek
 from hourwheel.model.fields import check_name
 from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.model.subjects import Subject
-from hourwheel.operations.groups import KEEP
-from hourwheel.operations.seeks import QueueSeek
-from hourwheel.signatures import secrets_of
 from hourwheel.times import parse_rfc3339, rfc3339
+from hourwheel.wire.signatures import secrets_of
 
 _NOTHING = b"{}"
 

@@ -12,7 +12,7 @@ from hourwheel.buckets.starts import SOON_MS
 from hourwheel.cell import Cell
 from hourwheel.delay.wheel import Pause
 from hourwheel.errors import Broken, Unavailable
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 _LAST_STEP_MS = 20_000
 """The wheel stops this long before the invocation ends, so that a step it has begun can finish."""

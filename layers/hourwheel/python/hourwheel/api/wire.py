@@ -12,7 +12,7 @@ import msgspec
 from hourwheel.api.events import Event, Response, answered
 from hourwheel.api.requests import body_of
 from hourwheel.errors import UNDECODABLE, Rejected
-from hourwheel.misfits import decode, decode_msgpack
+from hourwheel.wire.misfits import decode, decode_msgpack
 
 T = TypeVar("T")
 

@@ -22,11 +22,11 @@ from hourwheel.archive.sources import Item, LogSource, registry_listing, sources
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict
 from hourwheel.faults import Faults
-from hourwheel.log_names import cell_of, source_of
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import cell_of, source_of
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Blobs, Table
+from hourwheel.ports.storage import Blobs, Table
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit

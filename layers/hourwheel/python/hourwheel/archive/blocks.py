@@ -29,8 +29,8 @@ from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.ordered_rows import OrderedRow
-from hourwheel.queueing.records import PullRow
+from hourwheel.pull_log.ordered_rows import OrderedRow
+from hourwheel.pull_log.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 
 T = TypeVar("T")

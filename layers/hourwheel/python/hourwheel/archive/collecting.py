@@ -13,8 +13,8 @@ from hourwheel.logs.codec import Block
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
-from hourwheel.queueing.records import PullRow
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.records import PullRow
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import MissingRows, Segment, SegmentPart, Span, UnreadableRow
 from hourwheel.times import HOUR_MS

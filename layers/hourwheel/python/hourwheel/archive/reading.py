@@ -18,8 +18,8 @@ from hourwheel.archive.segments import blocks_of
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
-from hourwheel.queueing.ordered_rows import OrderedRow
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.ordered_rows import OrderedRow
 
 T = TypeVar("T")
 

@@ -39,27 +39,27 @@ from hourwheel.archive.redo_handovers import HandoverReplayer, occupied, queue_n
 from hourwheel.archive.restoring import Restorer
 from hourwheel.archive.summary import ArchiveSummary, summarize
 from hourwheel.buckets.buckets import Bucket, register
+from hourwheel.cells.cells import cell_record
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.errors import Conflict, Corrupt, NotFound
-from hourwheel.log_names import HOME, LogKind, LogName, is_schedule, pull_log, source_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import filler
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import HOME, LogKind, LogName, is_schedule, pull_log, source_of
+from hourwheel.model.routes import KINDS, CellRecord, Mapping
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Blobs, Cells, Key, Table
-from hourwheel.queueing.key_states import KeyStates
-from hourwheel.queueing.pull_log import PullLog, pull_logs
-from hourwheel.queueing.records import Checkpoint
-from hourwheel.queueing.skipped import skip
-from hourwheel.queueing.snapshots import Snapshots
-from hourwheel.registry.cells import cell_record
+from hourwheel.ordered.key_states import KeyStates
+from hourwheel.ordered.snapshots import Snapshots
+from hourwheel.ports.storage import Blobs, Cells, Key, Table
+from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.records import Checkpoint
+from hourwheel.pull_log.skipped import skip
 from hourwheel.registry.registry import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
-from hourwheel.routes import KINDS, CellRecord, Mapping
 
 GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""

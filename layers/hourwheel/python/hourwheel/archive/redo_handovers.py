@@ -18,13 +18,13 @@ from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.errors import CellUnavailable, Conflict, Filled
 from hourwheel.handover.copies import RELEASED, RETRY, row_builder
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Log
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import LogName, is_schedule, source_of
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.records import Moved
+from hourwheel.pull_log.records import Moved
 from hourwheel.sweep.erasure import make_registry
 
 OWNER = "rebuild"

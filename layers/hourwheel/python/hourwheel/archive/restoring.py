@@ -16,12 +16,12 @@ from hourwheel.delay.outgoing_batches import DROPPED
 from hourwheel.delay.ownership import Dispatched, put_dispatched
 from hourwheel.errors import Corrupt, Filled
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import is_schedule
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_RETENTION_SECONDS
+from hourwheel.model.log_names import is_schedule
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.manifests import Manifest, Segment, manifests
 

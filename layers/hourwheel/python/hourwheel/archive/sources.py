@@ -9,13 +9,13 @@ from hourwheel.context import Context
 from hourwheel.delay.orphans import orphan_logs
 from hourwheel.delay.ownership import Dispatched, DispatchLog
 from hourwheel.errors import CellUnavailable
-from hourwheel.log_names import HOME, cell_of, pull_log
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import HOME, cell_of, pull_log
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.pull_log import PullLog, pull_logs
-from hourwheel.queueing.records import CLOSED, PullRow
+from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.records import CLOSED, PullRow
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
 

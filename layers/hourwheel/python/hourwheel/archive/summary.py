@@ -15,15 +15,15 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import LogName, is_schedule, source_of
 from hourwheel.logs.entries import CancelMarker, DueTimes, readable_entry
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import LogName, is_schedule, source_of
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Blobs
-from hourwheel.queueing.key_states import KeyStates
-from hourwheel.queueing.ordered_rows import OrderedRow
-from hourwheel.queueing.pull_log import group_parts
-from hourwheel.queueing.records import SOUGHT, Moved, Position
+from hourwheel.ordered.key_states import KeyStates
+from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.ordered_rows import OrderedRow
+from hourwheel.pull_log.pull_log import group_parts
+from hourwheel.pull_log.records import SOUGHT, Moved, Position
 from hourwheel.registry.registry import alive
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 from hourwheel.retention.manifests import Manifest, Segment, manifests

@@ -19,10 +19,10 @@ import msgspec
 from hourwheel.buckets.starts import order_start
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Sealed, Unavailable
-from hourwheel.log_names import LogName, is_schedule
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
-from hourwheel.ports import Key, Table, items_of
+from hourwheel.model.log_names import LogName, is_schedule
+from hourwheel.ports.storage import Key, Table, items_of
 from hourwheel.times import MINUTE_MS
 
 LEAD_MS = 90_000

@@ -18,7 +18,7 @@ from hourwheel.buckets.starts import COARSE_MS
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import Key, Table, items_of
+from hourwheel.ports.storage import Key, Table, items_of
 
 LEASE_MS = 30_000  # a wheel renews its lease every 12 s
 START_MS = 2_000

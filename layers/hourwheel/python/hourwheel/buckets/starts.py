@@ -16,7 +16,8 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.logs.cas import CasRecord
-from hourwheel.ports import PRECISE_SECONDS, Key, Table
+from hourwheel.ports.storage import Key, Table
+from hourwheel.ports.timers import PRECISE_SECONDS
 
 SOON_MS = 5_000
 """A start within this time is ordered at once: another timer saves less than it costs."""

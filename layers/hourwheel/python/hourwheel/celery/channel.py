@@ -21,14 +21,14 @@ from hourwheel.celery.task_fields import NotTask, check_task
 from hourwheel.celery.topology import SendTarget
 from hourwheel.celery.unsettled import Unsettled
 from hourwheel.celery.wire import KombuMessage, encode
+from hourwheel.client.consuming.handling import default_consumer_id, error_text
+from hourwheel.client.consuming.lease_tracker import DeliveryOutcome, explain
+from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.client.errors import AnswerError, Closed, DeliveryTimeout, NotFound
-from hourwheel.client.handling import default_consumer_id, error_text
-from hourwheel.client.lease_tracker import DeliveryOutcome, explain
-from hourwheel.client.prefetcher import PrefetchOptions
 from hourwheel.client.records.messages import Message, SendResult
-from hourwheel.client.subscription import Subscription
 from hourwheel.model.fields import BATCH_MESSAGES
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.celery")
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hourwheel.client.records.messages import SendResult
-from hourwheel.client.signing import Sign
+from hourwheel.client.transport.signing import Sign
 from hourwheel.model.fields import MAX_LEASE_SECONDS, MAX_WAIT_SECONDS
 
 DEFAULT_PORT = 7420

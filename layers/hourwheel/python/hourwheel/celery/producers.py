@@ -4,8 +4,8 @@ import os
 import threading
 from typing import Any, NamedTuple
 
-from hourwheel.client.producer import Producer
-from hourwheel.client.signing import Sign
+from hourwheel.client.producing.producer import Producer
+from hourwheel.client.transport.signing import Sign
 from hourwheel.locks import give_back
 
 

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
-from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.subscription import Pace, Subscription
 from hourwheel.client.records.compact import CompactPull, CompactPulls
 from hourwheel.client.records.messages import Pull, Pulled
-from hourwheel.client.subscription import Pace, Subscription
 from hourwheel.locks import gives_back
 from hourwheel.model.pulls import Settlement
 

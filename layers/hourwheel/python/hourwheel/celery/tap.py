@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from hourwheel.celery.state import Source
 from hourwheel.celery.wire import KombuMessage, NotKombu, decode
+from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, explain
+from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.client.errors import ServerFault, ServerUnavailable
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
-from hourwheel.client.subscription import Subscription
-from hourwheel.ports import Clock
-from hourwheel.words import shown
+from hourwheel.ports.machine import Clock
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.celery")
 

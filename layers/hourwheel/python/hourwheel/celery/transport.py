@@ -16,7 +16,7 @@ from hourwheel.celery.state import state_of
 from hourwheel.celery.topology import Topology
 from hourwheel.client.api import Api
 from hourwheel.client.errors import ClientError, Closed, ServerUnavailable
-from hourwheel.client.producer import Producer
+from hourwheel.client.producing.producer import Producer
 from hourwheel.system import SystemClock, SystemIds
 
 _CONNECT_SECONDS = 5.0  # a worker that starts without a server should say so soon

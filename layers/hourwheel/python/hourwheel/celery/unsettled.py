@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome
-from hourwheel.client.subscription import Subscription
+from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.model.fields import BATCH_MESSAGES
 
 

@@ -32,10 +32,10 @@ from hourwheel.cli.misfits import describe_misfit, name_values, suggest_options
 from hourwheel.cli.output import write_error, write_raw
 from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
 from hourwheel.client import DEFAULT_URL
-from hourwheel.client.signing import Sign
+from hourwheel.client.transport.signing import Sign
 from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
 from hourwheel.errors import HourwheelError
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 
 # The shared options of ``hourwheel`` below: ``hoist`` has to know which of them take a value.
 _FLAGS = {"--json", "--raw"}

@@ -13,7 +13,7 @@ from hourwheel.cli.queues import DryRunOption, write_step
 from hourwheel.cli.settings import YesOption, confirm, connect, settings_of, write_list
 from hourwheel.client import Api, CellContent, CellDescription, DrainResult, LostPart
 from hourwheel.locks import Event
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 app = typer.Typer(
     no_args_is_help=True, help="Add, show, drain and remove cells: storage for queues beside that of the home cell."

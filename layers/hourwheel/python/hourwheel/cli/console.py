@@ -35,7 +35,7 @@ def console(
     Example: hourwheel console --url http://127.0.0.1:7420 --read-only
     """
     # Imported here, as the other commands need no server.
-    from hourwheel.client.http import begin
+    from hourwheel.client.transport.http import begin
     from hourwheel.embedded.console_server import Console, serve_console
 
     settings = settings_of(ctx)

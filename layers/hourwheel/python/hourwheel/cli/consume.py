@@ -21,15 +21,15 @@ from hourwheel.client import (
     ServerUnavailable,
     Settlement,
 )
-from hourwheel.client.backoff import PullBackoff
 from hourwheel.client.calls.pull import pull_resting
-from hourwheel.client.dozing import Doze, QueueListener
+from hourwheel.client.consuming.dozing import Doze, QueueListener
 from hourwheel.client.due import checked_retry_delay
+from hourwheel.client.transport.backoff import PullBackoff
 from hourwheel.model.fields import Delay
 from hourwheel.model.lag import HeldKeys, QueueLag
 from hourwheel.model.pulls import RetryLater
 from hourwheel.system import SystemClock, SystemIds
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 _MOST = 100  # messages of a pull: a person at a terminal reads no more at a time
 _WAIT_SECONDS = 20  # the longest wait that a server allows

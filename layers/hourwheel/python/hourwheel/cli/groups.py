@@ -50,7 +50,7 @@ from hourwheel.cli.settings import (
 from hourwheel.client import Api, QueueOffset
 from hourwheel.client.records.groups import Group
 from hourwheel.model.fields import MAX_QUEUES
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 app = typer.Typer(
     no_args_is_help=True, help="Create, show, change, pause, seek and delete groups, and show their consumers."

@@ -13,7 +13,7 @@ from hourwheel.client import Api
 from hourwheel.client.records.groups import Lag
 from hourwheel.locks import Event
 from hourwheel.model.lag import HeldKey
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 
 def lag(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hourwheel.client.due import utc_text
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from hourwheel.client import Api
 from hourwheel.client.records.peek import PeekPage
 from hourwheel.errors import HourwheelError
 from hourwheel.model.fields import MAX_QUEUES
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 _PAGE = 100  # the largest page of the server
 

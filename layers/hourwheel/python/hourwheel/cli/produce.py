@@ -23,9 +23,9 @@ from hourwheel.cli.settings import (
 )
 from hourwheel.client import Message, Producer, SendResult
 from hourwheel.errors import Rejected
-from hourwheel.misfits import decode
 from hourwheel.model.fields import MAX_QUEUES, Precision
 from hourwheel.model.messages import NewMessage
+from hourwheel.wire.misfits import decode
 
 _DELIVERY_SECONDS = 10.0  # a user waits at the terminal
 

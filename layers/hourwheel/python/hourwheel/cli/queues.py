@@ -8,7 +8,7 @@ from hourwheel.cli.output import write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, settings_of
 from hourwheel.client import RouteMapping, RouteStep, SubjectRoute
 from hourwheel.model.fields import MAX_QUEUES
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 app = typer.Typer(
     no_args_is_help=True, help="Show, move, spread and add the queues of a subject, and withdraw pending moves."

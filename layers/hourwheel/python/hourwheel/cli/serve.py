@@ -9,7 +9,7 @@ import typer
 
 from hourwheel.cli import serve_options as options
 from hourwheel.cli.settings import settings_of
-from hourwheel.misfits import of_pydantic
+from hourwheel.wire.misfits import of_pydantic
 
 if TYPE_CHECKING:
     from hourwheel.embedded.options import ServeOptions

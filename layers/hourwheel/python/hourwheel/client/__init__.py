@@ -11,7 +11,8 @@ and a group ``billing``.
 from typing import TYPE_CHECKING, Any
 
 from hourwheel.client.api import DEFAULT_URL, Api
-from hourwheel.client.consumer import Consumer
+from hourwheel.client.consuming.consumer import Consumer
+from hourwheel.client.consuming.lease_tracker import Delivery
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,
@@ -29,8 +30,7 @@ from hourwheel.client.errors import (
     TooLarge,
     Unauthorized,
 )
-from hourwheel.client.lease_tracker import Delivery
-from hourwheel.client.producer import Producer
+from hourwheel.client.producing.producer import Producer
 from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, Orphan, OrphanPage
 from hourwheel.client.records.groups import (
     NO_FILTER,
@@ -82,7 +82,7 @@ from hourwheel.client.records.subjects import Subject, SubjectPage
 from hourwheel.client.records.trace import GroupTrace, MessageTrace, TraceEvent, TracePage
 from hourwheel.model.lag import ConsumerLag, QueueLag
 from hourwheel.model.pulls import Rejection, RetryLater, Settled, Settlement
-from hourwheel.route_records import (
+from hourwheel.model.route_records import (
     CellContent,
     CellDescription,
     DrainResult,

@@ -8,8 +8,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from hourwheel.due import delay_ms, limited_delay_ms
 from hourwheel.errors import Rejected
+from hourwheel.model.due import delay_ms, limited_delay_ms
 from hourwheel.model.fields import Delay as WireDelay
 from hourwheel.times import parse_rfc3339, rfc3339
 

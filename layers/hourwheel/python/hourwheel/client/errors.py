@@ -24,7 +24,7 @@ import msgspec
 
 from hourwheel.client.due import Delay, checked_retry_delay
 from hourwheel.errors import HourwheelError
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 if TYPE_CHECKING:
     from hourwheel.client.records.messages import AddressedMessage

@@ -7,12 +7,12 @@ and no threads.
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from hourwheel.client.endpoint import Reply
-from hourwheel.client.lease_tracker import Delivery
+from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.transport.endpoint import Reply
 
 if TYPE_CHECKING:
     from hourwheel.client.aio.prefetcher import AsyncPrefetchOptions
-    from hourwheel.client.prefetcher import PrefetchOptions
+    from hourwheel.client.consuming.prefetcher import PrefetchOptions
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None] | None]
 """Handles the messages of a consumer until none is left. If it returns a coroutine, the caller has to await it."""

@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 
 from hourwheel.errors import HourwheelError
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 from hourwheel.system import SystemClock
 
 __all__ = ["Unverified", "verify"]

@@ -39,13 +39,13 @@ from hourwheel.delay.pending_changes import (
 from hourwheel.errors import Corrupt, NotFound, Sealed, Unavailable
 from hourwheel.handover.copies import MOVED, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
-from hourwheel.log_names import LogName
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry, encode_entry
 from hourwheel.logs.large_batches import raw_messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import filler
+from hourwheel.model.log_names import LogName
 
 State: TypeAlias = Literal["waiting", "cancelled", "dispatched", "moved"]
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from hourwheel.cells.cells import check_serving, was_given_up
+from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
@@ -19,13 +21,11 @@ from hourwheel.delay.timing import unpack_all
 from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.errors import CellUnavailable, Filled, NotFound, Sealed
 from hourwheel.handover.handover import Transfer, release
-from hourwheel.log_names import HOME, cell_of, shared_name
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.suspects import with_suspects
 from hourwheel.logs.tags import with_tags
-from hourwheel.registry.cells import check_serving, was_given_up
-from hourwheel.registry.moves import refresh_route
+from hourwheel.model.log_names import HOME, cell_of, shared_name
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 

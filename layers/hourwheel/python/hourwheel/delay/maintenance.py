@@ -12,7 +12,7 @@ from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.errors import Corrupt
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import from_record
-from hourwheel.ports import Key, Record, Table, transactional
+from hourwheel.ports.storage import Key, Record, Table, transactional
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.watermarks import removable_below
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hourwheel.answer_size import first_page
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.faults import unreadable
@@ -21,7 +20,8 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import Message
 from hourwheel.model.pages import DeadPage
-from hourwheel.ports import Key, Record, Table, items_of
+from hourwheel.ports.storage import Key, Record, Table, items_of
+from hourwheel.wire.answer_size import first_page
 
 _CURSOR = re.compile(r"(\d{1,12})-(\d{1,16})-(\d{1,4})", re.ASCII)
 _encoder = msgspec.msgpack.Encoder()

@@ -10,13 +10,13 @@ from hourwheel.buckets.starts import COARSE_MS
 from hourwheel.delay.schedule_rows import ScheduleRow, ScheduleRowCache
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import HOME, LogName, Member, cell_of
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import DueTimes
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS
+from hourwheel.model.log_names import HOME, LogName, Member, cell_of
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.routing import delayed_batch, queue_of
+from hourwheel.producing.routing import delayed_batch, queue_of
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 

@@ -23,7 +23,7 @@ from hourwheel.errors import UNDECODABLE, Corrupt, HourwheelError
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import sort_of
-from hourwheel.ports import Key, Record, Table, items_of
+from hourwheel.ports.storage import Key, Record, Table, items_of
 
 RENEW_MS = 12_000  # leaves 18 s of the lease to repeat a renewal that failed
 _PAGE = 64

@@ -25,7 +25,7 @@ from hourwheel.context import Context
 from hourwheel.errors import NotFound
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.cas import CasRecord, Versioned
-from hourwheel.ports import Key, Record, Table, items_of
+from hourwheel.ports.storage import Key, Record, Table, items_of
 
 CHANGES = "changes"
 """The partition of the meta table that lists the changes that are not decided."""

@@ -16,8 +16,8 @@ from hourwheel.buckets.buckets import Bucket, BucketRecord, buckets
 from hourwheel.context import Context
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.logs.entries import CancelMarker, DueTimes, readable_entry
-from hourwheel.ports import GET_MANY
-from hourwheel.ports import Counter as LogTotals
+from hourwheel.ports.storage import GET_MANY
+from hourwheel.ports.storage import Counter as LogTotals
 from hourwheel.times import HOUR_MS
 
 _MOST_ROWS = 500_000

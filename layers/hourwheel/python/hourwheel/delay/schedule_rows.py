@@ -13,7 +13,7 @@ from hourwheel.faults import unreadable
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.large_batches import raw_messages_of
 from hourwheel.logs.rows import Row
-from hourwheel.ports import GET_MANY
+from hourwheel.ports.storage import GET_MANY
 from hourwheel.times import rfc3339
 
 _CACHE_BYTES = 48 << 20  # an eighth of the memory that a wheel has on AWS by default

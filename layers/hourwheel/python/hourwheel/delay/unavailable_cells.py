@@ -13,7 +13,7 @@ from hourwheel.context import Context
 from hourwheel.delay.timing import pack, unpack
 from hourwheel.errors import CellUnavailable
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import HOME, cell_of
+from hourwheel.model.log_names import HOME, cell_of
 
 _RETRY_MS = 5_000
 """The pause between two tries to reach a cell: reading the messages again costs more than the call that fails."""

@@ -9,8 +9,8 @@ from typing import Any
 from django.db import DatabaseError, IntegrityError, close_old_connections, connections, router, transaction
 
 from hourwheel.idempotency.retention import KEEP, SWEEP_ROWS, Expiry, stored_identity
-from hourwheel.ports import Clock
-from hourwheel.words import shown
+from hourwheel.ports.machine import Clock
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 

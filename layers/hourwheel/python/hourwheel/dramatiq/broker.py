@@ -15,13 +15,13 @@ from dramatiq.message import Message as DramatiqMessage
 from dramatiq.middleware import Middleware
 
 from hourwheel.client.api import DEFAULT_URL, Api
+from hourwheel.client.consuming.handling import default_consumer_id
+from hourwheel.client.consuming.prefetcher import PrefetchOptions
 from hourwheel.client.ensure import ensure_group, ensure_subject
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound, ServerUnavailable, Unauthorized
-from hourwheel.client.handling import default_consumer_id
-from hourwheel.client.prefetcher import PrefetchOptions
-from hourwheel.client.producer import Producer
+from hourwheel.client.producing.producer import Producer
 from hourwheel.client.records.messages import Message, SendResult
-from hourwheel.client.signing import Sign
+from hourwheel.client.transport.signing import Sign
 from hourwheel.dramatiq.consumer import QueueConsumer
 from hourwheel.locks import Event
 from hourwheel.model.fields import BATCH_MESSAGES

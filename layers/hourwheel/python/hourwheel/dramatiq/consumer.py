@@ -10,12 +10,12 @@ from dramatiq.errors import DecodeError
 from dramatiq.message import Message
 from msgspec import Struct
 
-from hourwheel.client.handling import error_text
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, explain
-from hourwheel.client.prefetcher import PrefetchOptions
-from hourwheel.client.subscription import Subscription
+from hourwheel.client.consuming.handling import error_text
+from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, explain
+from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.locks import Event
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.dramatiq")
 

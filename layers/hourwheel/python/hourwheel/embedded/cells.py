@@ -17,7 +17,7 @@ from hourwheel.embedded.directory import DirectoryCells, Neighbours, database, m
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.loss import check_complete
 from hourwheel.embedded.reserve import release_spare
-from hourwheel.ports import CellStorage
+from hourwheel.ports.storage import CellStorage
 
 
 class EmbeddedCells(DirectoryCells):

@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from hourwheel.client.connections import Connections
-from hourwheel.client.endpoint import Endpoint
 from hourwheel.client.errors import AnswerError, from_answer
-from hourwheel.client.signing import Signer
+from hourwheel.client.transport.connections import Connections
+from hourwheel.client.transport.endpoint import Endpoint
+from hourwheel.client.transport.signing import Signer
 from hourwheel.console.costs import CALL_USD, READ_USD
 from hourwheel.console.settings import ConsoleSettings
 from hourwheel.embedded.http.bounds import Bounds

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from hourwheel.embedded.ownership import check_directory
 from hourwheel.errors import Broken, CellUnavailable, Corrupt, DataVersion
-from hourwheel.ports import CellStorage
-from hourwheel.route_records import CellKind
+from hourwheel.model.route_records import CellKind
+from hourwheel.ports.storage import CellStorage
 
 FORMAT = 2
 

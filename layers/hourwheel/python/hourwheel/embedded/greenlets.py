@@ -18,7 +18,7 @@ from greenlet import getcurrent, greenlet
 from hourwheel.adapters.group_commit import Ticket
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.sqlite_session import SqliteWrites
-from hourwheel.ports import Blobs, Store
+from hourwheel.ports.storage import Blobs, Store
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from hourwheel.api.events import Response
 from hourwheel.api.problems import problem
 from hourwheel.console.files import SECURITY_HEADERS
 from hourwheel.model.last_runs import REPORT
-from hourwheel.ports import LakeFiles
+from hourwheel.ports.storage import LakeFiles
 
 _POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "

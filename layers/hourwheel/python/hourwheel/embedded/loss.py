@@ -8,10 +8,10 @@ from hourwheel.adapters.sqlite_writer import translated
 from hourwheel.adapters.synced_mark import NOTHING, Synced, SyncedMark, last_transaction
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.watermarks import rows_beyond
 from hourwheel.times import rfc3339
-from hourwheel.words import counted
+from hourwheel.wire.words import counted
 
 _logger = logging.getLogger("hourwheel")
 

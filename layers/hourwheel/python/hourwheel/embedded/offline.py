@@ -9,6 +9,9 @@ from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.adapters.synced_mark import SyncedMark
+from hourwheel.cells.cell_marks import home_id
+from hourwheel.cells.cell_storage import GuardedCells
+from hourwheel.cells.cells import given_up_names, registered_cells
 from hourwheel.context import Context, Settings
 from hourwheel.embedded.directory import (
     INLINE_BYTES,
@@ -21,10 +24,7 @@ from hourwheel.embedded.directory import (
     synced,
 )
 from hourwheel.embedded.loss import check_complete
-from hourwheel.ports import CellStorage
-from hourwheel.registry.cell_marks import home_id
-from hourwheel.registry.cell_storage import GuardedCells
-from hourwheel.registry.cells import given_up_names, registered_cells
+from hourwheel.ports.storage import CellStorage
 from hourwheel.system import SystemClock, SystemIds
 
 

@@ -8,14 +8,14 @@ from itertools import accumulate
 from hourwheel import __version__
 from hourwheel.adapters.metrics import BOUNDS_SECONDS, Histogram
 from hourwheel.api.events import Response
+from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.wheels import Wheels
+from hourwheel.groups.progress import lag_of
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import HeldKeys, Lag
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.progress import lag_of
-from hourwheel.queueing.pull_log import pull_logs
+from hourwheel.pull_log.pull_log import pull_logs
 from hourwheel.retention.watermarks import behind_seconds
 from hourwheel.times import parse_rfc3339
 

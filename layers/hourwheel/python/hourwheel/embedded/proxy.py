@@ -23,10 +23,10 @@ from hourwheel.api.requests import too_large_request
 from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES
 from hourwheel.api.subjects import READ_ONLY_HEADER
-from hourwheel.client.connections import Connections
-from hourwheel.client.endpoint import Endpoint, Reply
 from hourwheel.client.errors import AnswerError, Problem, ServerUnavailable, from_answer
-from hourwheel.client.signing import Signer
+from hourwheel.client.transport.connections import Connections
+from hourwheel.client.transport.endpoint import Endpoint, Reply
+from hourwheel.client.transport.signing import Signer
 from hourwheel.console.files import SECURITY_HEADERS
 from hourwheel.console.settings import ConsoleSettings
 from hourwheel.embedded.access import OWN_ROUTES, Grant, header, read_only_refusal

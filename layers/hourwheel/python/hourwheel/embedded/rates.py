@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 _KEYS = 10_000  # bounds the memory, as clients may name any group
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hourwheel.errors import Broken, CellFull, StorageFull
-from hourwheel.log_names import HOME
+from hourwheel.model.log_names import HOME
 
 _LOW = 2  # times the reserve: operators hear of it while sends still work
 

@@ -21,6 +21,9 @@ from hourwheel.archive.rebuild import unfinished
 from hourwheel.buckets import lease
 from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.cell import Cell
+from hourwheel.cells.cell_marks import home_id
+from hourwheel.cells.cell_storage import GuardedCells
+from hourwheel.cells.cells import all_cells, given_up_names, registered_cells
 from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
 from hourwheel.embedded.cells import EmbeddedCells
@@ -49,13 +52,10 @@ from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wakeups import EmbeddedWakeups
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.errors import Broken
-from hourwheel.log_names import HOME
 from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.log_names import HOME
 from hourwheel.push import state
-from hourwheel.registry.cell_marks import home_id
-from hourwheel.registry.cell_storage import GuardedCells
-from hourwheel.registry.cells import all_cells, given_up_names, registered_cells
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 

@@ -15,7 +15,7 @@ import msgspec
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget
-from hourwheel.targets import Outcome, PushDelivery, answered, failure, unreached
+from hourwheel.model.targets import Outcome, PushDelivery, answered, failure, unreached
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 

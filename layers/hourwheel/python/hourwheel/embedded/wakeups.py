@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from hourwheel.embedded.greenlets import GreenletRunner, Resume
-from hourwheel.log_names import shared_name
+from hourwheel.model.log_names import shared_name
 
 _COUNTS = 4_096
 """Bounds the memory: subjects share this many counts of announcements. An announcement for another subject may end a

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 _SLICE_SECONDS = 0.1
 """A sleeping wheel looks at the clock this often, because the clock may be set forward."""

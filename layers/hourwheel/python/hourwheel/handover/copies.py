@@ -16,7 +16,7 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.logs.suspects import with_suspects
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.times import rfc3339
 
 RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hourwheel.client.aio.idempotence import AsyncIdempotencyStore, AsyncTransactionStore
-    from hourwheel.client.idempotence import IdempotencyStore, InProgress, TransactionStore
+    from hourwheel.client.consuming.idempotence import IdempotencyStore, InProgress, TransactionStore
     from hourwheel.idempotency.powertools import DynamoDbStore, PowertoolsStore
     from hourwheel.idempotency.redis import AsyncRedisStore, RedisStore
     from hourwheel.idempotency.sqlalchemy import AsyncSqlAlchemyStore, SqlAlchemyStore
@@ -48,4 +48,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_MODULES.get(name, "hourwheel.client.idempotence")), name)
+    return getattr(import_module(_MODULES.get(name, "hourwheel.client.consuming.idempotence")), name)

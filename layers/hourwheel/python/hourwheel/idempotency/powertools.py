@@ -7,9 +7,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.idempotency import BasePersistenceLayer, IdempotencyConfig
 from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
 
-from hourwheel.client.idempotence import InProgress
+from hourwheel.client.consuming.idempotence import InProgress
 from hourwheel.idempotency.retention import KEEP
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 from hourwheel.system import SystemClock
 
 _IN_PROGRESS = "INPROGRESS"

@@ -12,11 +12,11 @@ from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
 
-from hourwheel.client.idempotence import InProgress
+from hourwheel.client.consuming.idempotence import InProgress
 from hourwheel.idempotency.retention import KEEP
-from hourwheel.ports import Ids
+from hourwheel.ports.machine import Ids
 from hourwheel.system import SystemIds
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 

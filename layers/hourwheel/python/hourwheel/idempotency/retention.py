@@ -5,7 +5,7 @@ import threading
 from datetime import timedelta
 
 from hourwheel.locks import gives_back
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 from hourwheel.system import SystemClock
 
 KEEP = timedelta(days=30)

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
 from hourwheel.idempotency.retention import IDENTITY_CHARACTERS, KEEP, SWEEP_ROWS, Expiry, stored_identity
-from hourwheel.ports import Clock
-from hourwheel.words import shown
+from hourwheel.ports.machine import Clock
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 

@@ -6,7 +6,8 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.ports import Ids, Key, Record, Store
+from hourwheel.ports.machine import Ids
+from hourwheel.ports.storage import Key, Record, Store
 
 S = TypeVar("S")
 

@@ -26,11 +26,11 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from hourwheel.answer_size import AnswerSize, batch_size
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.compression import decompressed
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.messages import Message, NewMessage
+from hourwheel.wire.answer_size import AnswerSize, batch_size
 
 if sys.version_info >= (3, 14):
     from compression import zstd

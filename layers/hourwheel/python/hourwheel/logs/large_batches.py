@@ -15,11 +15,11 @@ from typing import TypeVar
 import msgspec
 
 from hourwheel.errors import Corrupt, NotFound
-from hourwheel.log_names import LogName, is_schedule
 from hourwheel.logs.codec import Block, decode, decode_and_split, ids, payload, split, tags
 from hourwheel.logs.rows import LargeBatchRef, Row
+from hourwheel.model.log_names import LogName, is_schedule
 from hourwheel.model.messages import Message
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 from hourwheel.times import HOUR_MS
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ import msgspec
 
 from hourwheel.errors import Corrupt, Filled
 from hourwheel.logs.rows import Row, filler, from_record, row_key, sort_of, table_of, to_record
-from hourwheel.ports import Clock, Counter, Ids, Key, Meter, Record, Store, Table, items_of
+from hourwheel.ports.machine import Clock, Ids, Meter
+from hourwheel.ports.storage import Counter, Key, Record, Store, Table, items_of
 
 GRACE_MS = 1_000
 """A reader fills a row that is missing for longer than this. The time decides when a row is filled, never who wins: a

@@ -12,7 +12,7 @@ import msgspec
 from hourwheel.logs.codec import HEADER_BYTES
 from hourwheel.logs.large_batches import raw_messages_of
 from hourwheel.logs.rows import LargeBatchRef, Row
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 
 _KEPT_BYTES = 4 << 20  # some 20 rows of 1,000 small messages: parts of a row are pulled shortly after one another
 _MESSAGE_BYTES = 100  # about what the object of an encoded message takes beside its bytes

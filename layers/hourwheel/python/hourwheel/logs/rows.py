@@ -9,15 +9,15 @@
 ``first_seq`` is the sequence of the row's first message. A filler has ``count`` 0: its number was never used. A batch
 lies in ``block``; a large one lies in an object, at the position ``large_batch``: [key, offset, length]. A row with
 ``expires_ms`` 0 does not expire: rows of schedule logs are removed with their bucket. Their ``meta`` is drawn in
-``entries.py``. ``answer_bytes`` and ``cuts`` say how much the messages take in an answer (``answer_size.py``). The id
-of a message that is stored without one is ``{prefix}-{index}``, with its index in the row.
+``entries.py``. ``answer_bytes`` and ``cuts`` say how much the messages take in an answer (``wire/answer_size.py``). A
+message that is stored without an id has the id ``{prefix}-{index}``, with its index in the row.
 """
 
 import msgspec
 
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.log_names import is_schedule
-from hourwheel.ports import Key, Record, Table
+from hourwheel.model.log_names import is_schedule
+from hourwheel.ports.storage import Key, Record, Table
 
 
 class LargeBatchRef(msgspec.Struct, array_like=True, frozen=True):

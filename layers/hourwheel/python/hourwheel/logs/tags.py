@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hourwheel.answer_size import worst_size
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.index_sets import IndexSet, every, pack, unpack
 from hourwheel.logs.rows import Row, encoded_bytes
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage, are_plain
+from hourwheel.wire.answer_size import worst_size
 
 _UNIT_BYTES = 1_024
 """DynamoDB bills a write by units of this size."""

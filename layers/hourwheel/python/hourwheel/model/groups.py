@@ -5,8 +5,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from hourwheel.log_names import LogName, Member, shared_name
 from hourwheel.model.fields import DEFAULT_MAX_HELD, DEFAULT_RETRY_PERCENT, MAX_RETRY_SECONDS
+from hourwheel.model.log_names import LogName, Member, shared_name
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

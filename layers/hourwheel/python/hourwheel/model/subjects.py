@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from hourwheel.log_names import queue_log
-from hourwheel.routes import Mapping, MoveTarget, Route, RouteChange
+from hourwheel.model.log_names import queue_log
+from hourwheel.model.routes import Mapping, MoveTarget, Route, RouteChange
 
 
 class DozingGroup(Struct, frozen=True, array_like=True):
@@ -26,7 +26,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     cut to the longest one instead of being refused. While the subject is ``paused``, no group gets messages; while it
     is ``read_only``, it takes no messages from producers. ``routes`` says where each queue is (empty: every queue is
     one log in the home cell), ``epoch`` counts its changes, and ``change`` is a change that is not complete. ``dozing``
-    lists the groups that a stored message has to wake: see ``registry/dozing.py``."""
+    lists the groups that a stored message has to wake: see ``dozing/dozing.py``."""
 
     name: str
     generation: int

@@ -28,7 +28,7 @@ from hourwheel.model.overview import (
     ReportState,
 )
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Table, transactional
+from hourwheel.ports.storage import Table, transactional
 from hourwheel.retention.watermarks import ArchiveHead, behind_seconds, head_record
 from hourwheel.times import HOUR_MS, rfc3339
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hourwheel.context import Context
 from hourwheel.delay.pending_counts import Address, PendingCounts
 from hourwheel.errors import Rejected
+from hourwheel.groups.numbers import MOST_GROUPS, GroupNumbers, SubjectNumbers
 from hourwheel.model.overview import (
     GroupOverviewPage,
     OverviewPage,
@@ -21,14 +22,13 @@ from hourwheel.model.overview import (
     SortOrder,
     SubjectOverview,
 )
+from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
-from hourwheel.operations.group_numbers import MOST_GROUPS, GroupNumbers, SubjectNumbers
 from hourwheel.operations.queue_numbers import queue_numbers
-from hourwheel.ports import transactional
+from hourwheel.ports.storage import transactional
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry, subject_record
 from hourwheel.registry.removed_names import RemovedNames, drop_keys
-from hourwheel.routes import counted
 from hourwheel.times import parse_rfc3339, rfc3339, within
 
 _SHARE = 100

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable
+from hourwheel.groups.progress import row_at_time
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.overview import QueueOverview
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter
-from hourwheel.queueing.progress import row_at_time
+from hourwheel.ports.storage import Counter
 
 _RATE_MS = 60_000  # long enough that single batches do not show as peaks
 _NEWEST_ROWS = 20  # tell the size of a message; in a quiet queue also the rate

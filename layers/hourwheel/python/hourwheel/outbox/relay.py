@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from hourwheel.client.api import DEFAULT_URL, Api
-from hourwheel.client.backoff import pause_seconds
-from hourwheel.client.signing import Sign
+from hourwheel.client.transport.backoff import pause_seconds
+from hourwheel.client.transport.signing import Sign
 from hourwheel.locks import Event
 from hourwheel.outbox.databases import Database, RelayConnection, database_of
 from hourwheel.outbox.errors import OutboxMissing
 from hourwheel.outbox.shards import Shards
 from hourwheel.outbox.wakeups import Wakeup
 from hourwheel.outbox.worker import MOST_ROWS, Stopping, Worker, unreachable
-from hourwheel.ports import Clock, Ids
+from hourwheel.ports.machine import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel.times import DAY_MS
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 
 logger = logging.getLogger("hourwheel.outbox")
 

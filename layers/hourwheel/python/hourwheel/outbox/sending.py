@@ -8,13 +8,13 @@ import msgspec
 
 from hourwheel.client.due import Delay, Moment, due_at
 from hourwheel.client.records.messages import Message
-from hourwheel.due import check_limit
 from hourwheel.errors import Rejected
+from hourwheel.model.due import check_limit
 from hourwheel.model.fields import MESSAGE_BYTES, Precision, check_name
 from hourwheel.model.messages import NewMessage, message_bytes
 from hourwheel.outbox.encoding import encode
 from hourwheel.outbox.sessions import bound
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 from hourwheel.system import SystemClock
 from hourwheel.times import parse_rfc3339
 

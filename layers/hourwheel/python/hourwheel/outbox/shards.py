@@ -20,7 +20,7 @@ from hourwheel.client.records.messages import Message
 from hourwheel.outbox.databases import RelayConnection
 from hourwheel.outbox.encoding import decode
 from hourwheel.outbox.sending import SHARDS
-from hourwheel.ports import Ids
+from hourwheel.ports.machine import Ids
 
 WAITING, REFUSED, SENT = 0, 1, 2
 

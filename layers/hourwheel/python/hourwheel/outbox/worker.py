@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hourwheel.client.backoff import pause_seconds
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,
@@ -23,11 +22,12 @@ from hourwheel.client.errors import (
     Unauthorized,
 )
 from hourwheel.client.records.messages import Message, SendResult
+from hourwheel.client.transport.backoff import pause_seconds
 from hourwheel.locks import Event
 from hourwheel.outbox.errors import ServerUnreachable
 from hourwheel.outbox.shards import BatchOutcome, LeaseLost, OutboxRow, RecordedBatch, RelaySelection, Shards
-from hourwheel.ports import Clock, Ids
-from hourwheel.words import shown
+from hourwheel.ports.machine import Clock, Ids
+from hourwheel.wire.words import shown
 
 logger = logging.getLogger("hourwheel.outbox")
 

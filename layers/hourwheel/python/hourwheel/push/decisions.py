@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from hourwheel.model.targets import Outcome
 from hourwheel.push.state import PushState
-from hourwheel.targets import Outcome
 
 # Room to settle after a delivery that took its full time-out.
 SETTLING_SECONDS = 30

@@ -10,9 +10,9 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group, PushTarget
+from hourwheel.model.targets import Outcome
 from hourwheel.push.decisions import SETTLING_SECONDS, PusherEnd, TargetHealth, group_lease_ms, taken_by_another
 from hourwheel.push.state import PushState, state_record
-from hourwheel.targets import Outcome
 
 
 @dataclass

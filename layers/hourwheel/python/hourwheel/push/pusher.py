@@ -23,18 +23,18 @@ from hourwheel.errors import HourwheelError, NotFound
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Rejection, RetryLater, Settled, Settlement
 from hourwheel.model.subjects import Subject
+from hourwheel.model.targets import Outcome, PushDelivery, Targets
+from hourwheel.ordered.claims import has_turn
+from hourwheel.ordered.key_state_cache import KeyStateCache
+from hourwheel.ordered.key_states import SOON_MS
+from hourwheel.ordered.parts import in_turn
+from hourwheel.pull_log.pull_log import pull_logs
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, printable, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record, target_of
-from hourwheel.queueing.key_state_cache import KeyStateCache
-from hourwheel.queueing.key_states import SOON_MS
-from hourwheel.queueing.ordered_claims import has_turn
-from hourwheel.queueing.ordered_parts import in_turn
-from hourwheel.queueing.pull_log import pull_logs
 from hourwheel.registry.registry import Registry
-from hourwheel.signatures import secrets_of
-from hourwheel.targets import Outcome, PushDelivery, Targets
 from hourwheel.times import parse_rfc3339
+from hourwheel.wire.signatures import secrets_of
 
 _logger = logging.getLogger("hourwheel")
 

@@ -16,11 +16,11 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.log_names import LogKind, LogName, Member
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.groups import Group, PushTarget
+from hourwheel.model.log_names import LogKind, LogName, Member
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Key, Table, items_of
+from hourwheel.ports.storage import Key, Table, items_of
 
 _PARTITION = "pushes"
 _LONGEST_LEASE_MS = 3_600_000  # no lease or pause lasts this long: a later end was written under a wrong clock

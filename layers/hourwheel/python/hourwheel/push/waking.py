@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, NotFound, Unavailable
-from hourwheel.log_names import LogKind, LogName
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import LogKind, LogName
 from hourwheel.push.state import Pushed, listen, pushed_groups, state_record, target_of
 from hourwheel.registry.registry import Registry
 

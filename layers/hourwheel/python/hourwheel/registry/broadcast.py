@@ -20,7 +20,7 @@ from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.model.fields import MAX_BROADCAST_CONSUMERS
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Table, items_of
+from hourwheel.ports.storage import Table, items_of
 from hourwheel.registry.registry import Registry, alive, group_record
 
 _SEEN_MS = 3_600_000

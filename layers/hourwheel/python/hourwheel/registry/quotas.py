@@ -15,7 +15,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Conflict
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Store, Table, items_of
+from hourwheel.ports.storage import Store, Table, items_of
 
 Room: TypeAlias = Callable[[Store, Settings], None]
 """A check that raises ``Conflict`` if there is no room for one more."""

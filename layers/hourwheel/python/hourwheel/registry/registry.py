@@ -23,7 +23,7 @@ from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.fields import DEFAULT_CONSUMER_EXPIRES_SECONDS, DEFAULT_MAX_ATTEMPTS, check_name
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Key, Store, Table, atomically, items_of
+from hourwheel.ports.storage import Key, Store, Table, atomically, items_of
 from hourwheel.registry.quotas import Room, check_groups, check_subjects
 from hourwheel.registry.removed_names import RemovedNames
 

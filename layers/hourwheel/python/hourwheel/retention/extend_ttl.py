@@ -14,10 +14,10 @@ Losing the record costs reads alone: the next pass begins at the watermark, and 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.log_names import source_of
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.rows import sort_of, table_of
-from hourwheel.ports import Key, Record, Table, items_of
+from hourwheel.model.log_names import source_of
+from hourwheel.ports.storage import Key, Record, Table, items_of
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import behind_seconds, watermark, watermark_name
 from hourwheel.times import within

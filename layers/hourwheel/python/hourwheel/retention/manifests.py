@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from hourwheel.errors import UNDECODABLE, Corrupt, NotFound
-from hourwheel.ports import Blobs
+from hourwheel.ports.storage import Blobs
 
 FORMAT = 3
 """Raised with each change after which an older version would misread a manifest, or this version an older manifest."""

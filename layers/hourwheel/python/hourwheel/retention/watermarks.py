@@ -16,9 +16,9 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, CellUnavailable, Conflict, Corrupt
-from hourwheel.log_names import is_schedule
 from hourwheel.logs.cas import CasRecord, Versioned
-from hourwheel.ports import Blobs, Key, Record, Table, items_of
+from hourwheel.model.log_names import is_schedule
+from hourwheel.ports.storage import Blobs, Key, Record, Table, items_of
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.manifests import Manifest, Span, manifests, read
 

@@ -5,14 +5,14 @@ from contextlib import suppress
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.dozing.dozing import forget_groups
 from hourwheel.errors import NotFound
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.pull_log import pull_logs
+from hourwheel.pull_log.pull_log import pull_logs
 from hourwheel.registry.broadcast import away, is_orphan
-from hourwheel.registry.dozing import forget_groups
 from hourwheel.registry.registry import Registry, alive, group_record
+from hourwheel.settling.leases import Leases
 
 
 def forget_if_away(context: Context, registry: Registry, leases: Leases, subject: Subject, group: Group) -> bool:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from hourwheel.groups.progress import LogLag
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter
+from hourwheel.ordered.key_states import ParkedCounts
+from hourwheel.ports.storage import Counter
+from hourwheel.pull_log.records import Tail
 from hourwheel.push.state import target_of
-from hourwheel.queueing.key_states import ParkedCounts
-from hourwheel.queueing.progress import LogLag
-from hourwheel.queueing.records import Tail
 from hourwheel.times import within
 
 REST_MS = 60_000

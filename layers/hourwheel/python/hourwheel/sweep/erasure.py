@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, ErasureUnfinished
-from hourwheel.log_names import cell_of, pull_log
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import cell_of, pull_log
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Table
+from hourwheel.ordered.snapshots import Snapshots
+from hourwheel.ports.storage import Table
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.push.state import forget
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.snapshots import Snapshots
 from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
+from hourwheel.cells.moves import expire
 from hourwheel.context import Context
-from hourwheel.log_names import pull_log
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import pull_log
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter, Key, Table
-from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.pull_log import PullLog, pull_logs
-from hourwheel.registry.moves import expire
+from hourwheel.ports.storage import Counter, Key, Table
+from hourwheel.pull_log.pull_log import PullLog, pull_logs
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
+from hourwheel.settling.leases import Leases
 
 _ALL = "\U0010ffff"  # sorts behind every row number
 

@@ -14,32 +14,32 @@ from typing import NamedTuple
 
 import msgspec
 
+from hourwheel.cells.moves import finish_change, refresh_route
 from hourwheel.context import Context
+from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.maintenance import RegisteredBucket, buckets_due_soon, drop_closed, start_wheels
 from hourwheel.delay.orphans import orphan_logs, unregister_orphan
 from hourwheel.errors import NotFound
+from hourwheel.groups.held_keys import oldest_parked_ms
+from hourwheel.groups.open_ends import LogEnd, OpenEnds
+from hourwheel.groups.progress import LogLag, lag_of_log
 from hourwheel.logs.log import Log
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports import Counter, Table
+from hourwheel.ordered.key_state_cache import KeyStateCache
+from hourwheel.ports.storage import Counter, Table
+from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.totals import names_by_cell, read_totals
 from hourwheel.push.waking import start_free, start_overdue
-from hourwheel.queueing.dead import DeadLetters
-from hourwheel.queueing.held_keys import oldest_parked_ms
-from hourwheel.queueing.key_state_cache import KeyStateCache
-from hourwheel.queueing.leases import Leases
-from hourwheel.queueing.open_ends import LogEnd, OpenEnds
-from hourwheel.queueing.progress import LogLag, lag_of_log
-from hourwheel.queueing.pull_log import PullLog, pull_logs
-from hourwheel.queueing.totals import names_by_cell, read_totals
 from hourwheel.registry.broadcast import with_all_settings
-from hourwheel.registry.moves import finish_change, refresh_route
 from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames, drop_keys, drop_logs
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.watermarks import behind_seconds, removable_below
+from hourwheel.settling.leases import Leases
 from hourwheel.sweep.consumers import forget_if_away
 from hourwheel.sweep.decisions import (
     MAINTENANCE_MS,

@@ -19,7 +19,7 @@ from hourwheel.client import (
 )
 from hourwheel.client.encoding import encoded_body
 from hourwheel.client.in_process import register, unregister
-from hourwheel.client.producer import open_producers
+from hourwheel.client.producing.producer import open_producers
 from hourwheel.system import SystemClock
 from hourwheel.testing.handler_errors import HandlerErrors
 from hourwheel.testing.server import Accepted, MemoryServer, Steps

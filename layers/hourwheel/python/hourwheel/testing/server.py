@@ -24,15 +24,15 @@ from hourwheel.api.router import Match, Router, make_event
 from hourwheel.cell import Cell
 from hourwheel.client.aio.prefetcher import AsyncPrefetchOptions
 from hourwheel.client.api import Api
-from hourwheel.client.endpoint import Reply
+from hourwheel.client.consuming.prefetcher import PrefetchOptions
 from hourwheel.client.in_process import AsyncMessageSource, MessageSource, Work
-from hourwheel.client.prefetcher import PrefetchOptions
+from hourwheel.client.transport.endpoint import Reply
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
 from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Settled, Settlement
-from hourwheel.queueing.idempotency import IdempotencyKey
-from hourwheel.queueing.stored_batches import StoredBatch
+from hourwheel.producing.idempotency import IdempotencyKey
+from hourwheel.producing.stored_batches import StoredBatch
 from hourwheel.testing.clock import CountedIds, SimulatedClock, SimulatedTimers
 from hourwheel.testing.source import AsyncSteppedSource, SteppedOptions, SteppedSource
 

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from hourwheel.client.api import Api
 from hourwheel.client.calls.pull import pull_encoded
+from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.consuming.local_queue import LocalQueue
+from hourwheel.client.consuming.settlements import refused
 from hourwheel.client.errors import NotFound
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
-from hourwheel.client.local_queue import LocalQueue
-from hourwheel.client.settlements import refused
 from hourwheel.model.fields import Delay
-from hourwheel.ports import Clock
+from hourwheel.ports.machine import Clock
 
 
 class SteppedOptions(NamedTuple):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import SOUGHT, Position, PullRow, Tail
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import SOUGHT, Position, PullRow, Tail
 
 _PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _READ_WHOLE = 1_000  # rows: five pages, some 150 KB

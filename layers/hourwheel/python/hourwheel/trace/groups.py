@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from hourwheel.dead_letters.dead import dead_id_of
 from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.log_names import LogKind, LogName
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.rows import Row
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
+from hourwheel.model.log_names import LogKind, LogName
 from hourwheel.model.traces import GroupTrace, TraceEvent, TraceState
-from hourwheel.queueing.dead import dead_id_of
-from hourwheel.queueing.ordered_rows import STOPPED_MS, OrderedRow
-from hourwheel.queueing.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
+from hourwheel.pull_log.ordered_rows import STOPPED_MS, OrderedRow
+from hourwheel.pull_log.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
 from hourwheel.times import rfc3339
 from hourwheel.trace.history import History, SourceLog
 

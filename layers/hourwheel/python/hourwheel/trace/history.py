@@ -6,17 +6,17 @@ from typing import NamedTuple, Protocol
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
+from hourwheel.dead_letters.dead import DeadState, dead_state_record
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import Corrupt
+from hourwheel.groups.progress import row_at_time
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
-from hourwheel.queueing.dead import DeadState, dead_state_record
-from hourwheel.queueing.progress import row_at_time
-from hourwheel.queueing.pull_log import PullLog
-from hourwheel.queueing.records import Position, PullRow
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.trace.claims import Claims, claims_of, latest_rows
 
 _ROWS = 256  # of the retry log, in which a search looks for a redriven message, as many as in a search by id

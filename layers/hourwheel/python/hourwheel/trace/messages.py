@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from hourwheel.answer_size import PULL_BYTES, answerable, nested_size
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.errors import Corrupt, NotFound, Rejected
+from hourwheel.groups.peek import check_queue, queue_logs
+from hourwheel.groups.progress import row_at_offset, row_at_time
 from hourwheel.handover.copies import with_position
 from hourwheel.logs.large_batches import ids_of, messages_of
 from hourwheel.logs.log import Log
@@ -23,14 +24,13 @@ from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
-from hourwheel.queueing.peek import check_queue, queue_logs
-from hourwheel.queueing.progress import row_at_offset, row_at_time
-from hourwheel.queueing.pull_log import pull_logs
-from hourwheel.queueing.records import Position
+from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.groups import GroupReader
 from hourwheel.trace.history import SourceLog, StoredHistory
 from hourwheel.trace.scheduled import BucketRow, ScheduleSearch
+from hourwheel.wire.answer_size import PULL_BYTES, answerable, nested_size
 
 _GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
 _PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)

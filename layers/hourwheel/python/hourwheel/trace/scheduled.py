@@ -10,12 +10,12 @@ from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
+from hourwheel.groups.progress import row_at_time
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.large_batches import ids_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.subjects import Subject
-from hourwheel.queueing.progress import row_at_time
 
 _PAGE = 32  # rows of a read; a search also begins this many rows before its time, as clocks of writers differ
 _PARTS = re.compile(r"(.+):(\d{1,16}):(\d{1,4})", re.ASCII)

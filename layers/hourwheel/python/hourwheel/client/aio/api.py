@@ -18,9 +18,9 @@ from hourwheel.client.calls.produce import ProduceCalls
 from hourwheel.client.calls.pull import PullCalls
 from hourwheel.client.calls.scheduled import ScheduledCalls
 from hourwheel.client.calls.subjects import SubjectCalls
-from hourwheel.client.http import Http
-from hourwheel.client.signing import Sign
-from hourwheel.ports import Clock, Ids
+from hourwheel.client.transport.http import Http
+from hourwheel.client.transport.signing import Sign
+from hourwheel.ports.machine import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 
 C = TypeVar("C")

@@ -5,9 +5,9 @@ import http.client
 import ssl
 from typing import cast
 
-from hourwheel.client.answers import AnswerParser
-from hourwheel.client.connections import MOST_IDLE, readable
-from hourwheel.client.endpoint import Endpoint, Reply, closed
+from hourwheel.client.transport.answers import AnswerParser
+from hourwheel.client.transport.connections import MOST_IDLE, readable
+from hourwheel.client.transport.endpoint import Endpoint, Reply, closed
 
 
 class _Connection(asyncio.Protocol):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast, overload
 
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.prefetcher import AsyncPrefetcher, AsyncPrefetchOptions
-from hourwheel.client.handling import Handling, decide_failed, default_consumer_id, give_up
+from hourwheel.client.consuming.handling import Handling, decide_failed, default_consumer_id, give_up
+from hourwheel.client.consuming.lease_tracker import Delivery
 from hourwheel.client.in_process import AsyncMessageSource, server_at
-from hourwheel.client.lease_tracker import Delivery
 from hourwheel.client.options import DEFAULT_MAX_MESSAGES, check_options
-from hourwheel.client.signing import Sign
-from hourwheel.ports import Ids
+from hourwheel.client.transport.signing import Sign
+from hourwheel.ports.machine import Ids
 from hourwheel.system import SystemIds
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class AsyncConsumer:
     def _set_handler(self, store: "AnyAsyncStore | None", function: Handler) -> Handler:
         # Imported here: a program that only sends does not pay for ``inspect``.
         from hourwheel.client.aio.idempotence import awaited_once
-        from hourwheel.client.decoding import check_awaitable, handler_of
+        from hourwheel.client.consuming.decoding import check_awaitable, handler_of
 
         check_awaitable(function)
         if store is None:
@@ -186,8 +186,8 @@ class AsyncConsumer:
             ...         if not message.body:
             ...             message.dead()
         """
-        from hourwheel.client.decoding import batch_handler_of, check_awaitable
-        from hourwheel.client.idempotence import BATCHES
+        from hourwheel.client.consuming.decoding import batch_handler_of, check_awaitable
+        from hourwheel.client.consuming.idempotence import BATCHES
 
         if idempotent is not None:
             raise TypeError(BATCHES)

@@ -1,11 +1,11 @@
-"""Waits at wake-up queues in a task; ``client/dozing.py`` has the decisions, and waits in a thread."""
+"""Waits at wake-up queues in a task; ``client/consuming/dozing.py`` has the decisions, and waits in a thread."""
 
 import asyncio
 import logging
 from contextlib import suppress
 
 from hourwheel.client.aio.connections import AsyncConnections
-from hourwheel.client.dozing import (
+from hourwheel.client.consuming.dozing import (
     GIVING_BACK,
     GIVING_BACK_SECONDS,
     TIMEOUT_SECONDS,
@@ -15,7 +15,7 @@ from hourwheel.client.dozing import (
     check_given_back,
 )
 from hourwheel.client.errors import AnswerError, Closed
-from hourwheel.words import shown
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 

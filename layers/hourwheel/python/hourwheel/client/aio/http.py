@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from hourwheel.client.aio.connections import AsyncConnections
-from hourwheel.client.codec import Call, HttpRequest, MsgpackAnswer, Tries
-from hourwheel.client.endpoint import Endpoint, closed
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
-from hourwheel.client.http import begin
 from hourwheel.client.in_process import AsyncExchange, AwaitedExchange, server_at
-from hourwheel.client.signing import Sign
-from hourwheel.ports import Ids
+from hourwheel.client.transport.codec import Call, HttpRequest, MsgpackAnswer, Tries
+from hourwheel.client.transport.endpoint import Endpoint, closed
+from hourwheel.client.transport.http import begin
+from hourwheel.client.transport.signing import Sign
+from hourwheel.ports.machine import Ids
 
 if TYPE_CHECKING:
-    from hourwheel.client.urls import FrontUrls
+    from hourwheel.client.transport.urls import FrontUrls
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class AsyncHttp:
         await self._connections.close()
 
     async def _find_endpoints(self, urls: "FrontUrls") -> None:
-        from hourwheel.client.urls import ENDPOINTS, ENDPOINTS_ANSWER
+        from hourwheel.client.transport.urls import ENDPOINTS, ENDPOINTS_ANSWER
 
         call: Call[Any] = Call("GET", ENDPOINTS, ENDPOINTS_ANSWER, None, 0.0, None, None, None)
         urls.learn(await self._answer(call, self._codec.request(call), True, self._retry_seconds))
@@ -119,7 +119,7 @@ class AsyncHttp:
 
 def _connected(url: str, endpoint: Endpoint, urls: "FrontUrls | None", timeout_seconds: float) -> AsyncExchange:
     if urls is not None:
-        from hourwheel.client.urls import AsyncUrlConnections
+        from hourwheel.client.transport.urls import AsyncUrlConnections
 
         return AsyncUrlConnections(urls, lambda each: AsyncConnections(each, timeout_seconds=timeout_seconds))
     server = server_at(url)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias, cast
 
-from hourwheel.client.idempotence import (
+from hourwheel.client.consuming.idempotence import (
     GivenBack,
     NamedHandler,
     handled_before,
@@ -12,7 +12,7 @@ from hourwheel.client.idempotence import (
     mark_stays,
     prepared_handler,
 )
-from hourwheel.client.lease_tracker import Delivery
+from hourwheel.client.consuming.lease_tracker import Delivery
 
 
 class AsyncTransactionStore(Protocol):

@@ -14,21 +14,21 @@ from typing import Any, NamedTuple
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.dozing import AsyncQueueListener
 from hourwheel.client.aio.pulls import pull_encoded, settle_each
-from hourwheel.client.backoff import Outage, PullBackoff, pause_seconds
-from hourwheel.client.dozing import Doze
+from hourwheel.client.consuming.dozing import Doze
+from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.consuming.local_queue import LocalQueue
+from hourwheel.client.consuming.prefetcher import BUSY_END_SECONDS, LAST_SETTLEMENTS_SECONDS, pull_seconds
+from hourwheel.client.consuming.settlements import settle_timeout
+from hourwheel.client.consuming.stock import Stock
+from hourwheel.client.consuming.suspects import SuspectTurn, rest_after
 from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable
-from hourwheel.client.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
-from hourwheel.client.local_queue import LocalQueue
-from hourwheel.client.prefetcher import BUSY_END_SECONDS, LAST_SETTLEMENTS_SECONDS, pull_seconds
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.settlements import settle_timeout
-from hourwheel.client.stock import Stock
-from hourwheel.client.suspects import SuspectTurn, rest_after
+from hourwheel.client.transport.backoff import Outage, PullBackoff, pause_seconds
 from hourwheel.model.fields import Delay
 from hourwheel.model.pulls import Settled, Settlement, WakeupQueue
-from hourwheel.ports import Ids
-from hourwheel.words import shown
+from hourwheel.ports.machine import Ids
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
 

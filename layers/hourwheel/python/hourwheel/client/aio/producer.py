@@ -17,12 +17,12 @@ from hourwheel.client.creation import Creation
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.options import check_options
-from hourwheel.client.outgoing import NO_ROOM, out_of_time
+from hourwheel.client.producing.outgoing import NO_ROOM, out_of_time
+from hourwheel.client.producing.sizes import batch_bytes
 from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
-from hourwheel.client.signing import Sign
-from hourwheel.client.sizes import batch_bytes
+from hourwheel.client.transport.signing import Sign
 from hourwheel.model.fields import Precision
-from hourwheel.ports import Ids
+from hourwheel.ports.machine import Ids
 from hourwheel.system import SystemIds
 
 

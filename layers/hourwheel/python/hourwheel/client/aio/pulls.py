@@ -5,12 +5,12 @@ from typing import Any, cast
 
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.calls.pull import pull_encoded as _pull_encoded
-from hourwheel.client.dozing import Doze
+from hourwheel.client.consuming.dozing import Doze
+from hourwheel.client.consuming.settlements import UNKNOWN_RECEIPT, refused
+from hourwheel.client.consuming.suspects import SuspectTurn
 from hourwheel.client.errors import BadRequest, NotFound, ServerUnavailable
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
-from hourwheel.client.settlements import UNKNOWN_RECEIPT, refused
-from hourwheel.client.suspects import SuspectTurn
 from hourwheel.model.pulls import Settled, Settlement
 
 

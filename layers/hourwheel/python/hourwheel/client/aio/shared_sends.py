@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from hourwheel.client.aio.api import AsyncApi
-from hourwheel.client.backoff import Outage
 from hourwheel.client.creation import Creation
 from hourwheel.client.errors import AnswerError, DeliveryTimeout, ServerFault
-from hourwheel.client.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts, log_answer, log_failure
+from hourwheel.client.producing.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts, log_answer, log_failure
 from hourwheel.client.records.messages import Message, SendResult
-from hourwheel.ports import Ids
-from hourwheel.words import counted, shown
+from hourwheel.client.transport.backoff import Outage
+from hourwheel.ports.machine import Ids
+from hourwheel.wire.words import counted, shown
 
 _log = logging.getLogger("hourwheel.client")
 

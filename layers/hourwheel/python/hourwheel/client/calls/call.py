@@ -6,8 +6,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from hourwheel.client.http import Http
-from hourwheel.ports import Clock
+from hourwheel.client.transport.http import Http
+from hourwheel.ports.machine import Clock
 
 
 class Calls:

@@ -7,8 +7,8 @@ from typing import Literal
 from msgspec import Struct
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
-from hourwheel.client.codec import path
-from hourwheel.route_records import CellDescription, CellKind, DrainResult, RemovedCell, RouteStep, SubjectRoute
+from hourwheel.client.transport.codec import path
+from hourwheel.model.route_records import CellDescription, CellKind, DrainResult, RemovedCell, RouteStep, SubjectRoute
 
 
 class _Cells(Struct):

@@ -6,9 +6,9 @@ from typing import Literal
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query
-from hourwheel.client.codec import path
 from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, OrphanPage
 from hourwheel.client.records.overview import DeadReasons
+from hourwheel.client.transport.codec import path
 
 
 class _Redriven(msgspec.Struct):

@@ -9,7 +9,6 @@ import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
 from hourwheel.client.calls.deletions import Deletion, cells_out
-from hourwheel.client.codec import path
 from hourwheel.client.due import utc_text
 from hourwheel.client.records.groups import (
     NO_FILTER,
@@ -27,6 +26,7 @@ from hourwheel.client.records.groups import (
     TagFilter,
 )
 from hourwheel.client.records.overview import OpenLeases, RetryCounts
+from hourwheel.client.transport.codec import path
 
 
 class _Consumers(msgspec.Struct):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.codec import path
 from hourwheel.client.records.health import CreatedGrant, GrantVersion, Health
+from hourwheel.client.transport.codec import path
 
 
 class HealthCalls(Calls):

@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from hourwheel.client.calls.call import Calls, answers, query
-from hourwheel.client.codec import path
 from hourwheel.client.due import span_text, utc_text
 from hourwheel.client.records.peek import PeekPage
 from hourwheel.client.records.trace import TracePage
+from hourwheel.client.transport.codec import path
 
 
 class MessageCalls(Calls):

@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Literal
 
 from hourwheel.client.calls.call import Calls, answers, query
-from hourwheel.client.codec import path
 from hourwheel.client.due import span_text
 from hourwheel.client.records.overview import ArchiveState, BucketWheels, DueCounts, GroupOverviewPage, OverviewPage
+from hourwheel.client.transport.codec import path
 
 
 class OverviewCalls(Calls):

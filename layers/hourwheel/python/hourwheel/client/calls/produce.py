@@ -6,9 +6,9 @@ from operator import attrgetter
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.codec import MsgpackAnswer, path
 from hourwheel.client.records.compact import CompactProduceResult
 from hourwheel.client.records.messages import AddressedMessage, Message, ProduceBody, SendResult, on_the_wire
+from hourwheel.client.transport.codec import MsgpackAnswer, path
 
 _compact_decoder = msgspec.msgpack.Decoder(CompactProduceResult)
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers
-from hourwheel.client.codec import MsgpackAnswer, path
 from hourwheel.client.errors import AnswerError, Conflict
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.transport.codec import MsgpackAnswer, path
 from hourwheel.model.fields import DEFAULT_LEASE_SECONDS
 from hourwheel.model.pulls import Settled, Settlement, SettleResult
 

@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Any
 
 from hourwheel.client.calls.call import Calls, answers, query
-from hourwheel.client.codec import path
 from hourwheel.client.due import Delay, Moment, due_at, span_text
 from hourwheel.client.records.scheduled import DelayedPage, PendingCounts, ScheduledMessage
+from hourwheel.client.transport.codec import path
 
 
 class ScheduledCalls(Calls):

@@ -2,8 +2,8 @@
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
 from hourwheel.client.calls.deletions import Deletion, cells_out
-from hourwheel.client.codec import path
 from hourwheel.client.records.subjects import Subject, SubjectPage
+from hourwheel.client.transport.codec import path
 
 
 class SubjectCalls(Calls):

@@ -1,0 +1,1 @@
+"""Keeps the cells of a deployment, and moves queues between them."""

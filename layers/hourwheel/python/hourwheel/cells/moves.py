@@ -1,0 +1,338 @@
+"""Moves queues between logs: carries out the changes of routes, and finishes those that another process began.
+
+    1  write the requested change into the subject's record, conditionally
+    2  seal the old log: its end is exact
+    3  begin the counter of the new log at that end, if the counter is new
+    4  close the old mapping, add the new one and raise the epoch: one conditional write
+
+Every process that finds a change after step 1 repeats the steps 2 to 4: an operator, a producer that meets the seal, a
+pull, the dispatcher, the sweeper. A target whose cell is out of reach, full or failing included, is given up: its move
+is withdrawn, and a log that was sealed already is continued by a new part in its own cell, or in the home cell if its
+own is full (``move_steps.py``). So no seal stays without a log that follows it. A move whose old log does not answer
+stays pending, and the moves of other queues go on (``withdrawals.py`` withdraws one).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hourwheel.cells.cells import shown
+from hourwheel.cells.move_steps import carried_out, check_target, continuation
+from hourwheel.context import Context
+from hourwheel.errors import CellUnavailable, Conflict, HourwheelError, MovePending, Rejected, Unavailable
+from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.model.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, joined
+from hourwheel.model.subjects import Subject
+from hourwheel.registry.registry import Registry, subject_record, unknown_subject
+
+_TRIES = 10  # each needs another change of the subject between the read and the write
+
+
+class Unmoved(NamedTuple):
+    """A queue that did not move, and the reason. A ``pending`` move is carried out once the cell answers."""
+
+    queue: int
+    error: HourwheelError
+    pending: bool = False
+
+
+class MoveOutcome(NamedTuple):
+    """The subject before and after a request, and the queues for which the request was not carried out."""
+
+    before: Subject
+    after: Subject
+    unmoved: list[Unmoved]
+
+
+def request_change(
+    registry: Registry, name: str, plan: Callable[[Subject], RouteChange | None], *, once: bool = False
+) -> tuple[Subject, Subject]:
+    """Requests what ``plan`` returns for the subject as ``request_moves`` does, and returns the subject before and
+    after. Raises the reason if a queue does not move; the moves of other queues are carried out."""
+    requested = request_moves(registry, name, plan, once=once)
+    if requested.unmoved:
+        raise requested.unmoved[0].error
+    return requested.before, requested.after
+
+
+def request_moves(
+    registry: Registry,
+    name: str,
+    plan: Callable[[Subject], RouteChange | None],
+    *,
+    once: bool = False,
+    partial: bool = False,
+) -> MoveOutcome:
+    """Requests what ``plan`` returns for the subject, and carries out what can be carried out now; nothing happens
+    where ``plan`` returns None. Finishes an open change first, and nothing else if it does what the plan says. Raises
+    ``NotFound``, and ``Conflict`` while an open change moves one of these queues to another cell and for a queue with
+    too many parts, unless such queues are to be left out (``partial``); with ``once`` also if a change of one of the
+    queues was faster."""
+    record = subject_record(registry.context, name)
+    first: Subject | None = None
+    held_up: Unavailable | None = None
+    for _ in range(_TRIES):
+        current = load_alive(record, name)
+        planned = plan(current.value)
+        if planned is None:
+            return MoveOutcome(current.value, current.value, [])
+        # Other changes of the subject that come in between are compared with this state (``once``).
+        first = first or current.value
+        if once:
+            _check_unmoved(first, current.value, planned)
+        change, refused = movable(current.value, planned)
+        if refused and not partial:
+            raise refused[0].error
+        if not change.targets:
+            return MoveOutcome(current.value, current.value, refused)
+        open_change = current.value.change
+        # Requested before, by an operator who was cut off: repeating the request has the same result.
+        repeated = open_change is not None and _includes(open_change, change)
+        if open_change is not None and not repeated:
+            # First of all the open change, if its cells answer: the targets follow from the route that it leads to.
+            if held_up is None:
+                held_up = _finish(registry, name)[1]
+                continue
+            check_moves_only(current.value, open_change, change, held_up)
+        if not repeated:
+            both = msgspec.structs.replace(current.value, change=joined(open_change, change))
+            if not record.swap(current.token, both).stored:
+                continue
+        after, held_up = _finish(registry, name)
+        return MoveOutcome(current.value, *_outcome(registry.context, current.value, after, change, refused, held_up))
+    raise Unavailable(f"many requests change subject {name!r} at once: send the request again")
+
+
+def load_alive(record: CasRecord[Subject], name: str) -> Versioned[Subject]:
+    """Returns the record of a subject. Raises ``NotFound`` if there is no such subject."""
+    current = record.load()
+    if current is None or current.value.deleted:
+        raise unknown_subject(name)
+    return current
+
+
+def _outcome(
+    context: Context,
+    before: Subject,
+    after: Subject | None,
+    change: RouteChange,
+    refused: Sequence[Unmoved],
+    held_up: Unavailable | None,
+) -> tuple[Subject, list[Unmoved]]:
+    """Returns the subject after the change was requested, and the queues that did not move: ``refused`` ones, those
+    whose moves were given up or withdrawn, and those that wait for a cell (``held_up``)."""
+    if after is None or after.deleted or after.generation != before.generation:
+        raise unknown_subject(before.name)
+    unmoved = list(refused)
+    if before.queues < change.queues <= after.queues:
+        return after, unmoved  # an addition may have taken another target than it began with
+    open_targets = after.change.targets if after.change else ()
+    for target in change.targets:
+        if took_over(before, after, target):
+            continue
+        pending = target in open_targets
+        error = pending_error(after, change, target, held_up) if pending else _given_up(context, after, target)
+        unmoved.append(Unmoved(target.queue, error, pending))
+    return after, unmoved
+
+
+def took_over(before: Subject, after: Subject, target: MoveTarget) -> bool:
+    """Returns whether the target has taken over its queue between the two states. An expired part whose name a
+    withdrawn move has used up has the log of the target too, but no later epoch."""
+    log = after.log_of(target.queue, target)
+    return any(
+        mapping.epoch > before.epoch and after.log_of(target.queue, mapping) == log
+        for mapping in after.route(target.queue).mappings
+    )
+
+
+def pending_error(
+    subject: Subject, change: RouteChange, target: MoveTarget, held_up: Unavailable | None, *, foreseen: bool = False
+) -> MovePending:
+    """Returns the error for a move that waits until a cell answers: the request was not refused, and needs no
+    repetition. ``foreseen``: the request was a dry run, and the move is not pending yet."""
+    if change.queues > subject.queues:
+        what, field = f"the addition of queues to {subject.name!r}", "pending_queues"
+        command = f"hourwheel queue withdraw {subject.name}"
+    else:
+        what = f"the move of queue {target.queue} of {subject.name!r} to cell {shown(target.cell)!r}"
+        field, command = "moving_to", f"hourwheel queue withdraw {subject.name} {target.queue}"
+    detail = (
+        f"{what} would be pending until the cell answers"
+        if foreseen
+        else f"{what} is pending, and is carried out soon after the cell answers. The route shows it in {field}"
+        f" (hourwheel queue list {subject.name}); {command} withdraws it"
+    )
+    return MovePending(f"{held_up}: {detail}", is_logged=isinstance(held_up, CellUnavailable) and held_up.is_logged)
+
+
+def _given_up(context: Context, subject: Subject, target: MoveTarget) -> HourwheelError:
+    refused = refused_by_target(context, subject, target)
+    if refused is not None:
+        return refused
+    detail = (
+        f"the move of queue {target.queue} of {subject.name!r} to cell {shown(target.cell)!r} was withdrawn: queue"
+        f" {target.queue} stays where it is"
+    )
+    return Conflict("route-changed", detail, field="queue")
+
+
+def refused_by_target(context: Context, subject: Subject, target: MoveTarget) -> HourwheelError | None:
+    """Returns the error, with the reason, if the cell of the target cannot take over the queue now."""
+    stays = f"queue {target.queue} stays where it is"
+    try:
+        check_target(context, subject, target)
+    except Rejected as error:
+        return Conflict("cell-state", f"{error}; {stays}", field="cell")
+    except CellUnavailable as error:
+        return error.reworded(f"{error}; {stays}")
+    except Unavailable as error:
+        return error
+    return None
+
+
+def finish_change(registry: Registry, name: str) -> Subject | None:
+    """Carries the open change of a subject to its end, if there is one; returns the subject then (None: there is
+    none). Raises ``Unavailable`` when a log that has to be sealed cannot be reached; the moves of other queues are
+    carried out."""
+    subject, held_up = _finish(registry, name)
+    if held_up is not None:
+        raise held_up
+    return subject
+
+
+def _finish(registry: Registry, name: str) -> tuple[Subject | None, Unavailable | None]:
+    """Carries out what can be carried out of the open change. Returns the subject then, and the error of a cell for
+    which the rest of the change waits."""
+    context = registry.context
+    record = subject_record(context, name)
+    current = record.load()
+    held_up: Unavailable | None = None
+    while current is not None and current.value.change is not None and not current.value.deleted:
+        # Each step may have been done before, by a caller that was cut off: sealing and beginning change nothing then.
+        after, held_up = carried_out(context, current.value, current.value.change)
+        if after is None:
+            break
+        current, held_up = record.swap(current.token, after).current, None
+    registry.forget(name)
+    return None if current is None else current.value, held_up
+
+
+def refresh_route(registry: Registry, seen: Subject) -> None:
+    """Brings the route up to date after a log of ``seen`` was sealed: forgets the cached subject, finishes an open
+    change, and continues logs that were sealed without a change. Changes nothing for a subject that was deleted. Raises
+    ``Unavailable`` if the route is as it was, because a cell does not answer."""
+    subject, held_up = _finish(registry, seen.name)
+    if not _as_seen(subject, seen):
+        return
+    record = subject_record(registry.context, seen.name)
+    current = record.load()
+    if current is None or not _as_seen(current.value, seen):
+        return
+    more = continuation(registry.context, current.value)
+    if more is not None:
+        changed = msgspec.structs.replace(current.value, change=joined(current.value.change, more))
+        record.swap(current.token, changed)
+        subject, held_up = _finish(registry, seen.name)
+    if held_up is not None and _as_seen(subject, seen):
+        raise held_up
+
+
+def _as_seen(subject: Subject | None, seen: Subject) -> bool:
+    """Returns whether the route is the one that the caller saw."""
+    return (
+        subject is not None
+        and not subject.deleted
+        and (subject.generation, subject.epoch) == (seen.generation, seen.epoch)
+    )
+
+
+def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> None:
+    """Marks a closed mapping as expired. The caller has seen that its log is empty for ever."""
+    record = subject_record(registry.context, seen.name)
+    current = record.load()
+    if (
+        current is None
+        or current.value.generation != seen.generation
+        or mapping not in current.value.route(queue).mappings
+    ):
+        return
+    routes = list(current.value.all_routes())
+    routes[queue] = routes[queue].expired(mapping)
+    after = msgspec.structs.replace(current.value, routes=tuple(routes), epoch=current.value.epoch + 1)
+    record.swap(current.token, after)  # refused: another process changed the subject, and the next sweep tries again
+    registry.forget(seen.name)
+
+
+def _check_unmoved(before: Subject, current: Subject, change: RouteChange) -> None:
+    for target in change.targets:
+        if before.route(target.queue).last != current.route(target.queue).last:
+            raise Conflict(
+                "route-changed",
+                f"queue {target.queue} of {current.name!r} was moved by somebody else meanwhile: look at its route,"
+                " then try again",
+                field="queue",
+            )
+
+
+def _includes(open_change: RouteChange, change: RouteChange) -> bool:
+    """Returns whether the open change does what ``change`` requests."""
+    return change.queues == open_change.queues and set(change.targets) <= set(open_change.targets)
+
+
+def movable(subject: Subject, change: RouteChange) -> tuple[RouteChange, list[Unmoved]]:
+    """Returns the change without the queues that cannot move, and these with the reason."""
+    refused: list[Unmoved] = []
+    for target in change.targets:
+        error = _moves_elsewhere(subject, change, target) or _full(subject, target)
+        if error is not None:
+            refused.append(Unmoved(target.queue, error))
+    left_out = {unmoved.queue for unmoved in refused}
+    targets = tuple(target for target in change.targets if target.queue not in left_out)
+    return RouteChange(targets, change.queues), refused
+
+
+def _moves_elsewhere(subject: Subject, change: RouteChange, target: MoveTarget) -> Conflict | None:
+    """Returns the error if the open change moves the queue to another cell. Moves and an addition of queues do not
+    contradict each other: one of them comes first."""
+    if subject.change is None or subject.change.queues != change.queues:
+        return None
+    for open_target in subject.change.targets:
+        if open_target.queue == target.queue and open_target.cell != target.cell:
+            queue, cell = f"queue {target.queue} of {subject.name!r}", shown(open_target.cell)
+            detail = (
+                f"{queue} is about to go on in cell {cell!r}: look at its route, then try again"
+                if open_target.lost or open_target.cell == subject.route(target.queue).last.cell
+                else f"{queue} has a pending move to cell {cell!r}: wait until the move is carried out, or withdraw it"
+                f" (hourwheel queue withdraw {subject.name} {target.queue}), then try again"
+            )
+            return Conflict("route-changed", detail, field="cell")
+    return None
+
+
+def _full(subject: Subject, target: MoveTarget) -> Conflict | None:
+    if subject.change is not None and target in subject.change.targets:
+        return None  # requested before: there was room
+    if len(subject.route(target.queue).readable) < MAX_MAPPINGS:
+        return None
+    detail = (
+        f"queue {target.queue} of {subject.name!r} has {MAX_MAPPINGS} parts with messages: wait until the retention has"
+        " emptied some"
+    )
+    return Conflict("route-full", detail, field="queue")
+
+
+def check_moves_only(subject: Subject, open_change: RouteChange, change: RouteChange, held_up: Unavailable) -> None:
+    """Raises ``CellUnavailable`` if one of the two changes adds queues: such a change takes all queues as they are.
+    Moves of different queues do not wait for one another."""
+    if open_change.queues > subject.queues:
+        pending, field = "an addition of queues", "pending_queues"
+    elif change.queues > subject.queues:
+        pending, field = "a move of a queue", "moving_to"
+    else:
+        return
+    raise CellUnavailable(
+        f"{held_up}: {pending} of {subject.name!r} is pending and comes first. The route shows it in {field} (hourwheel"
+        f" queue list {subject.name}); hourwheel queue withdraw {subject.name} withdraws it"
+    )

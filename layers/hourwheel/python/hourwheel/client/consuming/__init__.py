@@ -1,0 +1,1 @@
+"""Pulls, hands over and settles the messages of consumers."""

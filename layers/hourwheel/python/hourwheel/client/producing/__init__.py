@@ -1,0 +1,1 @@
+"""Gathers the messages of producers into requests, and delivers their results."""

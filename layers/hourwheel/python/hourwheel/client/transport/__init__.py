@@ -1,0 +1,1 @@
+"""Makes the requests of the client: addresses, connections, bodies, signatures, pauses."""

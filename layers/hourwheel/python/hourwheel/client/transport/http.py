@@ -1,0 +1,138 @@
+"""Makes calls: signs and sends their requests, and retries them while the server is unavailable."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
+from hourwheel.client.in_process import Exchange, server_at
+from hourwheel.client.transport import signing
+from hourwheel.client.transport.codec import Call, CallCodec, HttpRequest, MsgpackAnswer, Tries
+from hourwheel.client.transport.connections import Connections
+from hourwheel.client.transport.endpoint import Endpoint, closed
+from hourwheel.client.transport.signing import Sign
+from hourwheel.locks import Event
+from hourwheel.ports.machine import Ids
+
+if TYPE_CHECKING:
+    from hourwheel.client.transport.urls import FrontUrls
+
+T = TypeVar("T")
+
+
+def begin(
+    url: str, *, token: str | None, ca_file: str | os.PathLike[str] | None, sign: Sign | None, region: str | None
+) -> "tuple[Endpoint, CallCodec, FrontUrls | None]":
+    """Returns the server at a URL, the codec of calls to it, and for the URL of a function also the URLs of all
+    functions. Raises ``ValueError`` or ``ClientError``."""
+    endpoint = Endpoint(url, ca_file=ca_file)
+    urls = None
+    if signing.LAMBDA_URL.fullmatch(endpoint.host):
+        from hourwheel.client.transport.urls import (
+            FrontUrls,
+        )  # few programs use function URLs, so others do not load this
+
+        urls = FrontUrls(url, ca_file=ca_file)
+    signer = signing.signer_of(url, token=token, sign=sign, region=region, urls=urls)
+    codec = CallCodec(prefix=endpoint.prefix, token=token, signer=signer, urls=urls)
+    if token is not None:
+        endpoint.warn_of_clear_text()
+    return endpoint, codec, urls
+
+
+class Http:
+    """Makes calls to one server. Thread-safe."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        ca_file: str | os.PathLike[str] | None,
+        sign: Sign | None,
+        region: str | None,
+        timeout_seconds: float,
+        retry_seconds: float,
+        ids: Ids,
+    ) -> None:
+        endpoint, self._codec, self._urls = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
+        self._connections = _connected(url, endpoint, self._urls, timeout_seconds)
+        self._retry_seconds = retry_seconds
+        self._ids = ids
+        self.host = endpoint.host
+        self.signer = self._codec.signer
+        """Signs the requests; None where they are not signed."""
+        self._closing = Event()
+
+    def call(
+        self,
+        method: str,
+        target: str,
+        answer: msgspec.json.Decoder[T],
+        *,
+        body: Any = None,
+        safe: bool = True,
+        wait_seconds: float = 0.0,
+        retry_seconds: float | None = None,
+        msgpack: MsgpackAnswer[T] | None = None,
+        then: Callable[[T], Any] | None = None,
+        refused: Callable[[AnswerError], Any] | None = None,
+        repeated: bool = False,
+    ) -> Any:
+        """Makes a ``Call`` and returns its result. Raises ``AnswerError``, and ``Closed`` after ``close``.
+
+        While the server is unavailable, retries the call with back-off for ``retry_seconds`` (None: those of the
+        client; 0: not at all), if repeating it is ``safe`` or the call certainly had no effect.
+        """
+        if self._urls is not None and not self._urls.complete:
+            self._find_endpoints(self._urls)
+        call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused, repeated)
+        seconds = self._retry_seconds if retry_seconds is None else retry_seconds
+        request = self._codec.request(call)
+        try:
+            return self._answer(call, request, safe, seconds)
+        except BadRequest as error:
+            request = self._codec.instead(call, request, error)
+        return self._answer(call, request, safe, seconds)
+
+    def _find_endpoints(self, urls: "FrontUrls") -> None:
+        from hourwheel.client.transport.urls import ENDPOINTS, ENDPOINTS_ANSWER
+
+        call: Call[Any] = Call("GET", ENDPOINTS, ENDPOINTS_ANSWER, None, 0.0, None, None, None)
+        urls.learn(self._answer(call, self._codec.request(call), True, self._retry_seconds))
+
+    def _answer(self, call: Call[Any], request: HttpRequest, safe: bool, retry_seconds: float) -> Any:
+        tries = Tries(self._ids, safe=safe, give_up_at=time.monotonic() + retry_seconds)
+        while True:
+            try:
+                return self._once(call, request)
+            except ServerUnavailable as error:
+                pause = tries.pause_seconds(error, time.monotonic())
+                if pause is None:
+                    raise
+                if self._closing.wait(pause):
+                    raise closed() from error
+                request = request.repeated()
+
+    def close(self) -> None:
+        """Closes the connections. Calls under way, also those that wait for a retry, raise ``Closed``."""
+        self._closing.set()
+        self._connections.close()
+
+    def _once(self, call: Call[Any], request: HttpRequest) -> Any:
+        method, target, data, headers = request
+        signed = self._codec.signature(request)
+        reply = self._connections.exchange(method, target, data, {**headers, **signed}, extra_seconds=call.wait_seconds)
+        return self._codec.answer(call, request, signed, reply)
+
+
+def _connected(url: str, endpoint: Endpoint, urls: "FrontUrls | None", timeout_seconds: float) -> Exchange:
+    if urls is not None:
+        from hourwheel.client.transport.urls import UrlConnections
+
+        return UrlConnections(urls, lambda each: Connections(each, timeout_seconds=timeout_seconds))
+    server = server_at(url)
+    return Connections(endpoint, timeout_seconds=timeout_seconds) if server is None else server.connect()

@@ -1,0 +1,1 @@
+"""Lists, redrives and drops dead letters."""

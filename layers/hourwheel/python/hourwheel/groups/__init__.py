@@ -1,0 +1,1 @@
+"""Shows and changes groups, for their operators: settings, lag, consumers, positions, stopped keys."""

@@ -1,0 +1,146 @@
+"""Returns the lag and the dead letters of a broadcast group: those of all its consumers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from hourwheel.dead_letters.dead import ANY_LETTER, DeadFilter, DeadLetters, NamedLetters, parse_dead_id
+from hourwheel.errors import NotFound
+from hourwheel.model.groups import Group
+from hourwheel.model.lag import ConsumerLag, Lag, QueueLag
+from hourwheel.model.messages import Message
+from hourwheel.model.pages import DeadPage
+from hourwheel.pull_log.records import Position
+
+_SEPARATOR = ":"  # no name of a consumer contains this character
+
+
+class ConsumerPosition(Position, array_like=True, frozen=True, order=True):
+    """The position of a dead letter of one consumer of a broadcast group."""
+
+    consumer: str = ""
+
+
+def parse_any_dead_id(text: str, field: str) -> Position:
+    """Returns the position that a dead_id names: ``12-0``, or ``host-1:12-0`` in a broadcast group. Raises
+    ``Rejected``."""
+    consumer, separator, rest = text.rpartition(_SEPARATOR)
+    position = parse_dead_id(rest, field)
+    return ConsumerPosition(position.row_no, position.index, consumer) if separator else position
+
+
+@dataclass(frozen=True)
+class BroadcastDeadLetters:
+    """The dead letters of all consumers of a broadcast group, by the names of the consumers. A ``dead_id`` begins with
+    the consumer's name."""
+
+    letters: Sequence[tuple[Group, DeadLetters]]
+
+    def page(self, *, after: str | None, limit: int, which: DeadFilter = ANY_LETTER, newest: bool = False) -> DeadPage:
+        """Returns a page as ``DeadLetters.page`` does, consumer by consumer: with ``newest``, each consumer's newest
+        dead letter comes first."""
+        first, _, rest = (after or "").rpartition(_SEPARATOR)
+        page: list[Message] = []
+        for group, letters in self.letters:
+            if group.consumer < first:
+                continue
+            behind = (rest or None) if group.consumer == first else None
+            own = letters.page(after=behind, limit=limit - len(page), which=which, newest=newest)
+            page += [_named(group, message) for message in own.messages]
+            if own.next is not None:
+                return DeadPage(page, _dead_id(group, own.next))
+            if len(page) == limit:
+                # Whether the consumers that follow have dead letters is left to the next page, which may be empty.
+                return DeadPage(page, page[-1].dead_id)
+        return DeadPage(page, None)
+
+    def positions(self, which: DeadFilter) -> frozenset[Position]:
+        return frozenset(
+            ConsumerPosition(position.row_no, position.index, group.consumer)
+            for group, letters in self.letters
+            for position in letters.positions(which)
+        )
+
+    def alive(self) -> Iterator[Message]:
+        return (_named(group, message) for group, letters in self.letters for message in letters.alive())
+
+    def get(self, dead_id: str) -> Message:
+        consumer, _, rest = dead_id.rpartition(_SEPARATOR)
+        for group, letters in self.letters:
+            if group.consumer == consumer:
+                return _named(group, letters.get(rest))
+        raise NotFound("dead-letter-unknown", f"there is no dead letter {dead_id!r}: its consumer is unknown")
+
+    def redrive(self, choose: Callable[[Position, int], bool]) -> int:
+        return sum(letters.redrive(_of_consumer(choose, group)) for group, letters in self.letters)
+
+    def drop(self, choose: Callable[[Position, int], bool]) -> int:
+        return sum(letters.drop(_of_consumer(choose, group)) for group, letters in self.letters)
+
+
+def _of_consumer(choose: Callable[[Position, int], bool], group: Group) -> Callable[[Position, int], bool]:
+    """Returns the choice among the dead letters of one consumer, whose positions do not name the consumer."""
+    if not isinstance(choose, NamedLetters):
+        return partial(_chosen, choose, group)
+    named = [
+        each for each in choose.positions if isinstance(each, ConsumerPosition) and each.consumer == group.consumer
+    ]
+    return NamedLetters(frozenset(Position(each.row_no, each.index) for each in named))
+
+
+def _chosen(choose: Callable[[Position, int], bool], group: Group, position: Position, died_ms: int) -> bool:
+    return choose(ConsumerPosition(position.row_no, position.index, group.consumer), died_ms)
+
+
+def _named(group: Group, message: Message) -> Message:
+    message.dead_id = _dead_id(group, message.dead_id or "")
+    return message
+
+
+def _dead_id(group: Group, dead_id: str) -> str:
+    return f"{group.consumer}{_SEPARATOR}{dead_id}"
+
+
+def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
+    """Returns the sums of the lags of all consumers of a broadcast group, and each consumer's own lag. The offset of a
+    queue is that of the consumer that is furthest behind."""
+    queues: dict[int, QueueLag] = {}
+    for _, lag in lags:
+        for each in lag.queues:
+            summed = queues.get(each.queue, QueueLag(each.queue, 0, 0, each.offset, each.end))
+            queues[each.queue] = QueueLag(
+                each.queue,
+                summed.waiting + each.waiting,
+                summed.in_flight + each.in_flight,
+                None if summed.offset is None or each.offset is None else min(summed.offset, each.offset),
+                None if summed.end is None or each.end is None else max(summed.end, each.end),
+                sorted({*summed.cells_out, *each.cells_out}),
+            )
+    # The texts of times have one form, in UTC, so they sort as the times do.
+    oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
+    total = Lag(
+        waiting=sum(lag.waiting for _, lag in lags),
+        in_flight=sum(lag.in_flight for _, lag in lags),
+        retrying=sum(lag.retrying for _, lag in lags),
+        dead=sum(lag.dead for _, lag in lags),
+        oldest_at=min(oldest, default=None),
+        queues=sorted(queues.values(), key=attrgetter("queue")),
+        backing_off=sum(lag.backing_off for _, lag in lags),
+        expired_unread=sum(lag.expired_unread for _, lag in lags),
+        limited_by=next((lag.limited_by for _, lag in lags if lag.limited_by is not None), None),
+        consumers=[
+            ConsumerLag(
+                consumer=group.consumer,
+                waiting=lag.waiting,
+                in_flight=lag.in_flight,
+                retrying=lag.retrying,
+                dead=lag.dead,
+                backing_off=lag.backing_off,
+                expired_unread=lag.expired_unread,
+            )
+            for group, lag in lags
+        ],
+    )
+    total.cells_out = sorted({cell for _, lag in lags for cell in lag.cells_out})
+    return total

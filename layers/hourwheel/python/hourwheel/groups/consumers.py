@@ -1,0 +1,120 @@
+"""Lists the consumers of a group that pulled lately or hold leases.
+
+The pull rows tell both, so a pull writes nothing for this list. A process adds the pulls that it has seen itself, also
+those that found nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from hourwheel.model.subjects import Subject
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import OPEN, PullRow
+from hourwheel.registry.removed_names import RemovedNames, drop_keys
+from hourwheel.settling.leases import Leases
+from hourwheel.settling.settle import Settler
+
+_RECENT_MS = 600_000
+"""A pull without messages is remembered this long, in the process that served it."""
+
+_MOST_SEEN = 10_000
+"""A process remembers the last pulls of at most this many consumers."""
+
+_RECENT_ROWS = 200
+"""The pull rows of each log that tell who pulled lately."""
+
+_LEFT = blake2b(b"leave", digest_size=8).digest()
+"""The mark of the settlement that a leave writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerState:
+    """A consumer of a group. ``pulled_ms`` is the time of its last pull, as far as it is known; ``since_ms`` that of
+    the first one among the latest pulls. It holds ``in_flight`` messages in ``leases`` pulls, the first of which ends
+    at ``lease_until_ms`` (0: none)."""
+
+    consumer: str
+    since_ms: int
+    pulled_ms: int
+    in_flight: int = 0
+    leases: int = 0
+    lease_until_ms: int = 0
+
+    def pulled_at(self, at_ms: int) -> "ConsumerState":
+        return replace(self, since_ms=min(self.since_ms, at_ms), pulled_ms=max(self.pulled_ms, at_ms))
+
+    def with_lease(self, row: PullRow) -> "ConsumerState":
+        first = min(self.lease_until_ms or row.lease_until_ms, row.lease_until_ms)
+        in_flight = self.in_flight + len(row.unsettled())
+        return replace(self, in_flight=in_flight, leases=self.leases + 1, lease_until_ms=first)
+
+
+@dataclass
+class SeenPulls:
+    """The last pulls that this process has served, by group and consumer. A hint: nothing is stored. Thread-safe."""
+
+    _pulls: dict[tuple[str, str, str], int] = field(default_factory=dict)
+
+    def record(self, subject: str, group: str, consumer: str, now_ms: int) -> None:
+        # Taken out first: the dictionary then has the order of the pulls, and the oldest one is the first.
+        self._pulls.pop((subject, group, consumer), None)
+        self._pulls[subject, group, consumer] = now_ms
+        while len(self._pulls) > _MOST_SEEN:
+            self._pulls.pop(next(iter(self._pulls)), None)
+
+    def forget(self, subject: str, group: str, consumer: str) -> None:
+        self._pulls.pop((subject, group, consumer), None)
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops the consumers of deleted groups: a new group of that name has not seen them."""
+        # A copy: other threads record pulls meanwhile.
+        drop_keys(self._pulls, [pull for pull in list(self._pulls) if deleted.has_group(*pull[:2])])
+
+    def of(self, subject: str, group: str, now_ms: int) -> dict[str, int]:
+        """Returns the times of the last pulls of the group's consumers."""
+        return {
+            consumer: at_ms
+            for (a_subject, a_group, consumer), at_ms in list(self._pulls.items())
+            if (a_subject, a_group) == (subject, group) and abs(now_ms - at_ms) < _RECENT_MS
+        }
+
+
+def consumer_states(logs: Iterable[PullLog], leases: Leases, seen: dict[str, int]) -> list[ConsumerState]:
+    """Returns the consumers that pulled lately or hold leases, by name."""
+    states: dict[str, ConsumerState] = {}
+
+    def pulled(consumer: str, at_ms: int) -> ConsumerState:
+        state = states.get(consumer, ConsumerState(consumer=consumer, since_ms=at_ms, pulled_ms=at_ms))
+        states[consumer] = state.pulled_at(at_ms)
+        return states[consumer]
+
+    for consumer, at_ms in seen.items():
+        pulled(consumer, at_ms)
+    for log in logs:
+        open_rows = {row_no: row for row_no, row in leases.open_rows(log) if row.state == OPEN}
+        for row in [*log.latest(_RECENT_ROWS), *open_rows.values()]:
+            if row.consumer:
+                pulled(row.consumer, row.claimed_ms)
+        for row in open_rows.values():
+            states[row.consumer] = states[row.consumer].with_lease(row)
+    return [state for _, state in sorted(states.items())]
+
+
+def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consumer: str) -> int:
+    """Ends all leases of a consumer: releases the messages that it has not settled, with no attempt counted. Returns
+    their number. Settlements that the consumer sends later are stale."""
+    released = 0
+    for log in logs:
+        for row_no, _ in leases.open_rows(log):
+            # Read again: the open rows may come from a cache, and a settlement may have come since.
+            current = log.record(row_no).load()
+            if current is None or current.value.consumer != consumer or current.value.state != OPEN:
+                continue
+            rest = frozenset(current.value.unsettled())
+            settled = Settler(log, subject).apply(
+                row_no, current, ParsedSettlement(named=rest, released=rest, mark=_LEFT)
+            )
+            released += len(rest) if settled.status == "settled" else 0
+    return released

@@ -1,0 +1,136 @@
+"""Counts what groups have left to do, and shows and ends the leases of their consumers."""
+
+from collections.abc import Set
+from contextlib import suppress
+from dataclasses import dataclass
+
+from hourwheel.context import Context
+from hourwheel.dead_letters.dead import DeadLetters
+from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.dozing.dozing import forget_groups
+from hourwheel.errors import NotFound, Rejected
+from hourwheel.groups import progress
+from hourwheel.groups.broadcast import total_lag
+from hourwheel.groups.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
+from hourwheel.groups.seeks import cells_out
+from hourwheel.model.groups import Group
+from hourwheel.model.lag import Lag, QueueLag
+from hourwheel.model.log_names import cell_of
+from hourwheel.model.subjects import Subject
+from hourwheel.ordered.key_state_cache import KeyStateCache
+from hourwheel.pull_log.limits import pause_of
+from hourwheel.pull_log.pull_log import PullLog, group_parts, pull_logs
+from hourwheel.pulling.flow import FlowControl
+from hourwheel.registry.broadcast import consumer_group_name, consumer_groups
+from hourwheel.registry.registry import Registry
+from hourwheel.settling.leases import Leases
+
+_BACKING_OFF_MS = 86_400_000
+"""Retries that are due within this time count as backing off, also if the longest delay of the policy is shorter: a
+consumer may have asked for a longer one."""
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """Reads the lag and the consumers of groups; for a broadcast group, of each of its consumers."""
+
+    registry: Registry
+    leases: Leases
+    flow: FlowControl
+    key_states: KeyStateCache
+    pending_counts: PendingCounts
+    seen_pulls: SeenPulls
+
+    @property
+    def context(self) -> Context:
+        return self.registry.context
+
+    def lag(self, owner: Subject, member: Group) -> Lag:
+        if member.broadcast:
+            members = consumer_groups(self.registry, owner, member)
+            return total_lag([(each, self._lag(owner, each)) for each in members])
+        return self._lag(owner, member)
+
+    def _lag(self, owner: Subject, member: Group) -> Lag:
+        # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
+        before = self._backing_off(owner, member)
+        logs = pull_logs(self.context, owner, member)
+        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.key_states)
+        out = {*lag.cells_out, *cells_out(owner, logs)}
+        lag.cells_out = sorted(out)
+        if out:
+            lag.queues = _with_cells_out(lag, owner, member, out)
+        lag.backing_off += max(before, self._backing_off(owner, member))
+        lag.expired_unread = self.context.store.counter(member.expired_counter).numbers
+        limit = pause_of(owner, member, self.context.settings)
+        if limit is None and member.flow_limited and not (allowance := self.flow.allowance(logs, 1)).messages:
+            limit = allowance.limit
+        lag.limited_by = None if limit is None else limit.name
+        return lag
+
+    def consumers(self, owner: Subject, member: Group) -> list[ConsumerState]:
+        """Returns the consumers of the group that pulled lately or hold leases, by name."""
+        now_ms = self.context.clock.now_ms()
+        seen = self.seen_pulls.of(owner.name, member.name, now_ms)
+        if member.broadcast:
+            members = consumer_groups(self.registry, owner, member)
+            # Consumers that a process has seen and the registry has forgotten are left out.
+            seen = {each.consumer: max(each.seen_ms, seen.get(each.consumer, 0)) for each in members}
+        return consumer_states(self._consumer_logs(owner, member), self.leases, seen)
+
+    def leave(self, owner: Subject, member: Group, consumer: str, *, forget: bool = False) -> int:
+        """Ends the leases of a consumer at once, and returns the number of messages that were released. With ``forget``
+        deletes the consumer's group below a broadcast group, with its progress and dead letters. Raises ``Rejected``
+        for ``forget`` in a group whose consumers share their messages."""
+        if forget:
+            return self._forget(owner, member, consumer)
+        released = end_leases(owner, self._consumer_logs(owner, member), self.leases, consumer)
+        self.seen_pulls.forget(owner.name, member.name, consumer)
+        if released:
+            self.context.wakeups.announce(owner.name, member.name)
+        return released
+
+    def _forget(self, owner: Subject, member: Group, consumer: str) -> int:
+        if not member.broadcast:
+            detail = "the consumers of this group share their messages, and none of them has messages of its own"
+            raise Rejected("field-invalid", f"{detail}: leave out forget", field="forget")
+        self.seen_pulls.forget(owner.name, member.name, consumer)
+        name = consumer_group_name(member, consumer)
+        group = self.registry.known_group(owner, name)
+        if group is None:
+            return 0
+        released = sum(self.leases.in_flight(log) for log in pull_logs(self.context, owner, group))
+        with suppress(NotFound):  # another call, or the sweeper, has erased it
+            self.registry.delete_group(owner, name)
+        forget_groups(self.registry, owner, [group])
+        return released
+
+    def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:
+        groups = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
+        return [log for each in groups for log in pull_logs(self.context, owner, each)]
+
+    def _backing_off(self, subject: Subject, group: Group) -> int:
+        policy = group.retry or self.context.settings.retry
+        within_ms = self.context.clock.now_ms() + max(policy.longest_ms, _BACKING_OFF_MS)
+        return self.pending_counts.retries(
+            self.context, subject.name, subject.generation, group.member, within_ms=within_ms
+        )
+
+
+def _with_cells_out(lag: Lag, subject: Subject, group: Group, cells: Set[str]) -> list[QueueLag]:
+    """Returns the lag of every queue, also of those that lie in a cell out of reach, which ``cells`` names. Leaves out
+    the offsets that only such a cell knows."""
+    counted = {each.queue: each for each in lag.queues}
+    queues = []
+    for queue in range(subject.queues):
+        parts = [(mapping, cell_of(log)) for mapping, log, _ in group_parts(subject, group, queue)]
+        missing = [mapping.start for mapping, cell in parts if cell in cells]
+        each = counted.get(queue, QueueLag(queue, 0, 0, None, None))
+        if missing:
+            each.cells_out = sorted({cell for _, cell in parts if cell in cells})
+            if each.offset is not None and each.offset >= missing[0]:
+                each.offset = None
+            if parts[-1][1] in cells:
+                each.end = None
+        queues.append(each)
+    return queues

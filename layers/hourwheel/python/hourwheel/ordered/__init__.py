@@ -1,0 +1,1 @@
+"""Hands out the messages of a key in their order, one at a time to all consumers of a group."""

@@ -1,0 +1,474 @@
+"""Selects what an ordered group's next pull takes: parked messages whose turn has come, then messages that nobody has
+seen. Reads rows and writes nothing.
+
+A message is taken only if no earlier message of its digest is in flight or stays parked. Of one digest a pull may take
+several messages, in their order.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import merge, nsmallest
+from itertools import islice
+from typing import NamedTuple
+
+from hourwheel.errors import Corrupt
+from hourwheel.logs.rows import Row
+from hourwheel.ordered.key_states import KeyStates
+from hourwheel.ordered.suspects import without_suspects
+from hourwheel.ports.storage import GET_MANY
+from hourwheel.pull_log import claim_range
+from hourwheel.pull_log.keyed_rows import KeyedMessages, KeyedRow, KeyedRowCache
+from hourwheel.pull_log.ordered_rows import DIGEST_BYTES, Order, OrderedMessages, Parked, bits
+from hourwheel.pull_log.pull_log import PullLog, first_page
+from hourwheel.pull_log.records import Position
+from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare
+from hourwheel.wire.answer_size import message_size
+
+AHEAD = 100
+"""A claim looks at least at this many messages, and at three times as many as it may take, for one whose key is not in
+flight: the digests of all of them stand in its row, at 6 bytes each."""
+
+_MOST_AHEAD = 1_000  # 6 KB of digests in a pull row
+_TURNS_SORTED = 4  # up to this many times the messages of a pull are sorted; of more the first ones are chosen
+_ReadyKey = tuple[bytes, tuple[Parked, ...]]
+_Ready = list[_ReadyKey]
+
+_ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no more of them
+
+
+@dataclass(frozen=True)
+class ClaimLimits:
+    """The limits of a claim. ``strict_bytes``: even the first message must fit into ``max_bytes``. ``share`` bounds the
+    messages of keys that are tried again. ``suspects``: the claim may take a suspect, if it takes nothing else."""
+
+    max_messages: int
+    max_bytes: int
+    strict_bytes: bool
+    share: RetryShare = NOT_SHARED
+    suspects: bool = True
+
+    @property
+    def ahead(self) -> int:
+        return min(_MOST_AHEAD, max(AHEAD, 3 * self.max_messages))
+
+
+class _RowSpan(NamedTuple):
+    """The messages of a row from ``start`` up to ``end`` that a claim has looked at: the indexes of those that it takes
+    and parks. The range is ``kept`` up to this index, whatever follows."""
+
+    start: int
+    end: int
+    kept: int
+    takes: list[int]
+    parks: list[int]
+
+
+@dataclass
+class _OrderedRange:
+    """The messages that the row covers, one after the other: ``takes`` are the numbers of those that the pull takes,
+    and ``parks`` the others."""
+
+    first: Position
+    end: Position
+    seq: int
+    counts: list[int] = field(default_factory=list)
+    digests: bytearray = field(default_factory=bytearray)
+    takes: list[int] = field(default_factory=list)
+    parts: list[KeyedMessages] = field(default_factory=list)
+    """The messages that the pull takes, by their rows."""
+    taken: list[bytes] = field(default_factory=list)
+    """The digests of these messages."""
+    parks: list[tuple[bytes, Parked]] = field(default_factory=list)
+    last_row: int = -1
+    empty: int = 0
+    _kept: tuple[Position, Position, int, int, int, int, int, int] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of messages so far."""
+        return len(self.digests) // DIGEST_BYTES
+
+    def keep(self, parks: int) -> None:
+        """Decides that the row covers everything up to here, and parks the first ``parks`` messages."""
+        last = self.counts[-1] if self.counts else 0
+        self._kept = (self.first, self.end, self.seq, self.empty, len(self.digests), len(self.counts), last, parks)
+
+    def cut(self, start: Position, seq: int) -> None:
+        """Goes back to the state of the last ``keep``; without one the row is empty and ends at ``start``."""
+        kept = self._kept or (start, start, seq, 0, 0, 0, 0, 0)
+        self.first, self.end, self.seq, self.empty, digests, rows, last, parks = kept
+        del self.digests[digests:], self.counts[rows:], self.parks[parks:]
+        if self.counts:
+            self.counts[-1] = last
+
+    def begin_row(self, row_no: int, index: int) -> None:
+        if not self.counts:
+            self.first, self.empty = Position(row_no, index), 0
+        self.counts.append(0)
+        self.last_row = row_no
+
+    def add(self, row_no: int, row: KeyedRow, run: _RowSpan) -> None:
+        """Covers messages of the row that was begun last."""
+        number = self.size - run.start
+        self.takes += [number + index for index in run.takes]
+        if run.takes:
+            self.taken += [row.digests[index] for index in run.takes]
+            self.parts.append(KeyedMessages(row, run.takes, 1))
+        kept = len(self.parks) + bisect_left(run.parks, run.kept)
+        self.parks += row.parked(row_no, run.parks)
+        if run.kept > run.start:
+            self._extend(row_no, row, run.start, run.kept)
+            self.keep(kept)
+        if run.end > run.kept:
+            self._extend(row_no, row, run.kept, run.end)
+
+    def _extend(self, row_no: int, row: KeyedRow, start: int, end: int) -> None:
+        self.counts[-1] += end - start
+        self.digests += b"".join(row.digests[start:end])
+        self.end = Position(row_no, end) if end < row.row.count else Position(row_no + 1)
+        self.seq = row.row.first_seq + end
+
+    def pass_row(self, row_no: int, row: Row) -> None:
+        """Passes a row without messages to hand out."""
+        if self.counts:
+            self.counts.append(0)
+            self.last_row = row_no
+        self.empty += 1
+        self.end = Position(row_no + 1)
+        if not row.filler:
+            self.seq = row.first_seq + row.count
+
+
+@dataclass
+class OrderedSelection:
+    """What the next pull takes, as far as ``select`` has come. ``limited``: there may be more."""
+
+    log: PullLog
+    state: KeyStates
+    limits: ClaimLimits
+    now_ms: int
+    decoded_rows: KeyedRowCache
+    parked: list[tuple[bytes, Parked]] = field(default_factory=list)
+    dropped: list[tuple[bytes, int, int]] = field(default_factory=list)
+    count: int = 0
+    """The number of messages that the pull takes."""
+    unreadable: dict[int, tuple[int, Corrupt]] = field(default_factory=dict)
+    limited: bool = False
+    retries: int = 0
+    """The number of messages that the pull takes of keys that are tried again, if these are bounded."""
+    held_back: bool = False
+    """Whether the bound has left such messages."""
+    suspect: bool = False
+    """Whether the pull takes a suspect."""
+    suspects_wait: bool = False
+    """Whether a suspect was left, because the claim takes none."""
+    size: int = 0
+    _rows: dict[int, KeyedRow] = field(default_factory=dict)
+    """The rows of the parked messages that the pull takes."""
+    _charged: set[int] = field(default_factory=set)
+    _free: set[bytes] = field(default_factory=set)
+    """The digests of which the pull takes every parked message."""
+    _room: int = 0
+    """The number of messages that the group may still park."""
+    covered: _OrderedRange = field(init=False)
+
+    def select(self) -> None:
+        state, limits = self.state, self.limits
+        self.covered = _OrderedRange(state.position, state.position, state.seq)
+        ready, retries = state.ready(self.now_ms, limits.max_messages), _Ready()
+        # A message that was never handed out is no suspect.
+        ready, suspect = without_suspects(ready) if state.retries else (ready, None)
+        if suspect is not None and limits.suspects and limits.share.turn:
+            self._take_alone(suspect)
+            return
+        self.suspects_wait = suspect is not None
+        if limits.share.messages is not None and state.retries:
+            retries = [key for key in ready if key[0] in state.retries]
+            ready = [key for key in ready if key[0] not in state.retries]
+            self._take_retries(retries)
+        self.limited = not self._take_parked(ready, limits.max_messages - self.count, limits.max_bytes)
+        if not self.limited and self.count < limits.max_messages:
+            self._look_ahead(self.covered)
+        self.covered.cut(state.position, state.seq)
+        if self.held_back and limits.share.fills:
+            self._fill_up(retries)
+        if suspect is not None and limits.suspects:
+            self._leave(suspect)
+        if retries:
+            self.parked.sort(key=lambda parked: (parked[1].row_no, parked[1].in_row))
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is a row to write: for a pull, or to pass over what nobody can be given."""
+        passes = self.covered.digests or self.covered.empty >= claim_range.EMPTY_ROWS or self.unreadable
+        return bool(self.count or self.dropped or passes)
+
+    @property
+    def divided(self) -> OrderedMessages:
+        """What the row says about its messages."""
+        digests = [digest for digest, _ in self.parked]
+        return OrderedMessages(self.parked, self.covered.parks, frozenset([*digests, *self.covered.taken]))
+
+    @property
+    def taken(self) -> tuple[KeyedMessages, ...]:
+        """The messages of the pull in their order. Those of one row and attempt that follow one another are one
+        part."""
+        parts: list[KeyedMessages] = []
+        last: tuple[int, int] | None = None
+        for _, message in self.parked:
+            of = (message.row_no, message.attempt)
+            if of != last:
+                parts.append(KeyedMessages(self._rows[message.row_no], [], message.attempt))
+                last = of
+            parts[-1].indexes.append(message.in_row)
+        covered = self.covered.parts
+        if parts and covered and parts[-1].row is covered[0].row and parts[-1].attempt == 1:
+            parts[-1].indexes.extend(covered[0].indexes)
+            covered = covered[1:]
+        return (*parts, *covered)
+
+    @property
+    def order(self) -> Order:
+        return Order(
+            digests=b"".join([digest for digest, _ in self.parked]) + self.covered.digests,
+            taken=bits(self.covered.takes, self.covered.size),
+            parked=tuple([(parked.row_no, parked.in_row, parked.attempt) for _, parked in self.parked]),
+            dropped=tuple(self.dropped),
+            suspect=self.suspect,
+        )
+
+    @property
+    def reached(self) -> int:
+        """The first row that may hold a message which the row does not cover."""
+        return self.covered.end.row_no
+
+    # Parked messages
+
+    def _leave(self, suspect: tuple[bytes, Parked]) -> None:
+        """Leaves a suspect for the retries' turn where it waits beside other messages."""
+        if self.count:
+            self.limited = True
+        elif self.limits.share.fills:
+            self.suspects_wait = False
+            self._take_alone(suspect)
+        else:
+            self.held_back = True
+
+    def _take_alone(self, suspect: tuple[bytes, Parked]) -> None:
+        """Takes this suspect, or drops it if it has expired, and covers nothing."""
+        self._take_parked([(suspect[0], (suspect[1],))], 1, self.limits.max_bytes)
+        self.suspect, self.limited = self.count == 1, True
+        self.retries = self.count
+        self.covered.cut(self.state.position, self.state.seq)
+
+    def _take_retries(self, retries: _Ready) -> None:
+        """Takes messages of the keys that are tried again, as many as their share allows. Of a key whose turn ends
+        within, the messages behind stay parked, and so do those that nobody has seen."""
+        limits, share = self.limits, self.limits.share
+        most = min(share.messages or 0, limits.max_messages)
+        max_bytes = share.bytes_of(limits.max_bytes, limits.max_messages)
+        self.held_back = not self._take_parked(retries, most, max_bytes, strict=not share.turn)
+        self.retries = self.count
+
+    def _fill_up(self, retries: _Ready) -> None:
+        """Takes retries that exceed their share, where new messages have left room."""
+        left, before = list[_ReadyKey](), self.count
+        done = {(message.row_no, message.in_row) for _, message in self.parked}
+        done.update((row_no, in_row) for _, row_no, in_row in self.dropped)
+        for digest, messages in retries:
+            rest = tuple([message for message in messages if (message.row_no, message.in_row) not in done])
+            if rest:
+                left.append((digest, rest))
+        self.held_back = not self._take_parked(left, self.limits.max_messages - before, self.limits.max_bytes)
+        self.retries += self.count - before
+
+    def _take_parked(self, ready: _Ready, most: int, max_bytes: int, *, strict: bool = False) -> bool:
+        """Takes the first of these messages, at most this many, and returns whether these are all."""
+        taken, before, start = self.parked, len(self.parked), 0
+        turns, complete = _first_turns(ready, most)
+        rows = self._read([turn[0] for turn in turns[:most]])
+        while start < len(turns):
+            row_no, _, digest, parked = turns[start]
+            room = most - (len(taken) - before)
+            if room <= 0 or row_no not in rows:
+                break
+            if row_no in self._charged and row_no in self._rows:
+                # There is room for all messages of the row: they are taken at once.
+                end = min(bisect_left(turns, (row_no + 1,), start), start + room)
+                taken += [turn[2:] for turn in turns[start:end]]
+                start = end
+            elif self._take(digest, parked, rows[row_no], max_bytes, strict=strict):
+                start += 1
+            else:
+                break
+        self.count += len(taken) - before
+        if not complete or start < len(turns):
+            return False
+        # What follows of a digest of which nothing stays parked may come in the same pull.
+        self._free.update(digest for digest, entries in ready if len(entries) == self.state.parked_of(digest))
+        return True
+
+    def _take(
+        self, digest: bytes, parked: Parked, row: KeyedRow | None, max_bytes: int, *, strict: bool = False
+    ) -> bool:
+        """Takes or drops a parked message. Returns False if it does not fit into the answer."""
+        if row is None or row.row.expires_ms <= self.now_ms:
+            self.dropped.append((digest, parked.row_no, parked.in_row))
+            return True
+        first = not (strict or self.parked or self.covered.taken)
+        if not self._fits(parked.row_no, row, parked.in_row, max_bytes, first=first):
+            return False
+        self._rows[parked.row_no] = row
+        self.parked.append((digest, parked))
+        return True
+
+    def _read(self, row_nos: list[int]) -> dict[int, KeyedRow | None]:
+        """Returns the rows of parked messages, as many as a claim may read; None for one that is removed or cannot be
+        read."""
+        log, rows_read = self.log, dict[int, KeyedRow | None]()
+        row_numbers = list(dict.fromkeys(row_nos))
+        unknown = []
+        for row_no in row_numbers:
+            cached = self.decoded_rows.cached(log.source.name, row_no)
+            if cached is None:
+                unknown.append(row_no)
+            else:
+                rows_read[row_no] = cached
+        unknown = unknown[:_ROWS_AT_ONCE]
+        rows = log.source.get_many(unknown[:GET_MANY]) if unknown else {}
+        for row_no in unknown:
+            row = rows.get(row_no) or log.source.get(row_no)
+            rows_read[row_no] = None if row is None or row.filler else self._decoded(row_no, row)
+        return rows_read
+
+    def _decoded(self, row_no: int, row: Row) -> KeyedRow | None:
+        if row.expires_ms <= self.now_ms:
+            return None  # its segment may be absent already
+        try:
+            return self.decoded_rows.decoded(self.log.source.name, row_no, row, self.log.batches)
+        except Corrupt as error:
+            self.unreadable[row_no] = (row.count, error)
+            return None
+
+    # Messages that nobody has seen
+
+    def _look_ahead(self, covered: _OrderedRange) -> None:
+        """Covers messages until the pull is full. Keeps what lies before the last one that it takes: what follows is
+        left for the next claim, unless this one has looked as far as it may."""
+        if self.state.held_keys >= self.log.group.max_held:
+            return  # the queue waits: messages of further keys might fail as well
+        self._room = self.state.room
+        for row_no, row, skip in self._rows_ahead(covered):
+            covered.begin_row(row_no, skip)
+            run = self._run(row_no, row, skip)
+            covered.add(row_no, row, run)
+            self.count += len(run.takes)
+            if self._room == 0 and covered.digests:
+                # Parked up to the bound, so that the lag says why the queue waits.
+                covered.keep(len(covered.parks))
+            # Checked before the next row is read.
+            if self.limited or run.end < row.row.count:
+                return
+        if not covered.digests:
+            covered.keep(0)
+
+    def _run(self, row_no: int, row: KeyedRow, start: int) -> _RowSpan:
+        """Chooses from the messages of a row. Ends before its last message where the pull is full, the claim looks no
+        further ahead, or the group may park no more: the queue waits then until a parked message is settled."""
+        messages, ahead = self.limits.max_messages - self.count, start + self.limits.ahead - self.covered.size
+        end, digests = min(row.row.count, ahead), row.digests
+        busy, parked, free = self.state.busy, self.state.parked, self._free
+        takes: list[int] = []
+        parks: list[int] = []
+        whole = False
+        for index in range(start, end):
+            digest = digests[index]
+            if digest in busy or (digest in parked and digest not in free):
+                if len(parks) >= self._room:
+                    end = index
+                    break
+                parks.append(index)
+                continue
+            first = not (self.count or takes)
+            if not (whole or self._fits(row_no, row, index, self.limits.max_bytes, first=first)):
+                self.limited, end = True, index
+                break
+            whole = row_no in self._charged
+            takes.append(index)
+            if len(takes) == messages:
+                end = index + 1
+                break
+        self._room -= len(parks)
+        if len(takes) == messages or end == ahead:
+            self.limited = True
+            return _RowSpan(start, end, end, takes, parks)
+        return _RowSpan(start, end, takes[-1] + 1 if takes else start, takes, parks)
+
+    def _rows_ahead(self, covered: _OrderedRange) -> Iterator[tuple[int, KeyedRow, int]]:
+        """Yields the rows from the state's position on, each with the index from which the claim looks at it."""
+        start = self.state.position
+        page = first_page(self.state.tail, self.limits.max_messages)
+        for row_no, row in self._unread(page):
+            if covered.counts and row_no != covered.last_row + 1:
+                self.limited = True  # rows were trimmed between two pages: the next claim takes what follows
+                covered.keep(len(covered.parks))
+                return
+            skip = start.index if row_no == start.row_no else 0
+            live = row.expires_ms > self.now_ms and row.count > skip
+            decoded = self._decoded(row_no, row) if live else None
+            if decoded is not None:
+                yield row_no, decoded, skip
+                continue
+            covered.pass_row(row_no, row)
+            if covered.empty >= claim_range.EMPTY_ROWS or row_no in self.unreadable:
+                self.limited = True
+                covered.keep(len(covered.parks))
+                return
+
+    def _unread(self, page: int) -> Iterator[tuple[int, Row]]:
+        """Yields the rows from the state's position on: those that were decoded before, then what the store has."""
+        start = self.state.position
+        cached = self.decoded_rows.cached(self.log.source.name, start.row_no)
+        while cached is not None and cached.row.expires_ms > self.now_ms:
+            yield start.row_no, cached.row
+            start = Position(start.row_no + 1)
+            cached = self.decoded_rows.cached(self.log.source.name, start.row_no)
+        yield from self.log.unread(start, self.now_ms, page)
+
+    def _fits(self, row_no: int, keyed: KeyedRow, index: int, max_bytes: int, *, first: bool) -> bool:
+        """Returns whether there is room for the message in this many bytes of the answer, and takes the room. A row
+        counts in full while there is room for all of it: its messages need not be measured then. ``first``: the pull
+        takes none before it."""
+        if row_no in self._charged:
+            return True
+        answer_bytes = keyed.row.answer_bytes
+        if answer_bytes and self.size + answer_bytes <= max_bytes:
+            self.size += answer_bytes
+            self._charged.add(row_no)
+            return True
+        size = message_size(keyed.message(index))
+        if self.size + size <= max_bytes or (first and not self.limits.strict_bytes):
+            self.size += size
+            return True
+        return False
+
+
+_Turn = tuple[int, int, bytes, Parked]
+
+
+def _first_turns(ready: Sequence[_ReadyKey], most: int) -> tuple[list[_Turn], bool]:
+    """Returns the messages whose turn it is in their order, at least the first ``most``, and whether these are all."""
+    if sum(len(entries) for _, entries in ready) <= _TURNS_SORTED * most:
+        # By their numbers: to compare the structs takes three times as long.
+        turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
+        turns.sort()
+        return turns, True
+    # The first messages belong to the keys that come first.
+    keys = nsmallest(most, ready, key=lambda key: (key[1][0].row_no, key[1][0].in_row))
+    return list(islice(merge(*map(_turns, keys)), most)), False
+
+
+def _turns(key: _ReadyKey) -> Iterator[_Turn]:
+    digest, entries = key
+    return ((parked.row_no, parked.in_row, digest, parked) for parked in entries)

@@ -1,0 +1,1 @@
+"""Stores the batches of producers."""

@@ -1,0 +1,500 @@
+"""Stores a batch: one row in each queue, and one in each hour bucket, to which its messages go.
+
+A call that succeeds has stored every row. With an idempotency key the batch is handed over: reserve the rows, write the
+reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`` decides which message goes where.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeAlias
+
+from hourwheel.buckets.buckets import Bucket, reserve_in
+from hourwheel.buckets.lease import ensure_wheel_by
+from hourwheel.cells.cells import check_serving, was_given_up, was_removed
+from hourwheel.cells.moves import refresh_route
+from hourwheel.context import Context
+from hourwheel.errors import CellUnavailable, Conflict, Filled, NotFound, Sealed, Unavailable
+from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.large_batches import large_batch_folder
+from hourwheel.logs.log import Reservation
+from hourwheel.logs.rows import Row
+from hourwheel.logs.tags import with_tags
+from hourwheel.model.due import Due, check_limit, dues_of
+from hourwheel.model.fields import IDEMPOTENCY_MS, MAX_DELAY_MS
+from hourwheel.model.log_names import HOME, cell_of
+from hourwheel.model.messages import AddressedMessage, NewMessage
+from hourwheel.model.subjects import Subject
+from hourwheel.producing.batch_rows import row_of
+from hourwheel.producing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
+from hourwheel.producing.routing import Batch, BatchPart, RoutingInputs, check_queues
+from hourwheel.producing.stored_batches import (
+    StoredBatch,
+    check_current,
+    check_subjects,
+    partly_stored,
+    within_reserves,
+)
+from hourwheel.registry.registry import Registry
+
+_Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
+"""The parts of a batch, and where each was stored."""
+
+# A bucket is kept for a day once it is closed: its rows are certainly there for half of that.
+_BUCKET_KEPT_MS = 12 * 3_600_000
+
+_TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once
+
+
+def produce(
+    context: Context,
+    registry: Registry,
+    subject: str,
+    messages: Sequence[NewMessage],
+    idempotency: IdempotencyKey | None = None,
+    *,
+    create: bool = True,
+) -> StoredBatch:
+    """Stores a batch of one subject, and returns where its messages were stored.
+
+    Creates the subject if it does not exist; without ``create`` raises ``NotFound``. Raises ``Conflict`` for an
+    idempotency key that came with another batch and for a read-only subject, ``TooLarge`` for delayed messages in too
+    many buckets, and ``Unavailable`` when the outcome is open: the caller sends the batch again.
+    """
+    by_subject = {subject: range(len(messages))}
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject, create=create)
+
+
+def produce_many(
+    context: Context,
+    registry: Registry,
+    messages: Sequence[AddressedMessage],
+    idempotency: IdempotencyKey | None = None,
+    *,
+    create: bool = True,
+) -> StoredBatch:
+    """Stores a batch that spans subjects, as ``produce`` does. Without an idempotency key a failure half-way leaves the
+    parts that are stored."""
+    by_subject: dict[str, list[int]] = {}
+    for index, message in enumerate(messages):
+        by_subject.setdefault(message.subject, []).append(index)
+    return _produce(context, registry, by_subject, messages, idempotency, keyspace="*", create=create)
+
+
+def _produce(
+    context: Context,
+    registry: Registry,
+    indexes: Mapping[str, Sequence[int]],
+    messages: Sequence[NewMessage],
+    idempotency: IdempotencyKey | None,
+    *,
+    keyspace: str,
+    create: bool,
+) -> StoredBatch:
+    dues = dues_of(messages)
+    if dues:
+        _check_limits(context, registry, indexes, dues)
+    for _ in range(_TRIES):
+        subjects = _subjects(context, registry, list(indexes), idempotency, keyspace, create=create)
+        _check_read_only(context, subjects.values(), idempotency, keyspace)
+        check_queues(subjects, indexes, messages)
+        batch = _Batch(context, Batch(subjects, indexes, messages, dues))
+        try:
+            stored = batch.store() if idempotency is None else _stored_once(batch, idempotency, keyspace)
+            check_serving(context, [reservation.log for reservation in stored.reservations])
+        except Sealed:
+            batch.forget_ids()
+            # A queue has moved, or the subject was deleted, after the look-up: the next try finds the log that follows,
+            # or creates the subject.
+            for seen in subjects.values():
+                refresh_route(registry, seen)
+            continue
+        except CellUnavailable:
+            for name in subjects:
+                registry.forget_subject(name)
+            raise  # the next request finds where the queues of a lost cell go on
+        # After the rows: the pull that wakes must find them, and the wheel that starts must read them.
+        _announce(context, stored.parts, stored.reservations)
+        return stored
+    raise Unavailable("the subject keeps being moved or deleted: send the batch again")
+
+
+def _stored_once(batch: "_Batch", idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
+    with partly_stored(lambda: True):  # an earlier request with the key may have stored a part
+        return batch.store_once(idempotency, keyspace)
+
+
+def _subjects(
+    context: Context,
+    registry: Registry,
+    names: Sequence[str],
+    idempotency: IdempotencyKey | None,
+    keyspace: str,
+    *,
+    create: bool,
+) -> dict[str, Subject]:
+    """Returns the subjects by name, and with ``create`` creates each that does not exist; else raises ``NotFound``.
+    Raises ``Conflict``, and creates none, for a repeated batch of which a subject was deleted."""
+    try:
+        return {name: registry.subject(name) for name in names}
+    except NotFound:
+        if idempotency is not None:
+            idempotency.refuse_if_used(context, keyspace)
+        return {name: registry.subject(name, create=create) for name in names}
+
+
+def _check_read_only(
+    context: Context, subjects: Iterable[Subject], idempotency: IdempotencyKey | None, keyspace: str
+) -> None:
+    """Raises ``Conflict`` for a read-only subject, unless the batch is a repetition: the first request may have been
+    accepted."""
+    name = next((subject.name for subject in subjects if subject.read_only), None)
+    if name is not None and (idempotency is None or idempotency.first(context, keyspace) is None):
+        raise Conflict(
+            "subject-read-only",
+            f"subject {name!r} is read-only and nothing of the batch was stored: send it elsewhere, or set read_only"
+            f" to false with PUT /v1/subjects/{name} or hourwheel subject create {name} --no-read-only",
+            field="subject",
+        )
+
+
+def _check_limits(
+    context: Context, registry: Registry, indexes: Mapping[str, Sequence[int]], dues: Mapping[int, Due]
+) -> None:
+    """Raises ``Rejected`` for a delay that is too long, unless its subject shortens delays to the longest one allowed
+    (``clamp_delays``). Creates no subject."""
+    now_ms = context.clock.now_ms()
+    for index, due in dues.items():
+        due_ms = due.due_ms(now_ms)
+        if due_ms > now_ms + MAX_DELAY_MS:
+            name = next(name for name, of_subject in indexes.items() if index in of_subject)
+            try:
+                clamps = registry.subject(name).clamp_delays
+            except NotFound:
+                clamps = False
+            if not clamps:
+                check_limit(due_ms, now_ms, due.field)
+
+
+def _announce(context: Context, parts: Sequence[BatchPart], reservations: Sequence[Reservation]) -> None:
+    """Wakes the pulls that wait for the subjects, and starts the wheels of the buckets in time."""
+    for name in {part.subject.name for part in parts if part.bucket is None}:
+        context.wakeups.announce(name)
+    for part, reservation in zip(parts, reservations, strict=True):
+        if part.bucket is not None:
+            ensure_wheel_by(context, Bucket.of_log(reservation.log), min(part.dues), minute=part.minute)
+
+
+def _announce_early(context: Context, parts: Sequence[BatchPart]) -> None:
+    """Wakes pulls whose claims may join the transaction that runs, if one does."""
+    if context.later is not None:
+        for part in parts:
+            if part.bucket is None:
+                context.early_wakeups.announce_early(part.subject.name)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A batch that is being stored."""
+
+    context: Context
+    batch: Batch
+
+    @cached_property
+    def unnamed(self) -> Sequence[int]:
+        """The indexes of the messages to which the sender gave no id."""
+        return [index for index, message in enumerate(self.batch.messages) if message.id is None]
+
+    def forget_ids(self) -> None:
+        """Takes back the ids that this try gave to messages."""
+        for index in self.unnamed:
+            self.batch.messages[index].id = None
+
+    def store(self) -> StoredBatch:
+        """Stores the batch and tells where its parts are. Raises ``Sealed``, with nothing stored, for a sealed log."""
+        inputs = self._inputs()
+        if self.batch.whole(inputs):
+            return self._store_whole(inputs)
+        parts = self._split(inputs)
+        rows = self._rows(parts, inputs.at_ms, inputs.batch)
+
+        def append(context: Context) -> list[Reservation]:
+            # Every part is reserved before any part is stored: a sealed log shows while nothing is stored yet.
+            reservations = _reserve(context, parts, rows)
+            appended: list[Reservation] = []
+            try:
+                with partly_stored(lambda: bool(appended) and context.later is None):
+                    for part, row, reservation in zip(parts, rows, reservations, strict=True):
+                        appended.append(self._append(context, part, row, reservation))
+                _announce_early(context, parts)
+                return appended
+            except Sealed:
+                if len(parts) == 1:
+                    raise
+                # Other parts may be stored already: another try would store them twice.
+                raise Unavailable(
+                    "a queue was moved or deleted while the batch was stored: send the batch again"
+                ) from None
+
+        reservations = self.context.atomically(append, [part.log for part in parts])
+        self.context.meter.record("Accepted", len(self.batch.messages))
+        return self._stored(inputs.batch, parts, reservations)
+
+    def _store_whole(self, inputs: RoutingInputs) -> StoredBatch:
+        """Stores a batch that is one row, as ``store`` does, in fewer steps: nearly every batch is one."""
+        (part,) = within_reserves(self.context, self.batch.split(inputs, self.context.settings.batch_buckets))
+        log, at_ms = part.log, inputs.at_ms
+        expires_ms = at_ms + part.subject.retention_ms
+        (row,) = self.context.build_rows(
+            log,
+            large_batch_folder(log, expires_ms),
+            [part.messages],
+            at_ms=at_ms,
+            expires_ms=expires_ms,
+            prefix=inputs.batch if any(message.id is None for message in part.messages) else "",
+        )
+        row = with_tags(row, log, part.messages, self.context.settings.summary_bytes)
+
+        def append(context: Context) -> Reservation:
+            check_current(context, [part])
+            appended = context.log(log).append(row)
+            _announce_early(context, [part])
+            return appended
+
+        reservation = self.context.atomically(append, (log,))
+        self.context.meter.record("Accepted", row.count)
+        return self._stored(inputs.batch, [part], [reservation])
+
+    def _stored(self, prefix: str, parts: list[BatchPart], reservations: list[Reservation]) -> StoredBatch:
+        return StoredBatch(prefix, parts, reservations, len(self.batch.messages))
+
+    def _append(self, context: Context, part: BatchPart, row: Row, reservation: Reservation) -> Reservation:
+        """Stores a part at its reservation, or at a new one if a reader filled the reserved row. Returns the
+        reservation that was used."""
+        token = context.ids.token()
+        while True:
+            try:
+                self._put(context, part, row, reservation, token)
+                return reservation
+            except Filled:
+                reservation = reserve_in(context, reservation.log, row.count)
+
+    def _put(self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes) -> None:
+        if row.large_batch is not None and reservation.log != part.log:
+            # The object must be in the cell of the row, and in the folder of its bucket. The bucket is over, and
+            # the row goes to a later one; or the queue has moved since the row was reserved.
+            (row,) = self._rows([part.in_log(reservation.log)], row.at_ms, row.prefix)
+        context.log(reservation.log).put(reservation, row, token)
+
+    def store_once(self, idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
+        """Stores the batch under its idempotency key, or repeats what the first request with the key has begun. Returns
+        where the parts are. Raises what ``store`` raises, and ``Conflict`` if the key came with another batch."""
+        inputs = self._inputs()
+        parts = self._split(inputs)
+        rows = self._rows(parts, inputs.at_ms, inputs.batch)
+        looks = idempotency.is_looked_up(self.context, keyspace)
+
+        def first(context: Context) -> Versioned[Remembered] | _Stored:
+            record = idempotency.record(context, keyspace)
+            earlier = record.load() if looks else None
+            if earlier is not None and earlier.value.answers(idempotency.sequence, inputs.at_ms):
+                # No sealed log refuses a reservation here if a subject was deleted meanwhile.
+                check_subjects(context, self.batch.subjects.values())
+                return earlier
+            # Reserved before the key is written: the key names the rows, so that every repetition puts the same ones.
+            reserved = _reserve(context, parts, rows)
+            offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
+            remembered = remember(record, offer, earlier)
+            if remembered.value.token != offer.token:
+                # Another request with this key was faster. Its reservations count; these would be holes.
+                for row, reservation in zip(rows, reserved, strict=True):
+                    context.log(reservation.log).abandon(reservation, row)
+                return remembered
+            stored = self._put_parts(context, record, remembered, parts, rows)
+            _announce_early(context, parts)
+            return stored
+
+        outcome = self.context.atomically(first, [HOME, *(part.log for part in parts)])
+        if isinstance(outcome, tuple):
+            self.context.meter.record("Accepted", len(self.batch.messages))
+            return self._stored(inputs.batch, *outcome)
+        return self._repeat(outcome, idempotency, keyspace)
+
+    def _offer(
+        self, idempotency: IdempotencyKey, inputs: RoutingInputs, token: bytes, reserved: Sequence[Reservation]
+    ) -> Remembered:
+        return Remembered(
+            digest=idempotency.digest,
+            prefix=inputs.batch,
+            queues=dict(inputs.queues),
+            at_ms=inputs.at_ms,
+            token=token,
+            reservations=tuple(reserved),
+            generations=self._generations,
+            cut=inputs.cut,
+            sequence=idempotency.sequence,
+        )
+
+    def _repeat(self, remembered: Versioned[Remembered], idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
+        """Divides the batch as the first request with the key did, and puts each part that is not stored yet at its
+        remembered reservation. Raises ``Conflict`` for another batch, and for one that came too late to be decided."""
+        first = remembered.value
+        idempotency.check_repeat(first, self._generations)
+        self.forget_ids()
+        parts = self._split(RoutingInputs(batch=first.prefix, queues=first.queues, at_ms=first.at_ms, cut=first.cut))
+        for each in first.rerouted:
+            self._name(first.prefix)
+            parts[each.part : each.part + 1] = self.batch.rerouted(parts[each.part], first.prefix, each.queues)
+        logs = [HOME, *(reservation.log for reservation in first.reservations)]
+        if first.at_ms + IDEMPOTENCY_MS <= self.context.clock.now_ms():
+            if self.context.is_atomic(logs):  # the record was stored together with the rows
+                return self._stored(first.prefix, parts, list(first.reservations))
+            self._refuse_undecided(parts, first)
+        # A part that the first request did not store is accepted now: its retention begins now.
+        rows = self._rows(parts, self.context.clock.now_ms(), first.prefix)
+
+        def repeat(context: Context) -> _Stored:
+            record = idempotency.record(context, keyspace)
+            return self._put_parts(context, record, remembered, parts, rows, repeated=True)
+
+        return self._stored(first.prefix, *self.context.atomically(repeat, logs))
+
+    def _refuse_undecided(self, parts: Sequence[BatchPart], first: Remembered) -> None:
+        """Raises ``Conflict`` if a row of the batch may have been stored and removed, or filled and removed: its sender
+        repeats it so late that fillers are removed too (see ``FILLER_MS``), or that its cell was removed."""
+        for part, reservation in zip(parts, first.reservations, strict=True):
+            removed = was_removed(self.context, cell_of(reservation.log), first.at_ms)
+            if removed or self._may_have_gone(part, reservation):
+                detail = (
+                    "the batch was sent too long ago to know whether it was stored: look for its messages, and send"
+                    " the missing ones with a higher sequence"
+                )
+                raise Conflict("sequence-undecided", detail, field="sequence")
+
+    def _may_have_gone(self, part: BatchPart, reservation: Reservation) -> bool:
+        """Returns whether the reserved row may have been stored, or filled, and removed."""
+        log, now_ms = self.context.log(reservation.log), self.context.clock.now_ms()
+        bucket_over = part.bucket is not None and part.bucket.end_ms + _BUCKET_KEPT_MS <= now_ms
+        return log.get(reservation.row_no) is None and (bucket_over or reservation.row_no < log.trimmed())
+
+    @property
+    def _generations(self) -> dict[str, int]:
+        return {name: subject.generation for name, subject in self.batch.subjects.items()}
+
+    def _inputs(self) -> RoutingInputs:
+        at_ms = self.context.clock.now_ms()
+        settings = self.context.settings
+        draw = partial(self.context.ids.unique, at_ms)
+        turn = at_ms // settings.cell_turn_ms if settings.cell_turn_ms else None
+        return RoutingInputs(
+            batch=draw() if turn is None else self.batch.name_in_turn(draw, turn),
+            queues={name: subject.queues for name, subject in self.batch.subjects.items()},
+            at_ms=at_ms,
+            cut=(settings.bucket_minutes, settings.shards),
+        )
+
+    def _split(self, inputs: RoutingInputs) -> list[BatchPart]:
+        """Divides the batch into parts. Gives an id to each message that has none, unless the row implies the id."""
+        if not self.batch.whole(inputs):
+            self._name(inputs.batch)
+        return within_reserves(self.context, self.batch.split(inputs, self.context.settings.batch_buckets))
+
+    def _name(self, prefix: str) -> None:
+        """Gives an id to each message that has none."""
+        for index in self.unnamed:
+            self.batch.messages[index].id = f"{prefix}-{index}"
+
+    def _rows(self, parts: Sequence[BatchPart], at_ms: int, prefix: str) -> list[Row]:
+        """Returns a row for each part. The index of a message in the row of a whole batch is its index in the batch, so
+        that the row's ``prefix`` implies the ids of messages without one."""
+        longest_ms = at_ms + max((part.subject.retention_ms for part in parts if part.bucket is None), default=0)
+        # One object for all messages that are sent at once, one for each bucket: an object is removed as a whole.
+        # An object is in the cell of the rows that name it.
+        by_folder: dict[tuple[str, str], list[int]] = {}
+        for i, part in enumerate(parts):
+            by_folder.setdefault((cell_of(part.log), large_batch_folder(part.log, longest_ms)), []).append(i)
+        rows: dict[int, Row] = {}
+        for (_, folder), numbers in by_folder.items():
+            batches = [parts[i].messages for i in numbers]
+            log = parts[numbers[0]].log
+            built = self.context.build_rows(log, folder, batches, at_ms=at_ms, expires_ms=longest_ms)
+            rows.update(zip(numbers, built, strict=True))
+        implied = prefix if any(message.id is None for message in self.batch.messages) else ""
+        spare_bytes = self.context.settings.summary_bytes
+        return [row_of(part, rows[i], at_ms, implied, spare_bytes) for i, part in enumerate(parts)]
+
+    def _put_parts(
+        self,
+        context: Context,
+        record: CasRecord[Remembered],
+        remembered: Versioned[Remembered],
+        parts: Sequence[BatchPart],
+        rows: Sequence[Row],
+        *,
+        repeated: bool = False,
+    ) -> _Stored:
+        """Puts each part at its remembered reservation, and returns the parts with their reservations. Where a reader
+        filled a reserved row, a new one is reserved and remembered before the part is put there. ``repeated``: an
+        earlier request may have put parts."""
+        while True:
+            done: list[BatchPart] = []
+            done_rows: list[Row] = []
+            reservations: list[Reservation] = []
+            rerouted: list[LaterRoute] = []
+            for part, row, reservation in zip(parts, rows, remembered.value.reservations, strict=True):
+                if self._is_put(context, part, row, reservation, remembered.value.token, repeated=repeated):
+                    divided, divided_rows, reserved = [part], [row], [reservation]
+                else:
+                    divided, divided_rows = self._divided(part, row, remembered.value.prefix)
+                    if part.outdated:
+                        rerouted.append(LaterRoute(len(done), part.subject.queues))
+                    reserved = _reserve(context, divided, divided_rows)
+                done += divided
+                done_rows += divided_rows
+                reservations += reserved
+            if tuple(reservations) == remembered.value.reservations:
+                return done, reservations
+            remembered = remember_reservations(record, remembered, reservations, rerouted)
+            parts, rows = done, done_rows
+
+    def _is_put(
+        self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes, *, repeated: bool
+    ) -> bool:
+        """Puts the part at its reservation. Returns False if a reader has filled the row, or its cell was given up."""
+        try:
+            log = context.log(reservation.log)
+            if repeated and reservation.row_no < log.trimmed() and log.get(reservation.row_no) is None:
+                # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
+                return True
+            self._put(context, part, row, reservation, token)
+        except Filled:
+            return False
+        except CellUnavailable:
+            if was_given_up(context, cell_of(reservation.log)):
+                return False
+            raise
+        return True
+
+    def _divided(self, part: BatchPart, row: Row, batch: str) -> tuple[list[BatchPart], list[Row]]:
+        """Returns the part and its row; if its subject got more queues meanwhile, the parts into which it is divided by
+        them, with a row each. A message that is accepted now must go to the queue of the later messages of its key."""
+        if not part.outdated:
+            return [part], [row]
+        self._name(batch)
+        divided = self.batch.rerouted(part, batch, part.subject.queues)
+        return divided, self._rows(divided, row.at_ms, batch)
+
+
+def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) -> list[Reservation]:
+    """Reserves a row for each part. Raises ``Sealed`` if one of the logs takes no more rows; abandons the rows that it
+    has reserved in the others, so that no reader waits for them."""
+    check_current(context, parts)
+    reserved: list[Reservation] = []
+    try:
+        for part, row in zip(parts, rows, strict=True):
+            reserved.append(reserve_in(context, part.log, row.count))
+    except Sealed:
+        for row, reservation in zip(rows, reserved, strict=False):
+            context.log(reservation.log).abandon(reservation, row)
+        raise
+    return reserved

@@ -1,0 +1,1 @@
+"""Keeps the rows of a group's pull logs: what its consumers hold, and what they have settled."""

@@ -1,0 +1,1 @@
+"""Claims messages for consumers and answers their pulls."""

@@ -1,1 +1,0 @@
-"""Produces, pulls and settles messages, and keeps retries and dead letters."""

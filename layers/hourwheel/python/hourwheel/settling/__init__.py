@@ -1,0 +1,1 @@
+"""Settles the messages that consumers hold, and ends the leases that are over."""

@@ -1,0 +1,391 @@
+"""Ends leases that are over, and moves the checkpoint behind the settled pull rows.
+
+A watch remembers the open pull rows that it has seen; every other row below ``scanned`` is closed. A watch is a hint:
+each action reads the row again, and changes it by compare-and-set.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from hourwheel.faults import Faults
+from hourwheel.logs.rows import sort_of
+from hourwheel.model.subjects import Subject
+from hourwheel.ports.storage import Table
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import CLOSED, OPEN, Checkpoint, PullRow, Tail
+from hourwheel.registry.removed_names import RemovedNames, drop_logs
+from hourwheel.retention.kinds import PULLS
+from hourwheel.retention.watermarks import removable_below
+from hourwheel.settling.settle import Settler
+from hourwheel.times import within
+
+_PAGE = 200  # pull rows have about 150 bytes: 30 KB
+_THROTTLE_MS = 1_000  # many consumers of a group pull in one process: one of them looks for ended leases
+_THROTTLED_ROWS = 100  # a consumer waits while its pull ends other leases
+_ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
+_OTHERS_MS = 5_000  # a claim of another process, which may have died since, is found this late at most
+_CHECKPOINT_ROWS = 1_000  # saved after this many rows: a process that starts scans the rows behind the checkpoint
+_CHECKPOINT_MS = 60_000  # or, after fewer rows, once a minute: each save costs a write
+_TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
+
+
+class _OpenRow(NamedTuple):
+    """An open pull row. ``due_ms`` is the time from which it needs work: its lease is over, or a transfer was left
+    behind. ``start`` is where the row begins."""
+
+    due_ms: int
+    unsettled: int
+    start: Tail
+
+    @classmethod
+    def of(cls, row: PullRow, start: Tail) -> "_OpenRow":
+        # Transfers that a process has left behind need not wait for the end of the lease.
+        return cls(0 if row.transfers else row.lease_until_ms, len(row.unsettled()), start)
+
+
+@dataclass
+class _Watch:
+    """A process's view of one pull log. ``scanned`` is the first row that it has not read, or that may still grow, and
+    ``tail`` the end behind the last row that it has read. ``due_ms`` is the earliest time at which an open row needs
+    work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
+
+    The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
+    of their leases ends at ``claimed_due_ms``. ``missed``: there is a row that this process does not know, so that a
+    look is needed."""
+
+    scanned: Tail | None = None
+    tail: Tail | None = None
+    open: dict[int, _OpenRow] = field(default_factory=dict)
+    due_ms: float = inf
+    claimed: int = 0
+    claimed_due_ms: float = inf
+    missed: bool = False
+    looked_ms: int = 0
+    trimmed_ms: int = 0
+    pulled: tuple[PullLog, Subject] | None = None
+    pulled_ms: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def record(self, row_no: int, row: PullRow) -> None:
+        """Records the row at ``scanned``, and moves ``scanned`` behind it unless it may still grow."""
+        assert self.scanned is not None
+        self.open.pop(row_no, None)
+        if row.state != CLOSED:
+            self.record_end(row_no, _OpenRow.of(row, self.scanned._replace(row_no=row_no)))
+        self.tail = Tail(row_no + 1, row.end, row.end_seq)
+        if not row.grows:
+            self.scanned = self.tail
+
+    def record_end(self, row_no: int, entry: _OpenRow) -> None:
+        """Records an open row, and the time at which it needs work."""
+        self.open[row_no] = entry
+        self.due_ms = min(self.due_ms, entry.due_ms)
+
+    def is_active(self, now_ms: int) -> bool:
+        """Returns whether there may be leases to end: an open row was seen, the last pull is less than a minute ago, or
+        nobody has looked since, as in a process that stood still."""
+        return bool(self.open) or now_ms - self.pulled_ms < _ACTIVE_MS or self.looked_ms <= self.pulled_ms
+
+    @property
+    def seen_below(self) -> int:
+        """The row below which this process knows all rows; -1 before the first look."""
+        return -1 if self.tail is None else max(self.tail.row_no, self.claimed)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Returns whether a lease that this process knows may be over."""
+        return min(self.due_ms, self.claimed_due_ms) <= now_ms
+
+    def needs_look(self, now_ms: int) -> bool:
+        """Returns whether a look may find work, or has many rows to read: a later one would take long."""
+        unread = self.claimed - (0 if self.tail is None else self.tail.row_no)
+        rests = within(self.looked_ms, now_ms, _OTHERS_MS)
+        return self.missed or unread >= _PAGE or self.is_due(now_ms) or not rests
+
+
+class LeaseCounts(NamedTuple):
+    """The state of a pull log: where the next claim goes and the number of leased messages. ``complete`` is False where
+    a limit ended the count, so that the number may be out of date."""
+
+    tail: Tail
+    in_flight: int
+    complete: bool
+
+
+class OpenLeaseRow(NamedTuple):
+    """An open pull row, and where it starts in its source log."""
+
+    row: PullRow
+    start: Tail
+
+    @property
+    def seq(self) -> int:
+        """The sequence of the first message of the claim, which in a row that has grown is behind earlier ones."""
+        growth = self.row.growth
+        return growth.base_seq if growth is not None and growth.base else self.start.seq
+
+
+@dataclass
+class Leases:
+    """Ends leases and moves checkpoints. Thread-safe."""
+
+    faults: Faults = field(default_factory=Faults)
+    _watches: dict[str, _Watch] = field(default_factory=dict)
+
+    def drop(self, deleted: RemovedNames) -> None:
+        """Drops what is known of the logs of deleted subjects and groups."""
+        drop_logs(deleted, self._watches)
+
+    def due(self, log: PullLog) -> bool:
+        """Returns whether a lease that this process knows may be over. Reads nothing, and takes constant time: every
+        look of a waiting pull calls this."""
+        return self._watch(log).is_due(log.context.clock.now_ms())
+
+    def seen(self, log: PullLog, row_no: int) -> bool:
+        """Returns whether this process knows all pull rows below ``row_no``, and otherwise makes the next pull look.
+        Reads nothing."""
+        watch = self._watch(log)
+        if watch.seen_below >= row_no:
+            return True
+        watch.missed = True
+        return False
+
+    def record_claim(self, log: PullLog, row_no: int, lease_until_ms: int) -> None:
+        """Records a claim of this process, which is stored, so that ``seen`` need not wait for the next look."""
+        watch = self._watch(log)
+        # Another thread holds the lock because it looks, and it may have read the row already. A claim that is not
+        # recorded here is found by that look, or by the next one.
+        if not watch.lock.acquire(blocking=False):
+            watch.missed = True
+            return
+        try:
+            # A row that has grown was recorded before.
+            if watch.seen_below >= row_no:
+                watch.claimed = max(watch.claimed, row_no + 1)
+                watch.claimed_due_ms = min(watch.claimed_due_ms, lease_until_ms)
+            else:
+                watch.missed = True
+        finally:
+            watch.lock.release()
+
+    def record_pull(self, log: PullLog, subject: Subject) -> None:
+        """Records that a consumer pulls from the log now (see ``active_logs``)."""
+        watch = self._watch(log)
+        watch.pulled, watch.pulled_ms = (log, subject), log.context.clock.now_ms()
+
+    def expire_throttled(self, log: PullLog, subject: Subject) -> int:
+        """Ends leases that are over, at most once a second for each log and process, and returns their number."""
+        return 0 if self.rests(log, subject) else self.expire(log, subject, pages=1, most=_THROTTLED_ROWS)
+
+    def rests(self, log: PullLog, subject: Subject) -> bool:
+        """Records that a consumer pulls from the log now. Returns whether a look for ended leases would find none, or
+        this process has looked there less than a second ago."""
+        watch = self._watch(log)
+        now_ms = log.context.clock.now_ms()
+        watch.pulled, watch.pulled_ms = (log, subject), now_ms
+        return within(watch.looked_ms, now_ms, _THROTTLE_MS) or not watch.needs_look(now_ms)
+
+    def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
+        """Returns the logs pulled in this process that may have leases to end, and need a look."""
+        return [
+            watch.pulled
+            for watch in list(self._watches.values())
+            if watch.pulled is not None and watch.is_active(now_ms) and watch.needs_look(now_ms)
+        ]
+
+    def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None, most: int | None = None) -> int:
+        """Ends leases that are over and finishes settlements that were cut off, and returns the number of both.
+
+        Scans at most ``pages`` pages of new rows, and ends at most ``most`` leases: a consumer waits while a pull does
+        this. Returns 0 at once while another thread works on the log.
+        """
+        watch = self._watch(log)
+        # The thread that has the lock ends the same leases: to wait for it would only hold up a pull.
+        if not watch.lock.acquire(blocking=False):
+            return 0
+        try:
+            self._look(log, watch, pages)
+            return self._expire(log, Settler(log, subject), watch, most)
+        finally:
+            watch.lock.release()
+
+    def in_flight(self, log: PullLog) -> int:
+        """Returns the number of messages that are leased now."""
+        with self._open_pulls(log) as watch:
+            return sum(entry.unsettled for entry in watch.open.values())
+
+    def counted(self, log: PullLog, *, pages: int, most: int) -> LeaseCounts:
+        """Returns where the next claim goes and how many messages are leased, from at most ``pages`` pages of new pull
+        rows and ``most`` open ones that are read again, the oldest first. One read where nothing has changed."""
+        watch = self._watch(log)
+        with watch.lock:
+            complete = self._look(log, watch, pages)
+            for row_no in sorted(watch.open)[:most]:
+                self._refresh(log, watch, row_no)
+            assert watch.tail is not None
+            unsettled = sum(entry.unsettled for entry in watch.open.values())
+            tail = watch.tail if complete else log.tail()
+            return LeaseCounts(tail, unsettled, complete and len(watch.open) <= most)
+
+    def ending(self, log: PullLog, *, pages: int, most: int) -> tuple[list[OpenLeaseRow], bool]:
+        """Returns the open pull rows whose leases end first, at most about ``most``, and whether these are all. Looks
+        at ``pages`` pages of new rows; one read more for each row that it returns."""
+        watch = self._watch(log)
+        with watch.lock:
+            complete = self._look(log, watch, pages)
+            first = sorted(watch.open.items(), key=lambda item: item[1].due_ms)
+        ending = []
+        for row_no, entry in first[:most]:
+            current = log.record(row_no).load()
+            if current is not None and current.value.state == OPEN:
+                ending.append(OpenLeaseRow(current.value, entry.start))
+        return ending, complete and len(first) <= most
+
+    def open_rows(self, log: PullLog) -> list[tuple[int, PullRow]]:
+        """Returns the open pull rows as they are now, each with its number."""
+        with self._open_pulls(log) as watch:
+            current = [(row_no, log.record(row_no).load()) for row_no in sorted(watch.open)]
+        return [(row_no, pull_row.value) for row_no, pull_row in current if pull_row is not None]
+
+    def snapshot(self, log: PullLog) -> tuple[Tail | None, int]:
+        """Returns where the next claim goes (None: not scanned yet) and the number of leased messages, as the last look
+        saw them. Reads nothing."""
+        watch = self._watch(log)
+        with watch.lock:
+            return watch.tail, sum(entry.unsettled for entry in watch.open.values())
+
+    def idle(self, log: PullLog) -> int | None:
+        """Returns the row behind the last pull row, if every pull of the log is closed, and None if one is open."""
+        with self._open_pulls(log) as watch:
+            # A row that grew when it was read, and was closed since, may have others behind it.
+            if watch.open or watch.scanned is None or watch.scanned != watch.tail:
+                return None
+            return watch.scanned.row_no
+
+    def checkpoint(self, log: PullLog) -> None:
+        """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough."""
+        with self._open_pulls(log) as watch:
+            lowest = min(watch.open, default=None)
+            start = watch.scanned if lowest is None else watch.open[lowest].start
+        # Saved before rows are trimmed: whoever finds no row begins at the checkpoint.
+        if start is not None:
+            self._trim(log, watch, self._save(log, start))
+
+    @contextmanager
+    def _open_pulls(self, log: PullLog) -> Iterator[_Watch]:
+        """Locks the log, and reads its new rows and those of its open pulls."""
+        watch = self._watch(log)
+        with watch.lock:
+            self._look(log, watch, None)
+            for row_no in list(watch.open):
+                self._refresh(log, watch, row_no)
+            yield watch
+
+    def _watch(self, log: PullLog) -> _Watch:
+        watch = self._watches.get(log.partition)
+        # Each pull asks this about each of its logs: a watch and its lock are not made in vain.
+        return self._watches.setdefault(log.partition, _Watch()) if watch is None else watch
+
+    def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> bool:
+        """Scans the pull rows that were stored since the last look, and one that grew then. Returns whether it has come
+        to the last one."""
+        watch.looked_ms = log.context.clock.now_ms()
+        # A claim sets it at any moment, without the lock: only what is known to be True is set to False.
+        missed = watch.missed
+        if missed:
+            watch.missed = False
+        complete = False
+        try:
+            complete = self._scan(log, watch, pages)
+        finally:
+            # The row that this process does not know may lie behind those that were read.
+            if missed and not complete:
+                watch.missed = True
+        return complete
+
+    @staticmethod
+    def _scan(log: PullLog, watch: _Watch, pages: int | None) -> bool:
+        """Makes the scan of ``_look``."""
+        if watch.scanned is None:
+            watch.scanned = watch.tail = log.beginning()
+        page = 0
+        while pages is None or page < pages:
+            rows = log.rows(watch.scanned.row_no, _PAGE)
+            for row_no, current in rows:
+                value = current.value
+                if row_no > watch.scanned.row_no:
+                    # The rows between were trimmed: a checkpoint has passed them.
+                    watch.scanned = watch.tail = max(watch.scanned, log.beginning(), key=lambda tail: tail.row_no)
+                if row_no < watch.scanned.row_no:
+                    continue
+                watch.record(row_no, value)
+                if value.grows:
+                    # The next row begins where this one will end: the next look reads it again.
+                    break
+            assert watch.tail is not None
+            if watch.tail.row_no >= watch.claimed:
+                watch.claimed_due_ms = inf
+            if len(rows) < _PAGE or watch.tail != watch.scanned:
+                return True
+            page += 1
+        return False
+
+    def _refresh(self, log: PullLog, watch: _Watch, row_no: int) -> None:
+        current = log.record(row_no).load()
+        entry = watch.open[row_no]
+        if current is None or current.value.state == CLOSED:
+            del watch.open[row_no]
+        else:
+            watch.record_end(row_no, _OpenRow.of(current.value, entry.start))
+
+    def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
+        ended = 0
+        now_ms = log.context.clock.now_ms()
+        for row_no in [row_no for row_no, entry in watch.open.items() if entry.due_ms <= now_ms][:most]:
+            current = log.record(row_no).load()
+            if current is not None and current.value.state != CLOSED:
+                ended += settler.take_over(row_no, current) or bool(current.value.transfers)
+            self._refresh(log, watch, row_no)
+        watch.due_ms = min((entry.due_ms for entry in watch.open.values()), default=inf)
+        return ended
+
+    def _save(self, log: PullLog, start: Tail) -> Checkpoint | None:
+        """Saves the checkpoint if it has moved far enough, and returns the one that is stored."""
+        record = log.checkpoint_record
+        current = record.load()
+        now_ms = log.context.clock.now_ms()
+        if current is not None and current.value.erased:
+            return None
+        if current is not None:
+            moved = start.row_no - current.value.row_no
+            if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - current.value.saved_ms < _CHECKPOINT_MS):
+                return current.value
+        elif start.row_no == 0:
+            return None
+        # A refused swap needs no repeat: another sweeper saved a checkpoint, and the next sweep compares again.
+        _, stored = record.swap(
+            None if current is None else current.token, Checkpoint(start.row_no, start.position, start.seq, now_ms)
+        )
+        return None if stored is None else stored.value
+
+    def _trim(self, log: PullLog, watch: _Watch, checkpoint: Checkpoint | None) -> None:
+        """Trims rows below the checkpoint that were closed long ago, about once an hour."""
+        now_ms = log.context.clock.now_ms()
+        if checkpoint is None or 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:
+            return
+        watch.trimmed_ms = now_ms
+        # Rows are closed nearly in order: halving finds the boundary to within a lease. A row that is missing was
+        # trimmed before; one without ``garbage_ms`` is not closed yet, and stays.
+        low, high = 0, checkpoint.row_no
+        while low < high:
+            middle = (low + high) // 2
+            row = log.record(middle).load()
+            if row is None or (row.value.garbage_ms or now_ms + 1) <= now_ms:
+                low = middle + 1
+            else:
+                high = middle
+        low = removable_below(log.context, PULLS, log.partition, low)
+        log.source.store.trim(Table.PULL, log.partition, below=sort_of(low))

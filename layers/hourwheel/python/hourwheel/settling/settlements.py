@@ -1,0 +1,259 @@
+"""Opens the settlements of a request, and carries them out on the pull rows that their receipts name."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hourwheel.cells.cells import holds_no_lease
+from hourwheel.context import Context
+from hourwheel.errors import CellUnavailable, Rejected
+from hourwheel.logs.cas import Versioned
+from hourwheel.model.groups import Group
+from hourwheel.model.log_names import HOME, cell_of, queue_log
+from hourwheel.model.pulls import Settled, Settlement
+from hourwheel.model.subjects import Subject
+from hourwheel.ordered.key_state_cache import KeyStateCache
+from hourwheel.pull_log.claims import ClaimRequest, ClaimResult
+from hourwheel.pull_log.growth import SettledRow, acknowledges, may_grow
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement, parse_settlement
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.receipts import Receipt, open_receipt
+from hourwheel.pull_log.records import PullRow
+from hourwheel.registry.broadcast import consumer_group, group_of_receipt
+from hourwheel.registry.registry import Registry
+from hourwheel.settling.settle import Settler
+
+_STALE = Settled("stale")
+_UNAVAILABLE = Settled("unavailable")
+
+
+class OpenedSettlement(NamedTuple):
+    """A settlement whose receipt was issued to this group, and which does not contradict itself."""
+
+    receipt: Receipt
+    parsed: ParsedSettlement
+
+
+class SettlementAnswers(NamedTuple):
+    """The answers to settlements; the last row of each log that they have acknowledged as a whole, by partition; and
+    the claim of a row that grew."""
+
+    answers: list[Settled]
+    acknowledged: dict[str, SettledRow]
+    claimed: ClaimResult | None
+
+
+@dataclass
+class Settlements:
+    """Reads and carries out the settlements of one request to a group."""
+
+    registry: Registry
+    key_states: KeyStateCache
+    secret: bytes
+    subject: str
+    group: str
+    consumers: dict[tuple[str, int], Group | None] = field(default_factory=dict)
+    """In a broadcast group, the groups of consumers that the receipts of the request name."""
+    failure: CellUnavailable | None = None
+    """The reason why some of the settlements are ``unavailable``."""
+
+    def open(self, settlements: Sequence[Settlement]) -> list[OpenedSettlement]:
+        """Checks every receipt and settlement before the first is carried out. Raises ``Rejected``."""
+        opened = []
+        for index, settlement in enumerate(settlements):
+            try:
+                receipt = open_receipt(self.secret, settlement.receipt, subject=self.subject, group=self.group)
+                row = receipt.value
+                opened.append(OpenedSettlement(receipt, parse_settlement(settlement, row.claimed, row.base)))
+            except Rejected as error:
+                error.field = f"settle[{index}].{error.field}"
+                raise
+        return opened
+
+    def subject_and_group(
+        self, opened: Sequence[OpenedSettlement], *, create: bool, consumer: str = ""
+    ) -> tuple[Subject, Group]:
+        """Returns the subject and the group; of a broadcast group that of the consumer, if one is named. Reads them
+        again when a receipt names a later generation than the cached one."""
+        for _ in range(2):
+            subject = self.registry.subject(self.subject, create=create)
+            group = self.registry.group(subject, self.group, create=create)
+            if not any(
+                receipt.subject_generation > subject.generation
+                or (receipt.group == group.name and receipt.group_generation > group.generation)
+                for receipt, _ in opened
+            ):
+                break
+            self.registry.forget(self.subject)
+        if not group.broadcast:
+            return subject, group
+        # Here and not when the receipts are settled, which may be in a transaction.
+        for receipt, _ in opened:
+            named = (receipt.group, receipt.group_generation)
+            self.consumers[named] = group_of_receipt(self.registry, subject, group, *named)
+        member = consumer_group(self.registry, subject, group, consumer, create=create) if consumer else None
+        return subject, member or group
+
+    def settle(
+        self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
+    ) -> list[Settled]:
+        """Carries out settlements like ``apply``, those of each cell in one transaction where all their logs are there.
+        Answers those of another cell than the home cell with ``unavailable`` if it is out of reach, and with ``stale``
+        if it was given up."""
+        answers: list[Settled] = [_STALE] * len(opened)
+        for cell, indexes in _indexes_by_cell(opened).items():
+            of_cell = [opened[index] for index in indexes]
+            try:
+                answered = self._settle_in_one_cell(context, subject, group, of_cell)
+            except CellUnavailable as error:
+                if cell == HOME:
+                    raise
+                answered = self.without_cell(context, of_cell, error)
+            for index, answer in zip(indexes, answered, strict=True):
+                answers[index] = answer
+        return answers
+
+    def without_cell(
+        self, context: Context, opened: Sequence[OpenedSettlement], error: CellUnavailable
+    ) -> list[Settled]:
+        """Returns the answers to settlements of one cell, whose storage raised ``error``: ``unavailable``, or ``stale``
+        if the cell was given up or removed, because no lease is left there. Some of them may have been carried out."""
+        if holds_no_lease(context, _cell_of(opened[0])):
+            return [_STALE] * len(opened)
+        self.failure = error
+        return [_UNAVAILABLE] * len(opened)
+
+    def _settle_in_one_cell(
+        self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
+    ) -> list[Settled]:
+        logs = () if context.cells is None else settled_logs(opened, subject, group)
+        return context.atomically(lambda context: self.apply(context, subject, group, opened), logs)
+
+    def apply(
+        self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
+    ) -> list[Settled]:
+        """Carries out settlements in order, and returns the answer to each."""
+        return [self._settle(subject, self._log_of(context, subject, group, each.receipt), each) for each in opened]
+
+    def apply_and_grow(
+        self,
+        context: Context,
+        subject: Subject,
+        group: Group,
+        opened: Sequence[OpenedSettlement],
+        first: PullLog | None,
+        request: ClaimRequest,
+    ) -> SettlementAnswers:
+        """Carries out settlements like ``apply``, before a pull claims, from the log ``first`` to begin with. If one of
+        them acknowledges a row of that log that may grow, the row grows where it can: the claim is in the result then.
+        That settlement comes after the others."""
+        logs = [self._log_of(context, subject, group, each.receipt) for each in opened]
+        growing = self._growing(opened, logs, first, request)
+        # ``_STALE`` holds the place of the growing row, which is settled by its own claim below.
+        answers = [
+            _STALE if index == growing else self._settle(subject, log, each)
+            for index, (log, each) in enumerate(zip(logs, opened, strict=True))
+        ]
+        claimed = None
+        if growing is not None and first is not None:
+            each = opened[growing]
+            claimed, current = first.grow(each.receipt.row_no, each.receipt.pull_row, request)
+            if claimed is None:
+                answers[growing] = self._settle(subject, first, each, current)
+            else:
+                answers[growing] = Settled("settled")
+                context.meter.record("Settled", each.receipt.value.claimed)
+        return SettlementAnswers(answers, _acknowledged(opened, logs, answers), claimed)
+
+    def _growing(
+        self,
+        opened: Sequence[OpenedSettlement],
+        logs: Sequence[PullLog | None],
+        first: PullLog | None,
+        request: ClaimRequest,
+    ) -> int | None:
+        """Returns the index of the settlement that acknowledges a row of ``first`` that may grow. A row that two
+        settlements name does not: they are carried out in their order."""
+        if first is None or not first.rows_grow:
+            return None
+        now_ms = first.context.clock.now_ms()
+        of_log = [index for index, log in enumerate(logs) if log is not None and log.partition == first.partition]
+        rows = Counter(opened[index].receipt.row_no for index in of_log)
+        for index in of_log:
+            receipt, parsed = opened[index]
+            if rows[receipt.row_no] == 1 and may_grow(receipt.value, parsed, request.consumer, now_ms):
+                return index
+        return None
+
+    def _log_of(self, context: Context, subject: Subject, group: Group, receipt: Receipt) -> PullLog | None:
+        """Returns the pull log of a receipt; None if its subject or group was deleted."""
+        member = self._group_of(receipt, group)
+        if member is None or subject.generation != receipt.subject_generation:
+            return None
+        return PullLog(context, member, context.log(_source_of(receipt, subject, member)), receipt.queue)
+
+    def _settle(
+        self,
+        subject: Subject,
+        log: PullLog | None,
+        opened: OpenedSettlement,
+        current: Versioned[PullRow] | None = None,
+    ) -> Settled:
+        if log is None:
+            return _STALE
+        receipt = opened.receipt
+        if not log.group.ordered:
+            return Settler(log, subject).apply(receipt.row_no, receipt.pull_row, opened.parsed, current)
+        row = self.key_states.claimed_row(log, receipt.row_no, receipt.value.claim)
+        settler = Settler(log, subject, self.key_states)
+        return _STALE if row is None else settler.apply(receipt.row_no, row, opened.parsed, current)
+
+    def _group_of(self, receipt: Receipt, group: Group) -> Group | None:
+        """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it was
+        deleted."""
+        if receipt.group == group.name:
+            return group if receipt.group_generation == group.generation else None
+        return self.consumers.get((receipt.group, receipt.group_generation))
+
+
+def _acknowledged(
+    opened: Sequence[OpenedSettlement], logs: Sequence[PullLog | None], answers: Sequence[Settled]
+) -> dict[str, SettledRow]:
+    last: dict[str, SettledRow] = {}
+    for (receipt, parsed), log, answer in zip(opened, logs, answers, strict=True):
+        if log is None or answer.status != "settled" or not acknowledges(receipt.value, parsed):
+            continue
+        if log.partition not in last or last[log.partition].row_no < receipt.row_no:
+            growth = receipt.value.growth
+            last[log.partition] = SettledRow(receipt.row_no, 0 if growth is None else growth.streak)
+    return last
+
+
+def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:
+    """Returns the name of the log from which the messages of a receipt were pulled."""
+    if receipt.queue is None:
+        return group.retry_log
+    return receipt.source or queue_log(subject.name, subject.generation, receipt.queue)
+
+
+def _cell_of(opened: OpenedSettlement) -> str:
+    return cell_of(opened.receipt.source)
+
+
+def _indexes_by_cell(opened: Sequence[OpenedSettlement]) -> dict[str, list[int]]:
+    indexes: dict[str, list[int]] = {}
+    for index, each in enumerate(opened):
+        indexes.setdefault(_cell_of(each), []).append(index)
+    return indexes
+
+
+def are_at_home(opened: Sequence[OpenedSettlement]) -> bool:
+    """Returns whether all messages of these settlements are in the home cell."""
+    return all(_cell_of(each) == HOME for each in opened)
+
+
+def settled_logs(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> list[str]:
+    """Returns the logs that settlements need: those of the pulls, and the retry log for messages that are retried."""
+    logs = [_source_of(receipt, subject, group) for receipt, _ in opened]
+    return [*logs, group.retry_log] if any(parsed.moves for _, parsed in opened) else logs

@@ -1,0 +1,1 @@
+"""Measures, compresses, checks and signs the bodies of requests and answers."""

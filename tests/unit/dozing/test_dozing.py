@@ -1,0 +1,490 @@
+"""A group whose consumers find nothing dozes: they wait at a queue, and each stored message wakes them."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.dozing.dozing import MOST_DOZING, after_busy
+from hourwheel.errors import Broken, NotFound, Throttled
+from hourwheel.model.groups import PushTarget, TagFilter
+from hourwheel.model.messages import NewMessage
+from hourwheel.model.pulls import PullRequest, PullResult, RetryLater, Settlement
+from hourwheel.model.subjects import DozingGroup
+from hourwheel.ports.storage import Counter, Key, Record, Table
+from tests.support import Bench, CallByCall
+from tests.unit.dozing.dozing import GROUP, Scene
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene.opened()
+
+
+def test_a_consumer_that_finds_nothing_is_told_where_to_wait(scene: Scene) -> None:
+    first = scene.pull()
+    assert (first.wakeup, first.next_pull_seconds) == (None, 1.0)
+    assert len(scene.cell.subject("orders").dozing) == 1
+    waited = scene.doze()
+    assert waited.wakeup is not None
+    assert waited.wakeup.url.endswith(scene.queues.made[0])
+    assert waited.wakeup.wait_seconds == 360
+
+
+def test_no_group_dozes_before_every_copy_of_the_subject_has_expired(scene: Scene) -> None:
+    other = scene.bench.another_process()
+    other.produce("orders", [NewMessage(body="a")])
+    scene.settle(scene.pull())
+    began = scene.bench.clock.ms
+    scene.doze()
+    assert scene.bench.clock.ms - began > 2_000
+
+
+def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_dozes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = scene.bench.another_process()
+    producer.produce("orders", [NewMessage(body="a")])
+    scene.settle(scene.pull())
+    scene.pull()
+    producer.produce("orders", [NewMessage(body="b")])  # its copy says that the group is awake
+    assert scene.queues.received() == 0
+    scene.bench.clock.pass_time(3)
+    store = scene.store._store
+
+    def outdated(names: Sequence[str], *, consistent: bool = False) -> dict[str, Counter]:
+        totals = {name: store.counter(name) for name in names}
+        return totals if consistent else {name: total._replace(rows=1) for name, total in totals.items()}
+
+    monkeypatch.setattr(store, "counters", outdated)
+    assert scene.pull() == PullResult([], next_pull_seconds=1.0)
+
+
+def test_the_look_before_the_wait_reads_the_counters_of_all_logs_in_one_request(scene: Scene) -> None:
+    scene.bench.cell.put_subject("orders", queues=64)
+    for number in range(200):
+        scene.bench.send(str(number), key=str(number))
+    while (taken := scene.pull(max_messages=1_000)).pulls:
+        scene.settle(taken)
+    scene.doze()
+    scene.bench.clock.pass_time(10)
+    del scene.store.calls[:]
+    assert scene.pull().wakeup is not None
+    # Twice the records of the subject and the group, once the counters; the pull itself has read them before.
+    assert [name for name, _ in scene.store.calls] == ["get", "get", "counters", "get", "get", "counters"]
+
+
+def test_a_stored_message_wakes_and_a_thousand_wake_once(scene: Scene) -> None:
+    scene.doze()
+    for number in range(1_000):
+        scene.bench.send(str(number))
+    assert scene.queues.received() == 1
+    assert len(scene.pull(wakeup="woken", max_messages=1_000).pulls[0].messages) == 1_000
+
+
+def test_a_message_after_a_wakeup_that_was_lost_wakes_again(scene: Scene) -> None:
+    scene.doze()
+    for _ in range(100):
+        scene.bench.send("a")
+        assert scene.queues.received() == 1
+        scene.bench.clock.pass_time(5)
+
+
+def test_a_group_without_consumers_is_woken_for_twelve_hours(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.clock.pass_time(43_190)
+    scene.bench.send("a")
+    assert scene.queues.received() == 1
+    scene.bench.clock.pass_time(11)
+    scene.bench.send("b")
+    assert scene.queues.received() == 0
+    scene.settle(scene.pull())
+    scene.doze()
+    assert len(scene.cell.subject("orders").dozing) == 1
+
+
+def test_consumers_that_wait_renew_the_mark_of_their_group(scene: Scene) -> None:
+    for _ in range(3):
+        waits = scene.doze()
+        assert waits.wakeup is not None
+        scene.bench.clock.pass_time(20_000)
+    scene.bench.send("a")
+    assert scene.queues.received() == 1
+
+
+def test_sending_costs_nothing_more_while_no_group_dozes_and_no_write_for_a_wakeup(scene: Scene) -> None:
+    def costs() -> list[tuple[str, str]]:
+        del scene.store.calls[:]
+        scene.bench.send("a")
+        return scene.store.calls[:]
+
+    store = CallByCall(MemoryStore())
+    plain = Bench(store)
+    plain.send("a")
+    del store.calls[:]
+    plain.send("a")
+    costs()
+    assert costs() == store.calls
+    scene.settle(scene.pull())
+    scene.doze()
+    assert [call for call in costs() if call[0] == "put"] == [("put", "consume")]
+    assert scene.queues.received() == 1
+
+
+def test_a_woken_consumer_waits_again_after_one_more_pull_and_without_a_write(scene: Scene) -> None:
+    scene.doze()
+    for body in "abc":
+        scene.bench.send(body)
+        assert scene.queues.received() == 1
+        taken = scene.pull(wakeup="woken")
+        assert taken.next_pull_seconds == 0.75
+        scene.bench.clock.pass_time(0.75)
+        del scene.store.calls[:]
+        settlements = [Settlement(receipt=pull.receipt) for pull in taken.pulls]
+        assert scene.pull(idle_seconds=0.75, wait_seconds=20, settle=settlements).wakeup is not None
+        assert [call for call in scene.store.calls if call[0] == "put"] == [("put", "pull")]
+    assert scene.taken == ["a", "b", "c"]
+    assert len(scene.queues.made) == 1
+
+
+def test_messages_that_follow_a_wakeup_at_once_send_none_and_are_found_by_the_look_after_it(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send("a")
+    scene.settle(scene.pull(wakeup="woken"))
+    scene.bench.clock.pass_time(0.09)
+    scene.bench.send("b")
+    assert scene.queues.received() == 1
+    scene.bench.clock.pass_time(0.75)
+    scene.settle(scene.pull(idle_seconds=0.75))
+    assert scene.taken == ["a", "b"]
+
+
+def test_a_wakeup_for_nothing_is_followed_by_another_look(scene: Scene) -> None:
+    scene.doze()
+    assert scene.pull(wakeup="woken") == PullResult([], next_pull_seconds=0.75)
+
+
+def test_a_busy_group_is_woken_now_and_then_and_leaves_the_list(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hourwheel.dozing.rests._BUSY_SHARE", 1.0)
+    scene.doze()
+    for _ in range(100):
+        scene.bench.send("a")
+        scene.settle(scene.pull(idle_seconds=0.1))
+        scene.bench.clock.pass_time(1)
+    assert scene.queues.received() == 10
+    for _ in range(320):
+        scene.bench.send("a")
+        scene.settle(scene.pull(idle_seconds=0.1))
+        scene.bench.clock.pass_time(1)
+    assert scene.cell.subject("orders").dozing == ()
+
+
+def test_a_late_note_that_a_group_is_busy_does_not_concern_its_new_mark() -> None:
+    old, new = DozingGroup("q", 1_000), DozingGroup("q", 5_000)
+    assert after_busy((old,), old, 9_000) == (DozingGroup("q", 1_000, 9_000),)
+    assert after_busy((new,), old, 9_000) == (new,)
+    busy = DozingGroup("q", 1_000, 2_000)
+    assert after_busy((busy,), busy, 900_000) == ()
+    assert after_busy((new,), busy, 900_000) == (new,)
+
+
+def test_a_late_producer_that_found_no_queue_does_not_remove_the_new_mark(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.doze()
+    producer = scene.bench.another_process()
+    producer.produce("orders", [NewMessage(body="a")])
+    scene.queues.wakeups.clear()  # deleted by hand
+    wake = scene.queues.wake
+
+    def late(name: str) -> bool:
+        found = wake(name)
+        scene.bench.clock.pass_time(1)
+        scene.pull(wakeup="missing")
+        return found
+
+    monkeypatch.setattr(scene.queues, "wake", late)
+    producer.produce("orders", [NewMessage(body="b")])
+    assert len(scene.cell.subject("orders").dozing) == 1
+
+
+def test_a_consumer_that_had_a_message_lately_waits_in_its_pull(scene: Scene) -> None:
+    assert scene.pull(idle_seconds=0.5, wait_seconds=20) == PullResult([])
+    assert scene.cell.subject("orders").dozing == ()
+
+
+def test_a_consumer_that_cannot_wait_at_a_queue_pulls_less_and_less_often(scene: Scene) -> None:
+    rests = [scene.pull(wakeup=None, idle_seconds=idle).next_pull_seconds for idle in (1, 4, 40, 1_000)]
+    assert rests == [0, 1, 10, 20]
+
+
+def test_a_client_of_the_version_before_is_told_nothing_new(scene: Scene) -> None:
+    assert scene.cell.pull("orders", GROUP, PullRequest(consumer="c1")) == PullResult([])
+
+
+def test_where_pulls_wait_for_nothing_no_group_dozes() -> None:
+    bench = Bench()
+    request = PullRequest(consumer="c1", idle_seconds=100, wakeup="able")
+    assert bench.cell.pull("orders", GROUP, request) == PullResult([])
+
+
+def retried(scene: Scene) -> None:
+    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    scene.doze()
+    scene.settle(held, retry=[0])
+
+
+def released(scene: Scene) -> None:
+    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    scene.doze()
+    scene.settle(held, release=[0])
+
+
+def expired(scene: Scene) -> None:
+    scene.cell.pull("orders", GROUP, PullRequest(consumer="c2", lease_seconds=30))
+    scene.doze()
+    scene.bench.clock.pass_time(60)
+    scene.bench.another_process().sweep()
+
+
+def redriven(scene: Scene) -> None:
+    scene.settle(scene.pull(), dead=[0])
+    scene.doze()
+    assert scene.cell.redrive("orders", GROUP, lambda position, index: True) == 1
+
+
+def sought(scene: Scene) -> None:
+    scene.settle(scene.pull())
+    scene.doze()
+    scene.cell.seek("orders", GROUP, to="start")
+
+
+def resumed(scene: Scene) -> None:
+    scene.cell.pause_group("orders", GROUP, paused=True)
+    scene.doze()
+    scene.cell.pause_group("orders", GROUP, paused=False)
+
+
+def resumed_with_its_subject(scene: Scene) -> None:
+    scene.cell.pause_subject("orders", paused=True)
+    scene.doze()
+    scene.cell.pause_subject("orders", paused=False)
+
+
+def unfiltered(scene: Scene) -> None:
+    scene.cell.put_group("orders", GROUP, filter=TagFilter(tags_any=("x",)))
+    scene.bench.clock.pass_time(3)
+    scene.doze()
+    scene.cell.put_group("orders", GROUP, filter=None)
+    scene.cell.seek("orders", GROUP, to="start")
+
+
+def moved(scene: Scene) -> None:
+    scene.settle(scene.pull())
+    scene.doze()
+    scene.cell.put_subject("orders", queues=3)
+    scene.bench.send("a")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [retried, released, expired, redriven, sought, resumed, resumed_with_its_subject, unfiltered, moved],
+    ids=lambda event: event.__name__,
+)
+def test_it_wakes_the_group_when_a_message_is(scene: Scene, event: Callable[[Scene], None]) -> None:
+    scene.bench.send("a")
+    event(scene)
+    assert scene.queues.received() >= 1
+    scene.bench.clock.pass_time(3)
+    assert scene.pull(wakeup="woken").pulls
+
+
+def test_a_delayed_message_wakes_the_group_when_it_is_due(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send_later("a", delay=60)
+    scene.queues.received()
+    scene.bench.turn(90)
+    assert scene.queues.received() == 1
+    assert scene.pull(wakeup="woken").pulls
+
+
+def test_a_retry_wakes_its_own_group_and_no_other(scene: Scene) -> None:
+    scene.bench.send("a")
+    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    scene.cell.put_group("orders", "mail", start="latest")
+    scene.doze()
+    scene.doze("mail")
+    scene.settle(held, retry=[0])
+    assert sorted(scene.queues.wakeups.values()) == [0, 1]
+
+
+def test_a_consumer_that_cannot_take_everything_wakes_the_next_one(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send("a", "b")
+    assert scene.queues.received() == 1
+    scene.pull(wakeup="woken", max_messages=1)
+    assert scene.queues.received() == 1
+    scene.pull(wakeup="woken", max_messages=5)
+    assert scene.queues.received() == 0
+
+
+def parked(scene: Scene, delay: int) -> None:
+    """Has an ordered group park its only message, which is due after this many seconds."""
+    scene.cell.put_group("orders", "ordered", ordered=True)
+    scene.cell.produce("orders", [NewMessage(body="a", key="k")])
+    taken = scene.pull("ordered")
+    settlement = Settlement(receipt=taken.pulls[0].receipt, retry=[RetryLater(index=0, delay=delay)])
+    scene.cell.settle("orders", "ordered", [settlement])
+
+
+def test_an_ordered_group_comes_back_when_its_next_message_is_due(scene: Scene) -> None:
+    parked(scene, 100)
+    waits = scene.doze("ordered").wakeup
+    assert waits is not None
+    assert 90 < waits.wait_seconds < 100
+
+
+@pytest.mark.parametrize("setting", ["push", "limit"])
+def test_such_a_group_does_not_doze(scene: Scene, setting: str) -> None:
+    if setting == "push":
+        scene.cell.put_group("orders", "g", push=PushTarget(kind="https", address="https://example.org"))
+    else:
+        scene.cell.put_group("orders", "g", max_in_flight=1)
+        scene.bench.send("a", "b")
+        assert scene.cell.pull("orders", "g", PullRequest(consumer="c2", max_messages=1)).pulls
+    for _ in range(5):
+        assert scene.pull("g").wakeup is None
+        scene.bench.clock.pass_time(1)
+    assert scene.queues.made == []
+
+
+def test_more_groups_of_a_subject_than_its_record_may_list_pull_now_and_then(scene: Scene) -> None:
+    for number in range(MOST_DOZING):
+        scene.pull(f"g{number}")
+    assert scene.pull("one-more").next_pull_seconds == 2.5
+    assert len(scene.cell.subject("orders").dozing) == MOST_DOZING
+
+
+@pytest.mark.parametrize("error", [Throttled("SQS"), Broken("AccessDenied")])
+def test_a_queue_that_cannot_be_used_loses_nothing_and_fails_no_request(scene: Scene, error: Exception) -> None:
+    scene.doze()
+    scene.queues.away = error
+    scene.bench.send("a")
+    assert ("WakesMissed", 1) in scene.bench.meter.metrics
+    scene.queues.away = None
+    scene.bench.send("b")  # not recorded as sent: the next message wakes
+    assert scene.queues.received() == 1
+    scene.settle(scene.pull(wakeup="woken"))
+    scene.queues.away = error
+    assert scene.pull().next_pull_seconds == 2.5
+    assert scene.taken == ["a", "b"]
+
+
+def test_a_throttled_store_fails_no_request_whose_message_is_stored(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.doze()
+    put = scene.store.put
+
+    def throttled(key: Key, record: Record, *, expect: bytes | None) -> object:
+        if key.table is Table.META:
+            raise Throttled("meta")
+        return put(key, record, expect=expect)
+
+    monkeypatch.setattr(scene.store, "put", throttled)
+    scene.bench.send("a")
+    assert scene.queues.received() == 1
+    scene.queues.wakeups.clear()  # the mark of a group whose queue is gone has to be removed
+    scene.bench.clock.pass_time(1)
+    scene.bench.send("b")
+    assert ("WakesMissed", 1) in scene.bench.meter.metrics
+    monkeypatch.undo()
+    assert scene.pull(wakeup="woken").pulls
+
+
+def test_a_queue_that_was_deleted_by_hand_is_made_again(scene: Scene) -> None:
+    scene.doze()
+    scene.queues.wakeups.clear()
+    scene.bench.send("a")  # fails nothing
+    scene.settle(scene.pull())
+    scene.doze(wakeup="able")
+    assert scene.queues.wakeups == {}
+    assert scene.pull(wakeup="missing").wakeup is None
+    scene.doze()
+    scene.bench.send("b")
+    assert scene.queues.received() == 1
+
+
+def test_a_deleted_group_and_a_deleted_subject_take_their_queues_along(scene: Scene) -> None:
+    scene.cell.put_group("orders", "mail")
+    scene.doze()
+    scene.doze("mail")
+    scene.cell.delete_group("orders", GROUP)
+    assert len(scene.queues.wakeups) == 1
+    scene.bench.send("a")  # wakes a group that is gone, without a fault
+    scene.cell.delete_subject("orders")
+    assert scene.queues.wakeups == {}
+    with pytest.raises(NotFound):
+        scene.cell.subject("orders")
+
+
+def test_a_group_that_is_created_again_has_another_queue(scene: Scene) -> None:
+    scene.doze()
+    scene.cell.delete_group("orders", GROUP)
+    scene.doze()
+    assert len(set(scene.queues.made)) == 2
+
+
+def test_a_consumer_that_leaves_messages_wakes_another_one_each_second(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send("a", "b", "c", "d", "e")
+    assert scene.queues.received() == 1
+    scene.pull(idle_seconds=5, max_messages=1)  # nobody woke it
+    assert scene.queues.received() == 1
+    scene.pull(wakeup="woken", max_messages=1)
+    assert scene.queues.received() == 0
+    scene.bench.clock.pass_time(1)
+    scene.pull(idle_seconds=0, max_messages=1)
+    assert scene.queues.received() == 1
+    scene.cell.put_group("orders", "awake")
+    scene.pull("awake", idle_seconds=0, max_messages=1)
+    assert scene.queues.received() == 0
+
+
+def test_a_deleted_group_leaves_the_list_of_dozing_ones(scene: Scene) -> None:
+    for number in range(MOST_DOZING):
+        scene.pull(f"g{number}")
+        scene.cell.delete_group("orders", f"g{number}")
+    assert scene.cell.subject("orders").dozing == ()
+    scene.doze()
+
+
+def test_a_group_whose_queue_is_gone_leaves_the_list_of_dozing_ones(scene: Scene) -> None:
+    scene.doze()
+    scene.queues.wakeups.clear()
+    scene.bench.send("a")
+    assert scene.cell.subject("orders").dozing == ()
+
+
+def test_a_parked_message_that_is_due_soon_is_not_waited_for_at_the_queue(scene: Scene) -> None:
+    parked(scene, 10)
+    due_ms = scene.bench.clock.ms + 10_000
+    assert scene.doze("ordered").wakeup is not None
+    scene.bench.clock.ms = due_ms - 1_300
+    rest = scene.pull("ordered")
+    assert (rest.wakeup, rest.next_pull_seconds) == (None, 1.3)
+    scene.bench.clock.ms = due_ms - 10
+    assert scene.pull("ordered", idle_seconds=60).next_pull_seconds == 0.05
+
+
+def test_a_group_that_was_resumed_by_another_process_does_not_doze_on_its_old_record(scene: Scene) -> None:
+    scene.bench.send("a")
+    scene.cell.pause_group("orders", GROUP, paused=True)
+    scene.doze()
+    other = scene.bench.another_process()
+    scene.queues.away = Throttled("SQS")
+    other.pause_group("orders", GROUP, paused=False)
+    scene.queues.away = None
+    rest = scene.pull()
+    assert (rest.pulls, rest.wakeup) == ([], None)
+    assert scene.pull().pulls
