@@ -19,7 +19,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist clean
+.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -136,6 +136,20 @@ changelog: $(VENV)/changes-ready
 dist: $(VENV)/ready
 	@rm -rf dist
 	@$(RUN) -m hatchling build --target sdist --target wheel
+
+# Whether the commits since a revision have subjects of at most 60 characters: make commits SINCE=main
+commits: export SINCE ?= main
+commits:
+	@$(PYTHON) -m tests.commits --since "$$SINCE"
+
+# Whether a tag is that of the version of the code, and the changelog has its section: make tagged TAG=v0.1.0
+tagged: export TAG ?=
+tagged: $(VENV)/ready
+	@$(RUN) -m infra.supply.tag "$$TAG"
+
+# The hooks of .pre-commit-config.yaml, for each commit in this clone.
+hooks: $(VENV)/changes-ready
+	@$(VENV)/bin/pre-commit install
 
 # The picture of the console in README: docs/console.png. Takes a minute, in which its sparklines fill.
 screenshot: $(VENV)/console-ready node_modules/.package-lock.json
