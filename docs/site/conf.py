@@ -146,7 +146,7 @@ def _source_read(sphinx: Sphinx, name: str, source: list[str]) -> None:
     elif name == "docs/reference/command-line":
         root = typer.main.get_command(command_line)
         text += "\n".join(_help(line, command) for line, command in _commands(root, "hourwheel"))
-    source[0] = text
+    source[0] = text.replace("```http\n", "```text\n")  # its lexer refuses a request without version and headers
 
 
 def setup(sphinx: Sphinx) -> None:

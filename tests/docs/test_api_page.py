@@ -13,9 +13,9 @@ from hourwheel.api.routes import ROUTES
 from hourwheel.api.urls import URL_ROUTES
 from hourwheel.client import Api, DeadSelection, Message, Settlement
 from hourwheel.client.transport.http import Http
-from tests.docs.pages import API_PAGES, ROOT
+from tests.docs.api_pages import all_calls, unnamed
+from tests.docs.pages import ROOT
 
-PAGES = "\n".join(page.read_text() for page in API_PAGES)
 ERRORS = (ROOT / "docs/api/errors.md").read_text()
 
 OF_THE_SERVER = {"GET /v1/ready", "GET /v1/report", "GET /metrics"}
@@ -26,8 +26,6 @@ OF_GENERATORS = {"GET /v1/openapi.json"}
 
 OF_FRONTS = {"GET /v1/endpoints"}
 """A client asks for it by itself, before its first call."""
-
-_CALL = re.compile(r"\b(GET|PUT|POST|PATCH|DELETE) +(/[^\s`?]+)")
 
 
 GIVEN = {
@@ -44,15 +42,9 @@ class Asked(Exception):
     """A request would be sent now."""
 
 
-def unnamed(call: str) -> str:
-    """Returns the call without the names of its parameters, for which a page may have other names than the route."""
-    return re.sub(r"\{\w+\}", "{}", call)
-
-
 def test_each_route_stands_in_a_page_and_each_call_of_the_pages_is_a_route() -> None:
-    told = {unnamed(f"{method} {path}") for method, path in _CALL.findall(PAGES)}
     routes = {unnamed(route.key) for route in (*ROUTES, *URL_ROUTES)}
-    assert sorted(told) == sorted(routes | OF_THE_SERVER)
+    assert sorted(all_calls()) == sorted(routes | OF_THE_SERVER)
 
 
 def test_each_problem_stands_in_the_page_and_each_problem_of_the_page_exists() -> None:
