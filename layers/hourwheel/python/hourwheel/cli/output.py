@@ -166,5 +166,5 @@ def text_of(value: Any) -> str:
     if isinstance(value, msgspec.Struct):
         return text_of(msgspec.to_builtins(value))
     if isinstance(value, dict):
-        return ", ".join(f"{name}={text_of(item)}" for name, item in value.items())
+        return ", ".join(f"{name}={text_of(item)}" for name, item in value.items() if item not in ([], ()))
     return "-" if value is None else str(value)
