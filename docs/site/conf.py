@@ -37,8 +37,19 @@ suppress_warnings = ["myst.header"]  # CHANGELOG.md and pages of one part begin 
 _NAVIGATION = """
 ```{toctree}
 :hidden:
-:caption: Use
+:caption: Start
 docs/tutorial
+docs/howto/sqs
+docs/howto/celery-redis
+docs/howto/rabbitmq
+docs/howto/fastapi
+docs/howto/django
+docs/howto/sizing
+```
+
+```{toctree}
+:hidden:
+:caption: Use
 docs/client
 docs/idempotency
 docs/testing

@@ -1,4 +1,4 @@
-"""The first examples for Celery and Django run as they are pasted, but for the port and the length of the delay."""
+"""The first example for Celery runs as it is pasted, but for the port and the length of the delay."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, examples
-from tests.integration.process import SECONDS, Server, bodies, pull
+from tests.integration.process import SECONDS, Server
 
 CELERY = examples(ROOT / "docs/celery.md", "python")[0]
-DJANGO = examples(ROOT / "docs/outbox.md", "py")[0]
 
 
 @pytest.fixture
@@ -58,27 +57,3 @@ def test_a_task_of_celery_runs_after_its_countdown(server: Server, tmp_path: Pat
         assert worker.stdout is not None
         run(tmp_path, "shop.py")
         assert any("the trial of customer-42 ends" in line for line in worker.stdout)
-
-
-def test_a_view_of_django_sends_what_it_commits(server: Server, tmp_path: Path) -> None:
-    settings, views = pasted(DJANGO, server).split("# views.py\n")
-    database = 'DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}}\n'
-    (tmp_path / "settings.py").write_text(settings + 'SECRET_KEY = "of a test"\n' + database)
-    (tmp_path / "views.py").write_text(views)
-    (tmp_path / "shop").mkdir()
-    models = "from django.db import models\n\nclass Order(models.Model):\n    item = models.TextField()\n"
-    (tmp_path / "shop/models.py").write_text(models)
-    manage = (
-        "import os\nos.environ['DJANGO_SETTINGS_MODULE'] = 'settings'\nimport django, sys\ndjango.setup()\n"
-        "from django.core.management import execute_from_command_line\nexecute_from_command_line(sys.argv)\n"
-    )
-    (tmp_path / "manage.py").write_text(manage)
-    request = (
-        "import os\nos.environ['DJANGO_SETTINGS_MODULE'] = 'settings'\nimport django\ndjango.setup()\n"
-        "from django.test import RequestFactory\nimport views\n"
-        "assert views.buy(RequestFactory().post('/', {'item': 'book'})).status_code == 201\n"
-    )
-    run(tmp_path, "manage.py", "migrate", "--run-syncdb")
-    with running(tmp_path, "manage.py", "hourwheel_relay"):
-        run(tmp_path, "-c", request)
-        assert bodies(pull(server, wait_seconds=20)) == ['{"order":1}']

@@ -10,6 +10,9 @@ PAGES = sorted(
 )
 API_PAGES = sorted(ROOT.glob("docs/api/*.md"))
 """The reference of the HTTP API: a page for each resource."""
+HOWTOS = sorted(ROOT.glob("docs/howto/*.md"))
+HOWTOS_OF_FRAMEWORKS = [ROOT / f"docs/howto/{name}.md" for name in ("celery-redis", "django", "fastapi")]
+"""Their examples need what ``tests/apps`` has installed."""
 
 _FENCE = re.compile(r"^```(\w*)(?: +(\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`(hourwheel [^`]+)`")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import termios
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.integration.process import SECONDS
@@ -73,14 +73,14 @@ class Terminal:
         assert matches(before, printed), f"the page shows\n{before}\nand the terminal\n{printed}"
         if interrupt:
             self._signal(signal.SIGINT)
-            self.end(after)
+            self.end(after, (0, -signal.SIGINT))  # uvicorn ends by the signal
 
-    def end(self, shown: str = "") -> None:
-        """Fails unless the commands print this, end, and succeed."""
+    def end(self, shown: str = "", statuses: Sequence[int] = (0,)) -> None:
+        """Fails unless the commands print this and end with one of these exit statuses."""
         printed = self._read_until(None)
         assert matches(shown, printed), f"the page shows\n{shown}\nand the terminal\n{printed}"
         assert self._process is not None
-        assert self._process.wait(SECONDS) == 0, printed
+        assert self._process.wait(SECONDS) in statuses, printed
 
     def close(self) -> None:
         """Ends the commands, if they run, and closes the terminal."""

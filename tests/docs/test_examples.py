@@ -37,8 +37,8 @@ def python(code: str, port: int) -> list[str]:
 
 
 def test_the_readme_installs_serves_sends_and_receives(tmp_path: Path) -> None:
-    install, serve = examples(README, "sh")[0].splitlines()
-    assert install == "pip install ."
+    environment, install, serve = examples(README, "sh")[0].splitlines()
+    assert (environment, install) == ("python3 -m venv venv && . venv/bin/activate", "pip install .")
     command = [str(Path(sys.executable).with_name("hourwheel")), *shlex.split(serve)[1:], "--port", "0"]
     with running(command, tmp_path) as (server, told):
         port = int(told.readline().split(",")[0].rpartition(":")[2])

@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+import textwrap
 from pathlib import Path
 
 from tests.docs.pages import ROOT, examples
@@ -18,9 +19,6 @@ def test_the_example_sends_what_it_has_committed(server: Server, tmp_path: Path)
     assert bodies(pull(server)) == ['{"order":1}']
 
 
-def test_the_snippet_of_django_is_short() -> None:
-    django, alchemy = examples(PAGE, "py")
-    assert len(django.strip().splitlines()) <= 15
-    assert [
-        type(ast.parse(each)) for each in (django, f"async def f():\n    {alchemy.replace(chr(10), chr(10) + '    ')}")
-    ]
+def test_the_snippet_of_sqlalchemy_is_python() -> None:
+    (alchemy,) = examples(PAGE, "py")
+    ast.parse(f"async def f():\n{textwrap.indent(alchemy, '    ')}")

@@ -1,8 +1,8 @@
 """Walks through a page as a reader does: saves its files, types its commands in order, and compares the outputs.
 
 A block of Python is a file, which its first line names: ``# shop.py``. A block ``sh`` is typed into a terminal, the one
-that the word behind ``sh`` names, or the first. A block ``text`` is what this terminal shows then. Commands that a page
-shows no output for must print nothing. What a reader installs is there.
+that the word behind ``sh`` names, or the first. A block ``text`` is what this terminal shows then. Commands of the
+first terminal for which a page shows no output must print nothing. What a reader installs is there.
 """
 
 import os
@@ -21,9 +21,10 @@ _FILE = re.compile(r"# (\S+\.\w+)\n")
 
 
 class Walk:
-    """A reader in an empty folder. ``ports``: the free ports that take the place of those that the page names."""
+    """A reader in an empty folder. ``ports``: the free ports that take the place of those that the page names.
+    ``warnings``: what Python does about warnings."""
 
-    def __init__(self, folder: Path, ports: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, ports: Mapping[str, str], warnings: str) -> None:
         self.folder = folder
         self._ports = ports
         self.url = self._here("http://127.0.0.1:7420")
@@ -31,11 +32,11 @@ class Walk:
         self._environment = {
             **os.environ,
             "PATH": f"{own}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONWARNINGS": "error",
+            "PYTHONWARNINGS": warnings,
             "HOURWHEEL_URL": self.url,
         }
         self._terminals: dict[str, Terminal] = {}
-        self._typed: str | None = None  # the terminal whose commands have not ended as far as the page tells
+        self._is_unseen = False  # whether the page has not shown yet what was typed last into the first terminal
 
     def take(self, block: Block) -> None:
         if block.language == "python":
@@ -46,10 +47,10 @@ class Walk:
             self._see(block)
 
     def end(self) -> None:
-        """Ends the commands of the last block, for which the page shows no output."""
-        if self._typed is not None:
-            self._terminals[self._typed].end()
-            self._typed = None
+        """Waits for the commands of the first terminal, if the page shows no output of them."""
+        if self._is_unseen:
+            self._terminals[""].end()
+            self._is_unseen = False
 
     def close(self) -> None:
         for terminal in self._terminals.values():
@@ -67,7 +68,7 @@ class Walk:
         if commands := _INSTALLS.sub("", block.text):
             terminal = self._terminals.setdefault(block.terminal, Terminal(self.folder, self._environment))
             terminal.type(self._here(commands))
-            self._typed = block.terminal
+            self._is_unseen = not block.terminal
 
     def _see(self, block: Block) -> None:
         terminal, shown = self._terminals[block.terminal], self._here(block.text)
@@ -75,8 +76,8 @@ class Walk:
             terminal.see(shown)
         else:
             terminal.end(shown)
-        if self._typed == block.terminal:
-            self._typed = None
+        if not block.terminal:
+            self._is_unseen = False
 
     def _here(self, text: str) -> str:
         """Returns the text of the page with the ports of this walk."""
@@ -85,9 +86,9 @@ class Walk:
 
 
 @contextmanager
-def walked(page: Path, folder: Path) -> Iterator[Walk]:
+def walked(page: Path, folder: Path, *, warnings: str = "error") -> Iterator[Walk]:
     """Walks through the page, and yields at its end, while the programs of its terminals run."""
-    walk = Walk(folder, free_ports("7420", "8000"))
+    walk = Walk(folder, free_ports("7420", "8000"), warnings)
     try:
         for block in blocks(page):
             walk.take(block)
