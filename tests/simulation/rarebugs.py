@@ -1,6 +1,6 @@
 """Plants bugs that show only where two rare states meet: see ``rarescenes.py``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -10,7 +10,8 @@ from hourwheel.groups.progress import SeekTarget
 from hourwheel.logs.cas import Versioned
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.producing import produce
-from hourwheel.producing.idempotency import LaterRoute
+from hourwheel.producing.later_routes import LaterRoute
+from hourwheel.producing.routing import BatchPart
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import PullRow
 from hourwheel.push.pusher import Pusher, PusherEnd
@@ -18,8 +19,22 @@ from hourwheel.settling.settle import Settler
 
 
 @contextmanager
-def the_second_part_that_a_repeat_divides_is_numbered_as_before() -> Iterator[None]:
-    with patch.object(produce, "LaterRoute", lambda part, queues: LaterRoute(min(part, 1), queues)):
+def a_repeat_remembers_the_first_part_that_it_has_divided() -> Iterator[None]:
+    def routes(parts: Sequence[BatchPart], left: Sequence[int]) -> list[LaterRoute]:
+        return [LaterRoute(route.numbers[0], route.queues) for route in real(parts, left)]
+
+    real = produce.later_routes
+    with patch.object(produce, "later_routes", routes):
+        yield
+
+
+@contextmanager
+def a_repeat_divides_each_part_alone() -> Iterator[None]:
+    def routes(parts: Sequence[BatchPart], left: Sequence[int]) -> list[LaterRoute]:
+        return [route for number in reversed(left) for route in real(parts, [number])]
+
+    real = produce.later_routes
+    with patch.object(produce, "later_routes", routes):
         yield
 
 
@@ -72,7 +87,8 @@ def the_first_block_behind_a_key_is_taken_for_its_last() -> Iterator[None]:
 
 
 RARE_BUGS = {
-    the_second_part_that_a_repeat_divides_is_numbered_as_before: "rows filled before queues were added",
+    a_repeat_remembers_the_first_part_that_it_has_divided: "rows filled before queues were added",
+    a_repeat_divides_each_part_alone: "rows filled before queues were added",
     nobody_but_its_operator_finishes_a_decision: "stopped keys",
     a_seek_to_an_offset_leaves_the_parts_behind_it_alone: "parts behind a group",
     the_last_look_of_a_pusher_is_at_the_queues_that_it_knew: "a target, and queues that are added",

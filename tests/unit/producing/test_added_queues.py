@@ -8,33 +8,20 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.model.messages import NewMessage, SendResult
-from hourwheel.ports.storage import Key, Record, Refused, Table
 from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.producing.routing import queue_of
-from tests.support import AT_ONCE, Bench, CallByCall
+from tests.cut_off import CutOffRows
+from tests.support import AT_ONCE, Bench
 
 KEY = IdempotencyKey("once", b"digest")
 KEYS = "abcdefgh"
-
-
-class Lossy(CallByCall):
-    """A store that refuses the rows of queues while ``puts_left`` is 0."""
-
-    puts_left = -1
-
-    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-        if key.table is Table.CONSUME:
-            if self.puts_left == 0:
-                raise Unavailable("cut off")
-            self.puts_left -= 1
-        return super().put(key, record, expect=expect)
 
 
 class Sender:
     """A producer whose first request is cut off, on a subject with one queue and an ordered group."""
 
     def __init__(self) -> None:
-        self.store = Lossy(MemoryStore())
+        self.store = CutOffRows(MemoryStore())
         self.bench = Bench(self.store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
         self.bench.cell.put_group("orders", "billing", ordered=True)
 

@@ -24,15 +24,9 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.model.fields import IDEMPOTENCY_MS, SEQUENCE_MS
 from hourwheel.ports.storage import Key, Table, transactional
+from hourwheel.producing.later_routes import LaterRoute
 
 _TRIES = 5  # a try is lost only to another request with this key
-
-
-class LaterRoute(msgspec.Struct, array_like=True, frozen=True):
-    """Says that the part of this number was divided again by the number of queues that its subject had then."""
-
-    part: int
-    queues: int
 
 
 class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

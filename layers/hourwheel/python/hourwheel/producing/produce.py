@@ -26,7 +26,9 @@ from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.model.subjects import Subject
 from hourwheel.producing.batch_rows import row_of
-from hourwheel.producing.idempotency import IdempotencyKey, LaterRoute, Remembered, remember, remember_reservations
+from hourwheel.producing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
+from hourwheel.producing.later_routes import LaterRoute, later_routes
+from hourwheel.producing.part_rows import PartRow, reserve
 from hourwheel.producing.routing import Batch, BatchPart, RoutingInputs, check_queues
 from hourwheel.producing.stored_batches import (
     StoredBatch,
@@ -220,7 +222,7 @@ class _Batch:
 
         def append(context: Context) -> list[Reservation]:
             # Every part is reserved before any part is stored: a sealed log shows while nothing is stored yet.
-            reservations = _reserve(context, parts, rows)
+            reservations = reserve(context, parts, rows)
             appended: list[Reservation] = []
             try:
                 with partly_stored(lambda: bool(appended) and context.later is None):
@@ -302,7 +304,7 @@ class _Batch:
                 check_subjects(context, self.batch.subjects.values())
                 return earlier
             # Reserved before the key is written: the key names the rows, so that every repetition puts the same ones.
-            reserved = _reserve(context, parts, rows)
+            reserved = reserve(context, parts, rows)
             offer = self._offer(idempotency, inputs, context.ids.token(), reserved)
             remembered = remember(record, offer, earlier)
             if remembered.value.token != offer.token:
@@ -342,9 +344,9 @@ class _Batch:
         idempotency.check_repeat(first, self._generations)
         self.forget_ids()
         parts = self._split(RoutingInputs(batch=first.prefix, queues=first.queues, at_ms=first.at_ms, cut=first.cut))
-        for each in first.rerouted:
+        for route in first.rerouted:
             self._name(first.prefix)
-            parts[each.part : each.part + 1] = self.batch.rerouted(parts[each.part], first.prefix, each.queues)
+            parts = route.replaced(parts, route.divided(self.batch, parts, first.prefix))
         logs = [HOME, *(reservation.log for reservation in first.reservations)]
         if first.at_ms + IDEMPOTENCY_MS <= self.context.clock.now_ms():
             if self.context.is_atomic(logs):  # the record was stored together with the rows
@@ -437,25 +439,21 @@ class _Batch:
         filled a reserved row, a new one is reserved and remembered before the part is put there. ``repeated``: an
         earlier request may have put parts."""
         while True:
-            done: list[BatchPart] = []
-            done_rows: list[Row] = []
-            reservations: list[Reservation] = []
-            rerouted: list[LaterRoute] = []
-            for part, row, reservation in zip(parts, rows, remembered.value.reservations, strict=True):
-                if self._is_put(context, part, row, reservation, remembered.value.token, repeated=repeated):
-                    divided, divided_rows, reserved = [part], [row], [reservation]
-                else:
-                    divided, divided_rows = self._divided(part, row, remembered.value.prefix)
-                    if part.outdated:
-                        rerouted.append(LaterRoute(len(done), part.subject.queues))
-                    reserved = _reserve(context, divided, divided_rows)
-                done += divided
-                done_rows += divided_rows
-                reservations += reserved
-            if tuple(reservations) == remembered.value.reservations:
-                return done, reservations
-            remembered = remember_reservations(record, remembered, reservations, rerouted)
-            parts, rows = done, done_rows
+            reservations = remembered.value.reservations
+            entries = [
+                PartRow(part, row, reservation)
+                if self._is_put(context, part, row, reservation, remembered.value.token, repeated=repeated)
+                else PartRow(part, row)
+                for part, row, reservation in zip(parts, rows, reservations, strict=True)
+            ]
+            left = [number for number, entry in enumerate(entries) if entry.reservation is None]
+            if not left:
+                return list(parts), list(reservations)
+            routes = later_routes(parts, left)
+            entries = self._reserved_again(context, entries, routes, remembered.value.prefix)
+            parts, rows = [entry.part for entry in entries], [entry.row for entry in entries]
+            taken = [entry.reservation for entry in entries if entry.reservation is not None]
+            remembered = remember_reservations(record, remembered, taken, routes)
 
     def _is_put(
         self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes, *, repeated: bool
@@ -475,26 +473,15 @@ class _Batch:
             raise
         return True
 
-    def _divided(self, part: BatchPart, row: Row, batch: str) -> tuple[list[BatchPart], list[Row]]:
-        """Returns the part and its row; if its subject got more queues meanwhile, the parts into which it is divided by
-        them, with a row each. A message that is accepted now must go to the queue of the later messages of its key."""
-        if not part.outdated:
-            return [part], [row]
-        self._name(batch)
-        divided = self.batch.rerouted(part, batch, part.subject.queues)
-        return divided, self._rows(divided, row.at_ms, batch)
-
-
-def _reserve(context: Context, parts: Sequence[BatchPart], rows: Sequence[Row]) -> list[Reservation]:
-    """Reserves a row for each part. Raises ``Sealed`` if one of the logs takes no more rows; abandons the rows that it
-    has reserved in the others, so that no reader waits for them."""
-    check_current(context, parts)
-    reserved: list[Reservation] = []
-    try:
-        for part, row in zip(parts, rows, strict=True):
-            reserved.append(reserve_in(context, part.log, row.count))
-    except Sealed:
-        for row, reservation in zip(rows, reserved, strict=False):
-            context.log(reservation.log).abandon(reservation, row)
-        raise
-    return reserved
+    def _reserved_again(
+        self, context: Context, entries: Sequence[PartRow], routes: Sequence[LaterRoute], batch: str
+    ) -> list[PartRow]:
+        """Divides parts again by the routes, and reserves a row for each part that has none."""
+        at_ms = entries[0].row.at_ms
+        for route in routes:
+            self._name(batch)
+            divided = route.divided(self.batch, [entry.part for entry in entries], batch)
+            entries = route.replaced(entries, list(map(PartRow, divided, self._rows(divided, at_ms, batch))))
+        waiting = [entry for entry in entries if entry.reservation is None]
+        reserved = iter(reserve(context, [entry.part for entry in waiting], [entry.row for entry in waiting]))
+        return [entry if entry.reservation else entry._replace(reservation=next(reserved)) for entry in entries]

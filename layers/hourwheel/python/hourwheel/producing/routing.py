@@ -152,9 +152,11 @@ class Batch:
             message.key is None and message.queue is None for message in self.messages
         )
 
-    def rerouted(self, part: BatchPart, batch: str, queues: int) -> list[BatchPart]:
-        """Divides the messages of a part by another number of queues. ``batch`` is the unique name of the batch."""
-        return self._queue_parts(part.subject, part.indexes, batch, queues)
+    def rerouted(self, parts: Sequence[BatchPart], batch: str, queues: int) -> list[BatchPart]:
+        """Divides the messages of parts of one subject by another number of queues. ``batch`` is the unique name of the
+        batch."""
+        indexes = sorted(index for part in parts for index in part.indexes)
+        return self._queue_parts(parts[0].subject, indexes, batch, queues)
 
     def _queue_parts(self, subject: Subject, indexes: Sequence[int], batch: str, queues: int) -> list[BatchPart]:
         by_queue = self._by_queue(indexes, batch, queues)
