@@ -18,7 +18,7 @@ copyright = "the Hourwheel authors"  # noqa: A001 - Sphinx names it
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md"]
+include_patterns = ["*.md", "changelog.d/README.md", "docs/**.md"]
 exclude_patterns = [".*", "build", "cdk.out", "layers", "node_modules", "pipeline", "requirements", "tests"]
 
 html_theme = "furo"
@@ -89,6 +89,7 @@ docs/protocol
 docs/*
 docs/decisions/README
 CHANGELOG
+changelog.d/README
 RELEASE
 CONTRIBUTING
 CODE_OF_CONDUCT
