@@ -1,6 +1,8 @@
 """The bill of materials and the audit cover the packages that the locks pin."""
 
 import json
+import re
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -117,3 +119,12 @@ def test_a_source_that_cannot_be_understood_is_no_audit(capsys: pytest.CaptureFi
 def test_a_source_that_is_out_of_reach_is_no_audit(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.main(["--source", "http://127.0.0.1:9/v1/querybatch"]) == 3
     assert "Nothing is known about advisories" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("status", "passes"), [(audit.CLEAN, True), (audit.FOUND, False), (audit.UNKNOWN, True)])
+def test_advisories_fail_make_verify_and_a_source_out_of_reach_does_not(status: int, passes: bool) -> None:
+    asked = ["make", "--dry-run", "--no-print-directory", "verify"]
+    shown = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in shown.splitlines() if "infra.supply.audit" in line]
+    gate = re.sub(r"\S+ -m infra\.supply\.audit", f"(exit {status})", line)
+    assert (subprocess.run(gate, shell=True, check=False).returncode == 0) is passes
