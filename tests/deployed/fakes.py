@@ -45,8 +45,8 @@ class Services:
     def restore(self, state: Any) -> None:
         self.tables, self.objects, self.schedules, self.started, self.sent = deepcopy(state)
 
-    def send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
-        service = text(request.headers["Authorization"]).partition("Credential=")[2].split("/")[3]
+    def send(self, request: AWSPreparedRequest, event_name: str, **_: Any) -> AWSResponse:
+        _, service, _ = event_name.split(".")
         return self.before(service, request) or self.answered(service, request)
 
     def answered(self, service: str, request: AWSPreparedRequest) -> AWSResponse:

@@ -16,6 +16,8 @@ from typing import Any
 
 import botocore.endpoint
 import pytest
+from botocore import UNSIGNED, useragent
+from botocore.config import Config
 
 from hourwheel.adapters import dynamodb
 from hourwheel.adapters.aws import session
@@ -336,11 +338,15 @@ def deployment() -> Iterator[Deployment]:
         def create_client(service: str, **how: Any) -> Any:
             """Makes one client for all processes: making a client takes longer than all calls of a test."""
             if service not in made:
+                # Signing a request would take longer than all that the functions do for it, and nobody checks.
+                how["config"] = Config(signature_version=UNSIGNED).merge(how["config"])
                 made[service] = create(service, **how)
                 made[service].meta.events.register(f"before-send.{service}", services.send)
             return made[service]
 
         patch.setattr(session(), "create_client", create_client)
+        named = cache(useragent.sanitize_user_agent_string_component)
+        patch.setattr(useragent, "sanitize_user_agent_string_component", named)  # some dozen times for each request
         patch.setattr(dynamodb, "client", cache(dynamodb.client))
         yield Deployment(services, clock)
         session.cache_clear()
