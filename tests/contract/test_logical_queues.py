@@ -13,13 +13,20 @@ import pytest
 from hourwheel.errors import Conflict
 from tests.contract.logical_queues import CELLS, System, dynamodb, memory, sqlite
 
+# Small pages on DynamoDB would take two minutes more.
+RUNS = [(memory, "usual"), (memory, "small"), (sqlite, "usual"), (sqlite, "small"), (dynamodb, "usual")]
 
-@pytest.fixture(params=[memory, sqlite, dynamodb], ids=lambda opened: opened.__name__)
+
+@pytest.fixture
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
     with request.param(request) as store:
         yield System({cell: store(cell) for cell in CELLS})
 
 
+@pytest.mark.parametrize(
+    ("system", "pages"), RUNS, indirect=True, ids=[f"{opened.__name__}-{pages}" for opened, pages in RUNS]
+)
+@pytest.mark.usefixtures("pages")
 def test_logical_queues_move_between_cells_while_everything_goes_on(system: System) -> None:
     system.produce(100, 0, 1)
     system.produce(60, 2, 3)
