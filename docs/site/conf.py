@@ -18,7 +18,7 @@ copyright = "the Hourwheel authors"  # noqa: A001 - Sphinx names it
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "changelog.d/README.md", "docs/**.md"]
+include_patterns = ["*.md", "bench/**.md", "changelog.d/README.md", "docs/**.md"]
 exclude_patterns = [".*", "build", "cdk.out", "layers", "node_modules", "pipeline", "requirements", "tests"]
 
 html_theme = "furo"
@@ -88,6 +88,8 @@ docs/architecture
 docs/protocol
 docs/*
 docs/decisions/README
+bench/README
+bench/cost/README
 CHANGELOG
 changelog.d/README
 RELEASE

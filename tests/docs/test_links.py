@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-LINKING = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINKING = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/**/*.md")])
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
