@@ -11,6 +11,7 @@ from hourwheel.adapters.functions import patient_config
 from hourwheel.adapters.sqs import SqsWakeupQueues
 from hourwheel.client.consuming.dozing import Doze, QueueListener, WaitResult
 from hourwheel.client.transport.signing import Signer
+from hourwheel.client.transport.steps import finished
 from hourwheel.errors import OutcomeUnknown
 from hourwheel.model.pulls import WakeupQueue
 from tests.support import HandClock
@@ -44,8 +45,8 @@ def heard(queue: WakeupQueue, seconds: float) -> WaitResult:
     waiting = doze.begin(WakeupQueue(queue.url, queue.region, seconds))
     assert waiting is not None
     listener = QueueListener()
-    listener.wait(waiting)
-    listener.close()
+    finished(listener.wait(waiting))
+    finished(listener.close())
     return waiting.last
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from hourwheel.client import Consumer, Delivery, Message, Reject, Retry
-from hourwheel.client.consuming import prefetcher
+from hourwheel.client.consuming import pull_session
 from tests.unit.client.broker import Broker
 from tests.unit.client.broker_records import FakeGroup
 from tests.unit.client.fake import FakeServer
@@ -185,8 +185,8 @@ def test_results_do_not_wait_for_a_slow_neighbour(server: FakeServer) -> None:
 
 
 def test_a_result_is_settled_while_a_pull_waits(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetcher, "BUSY_WAIT_SECONDS", LONG_SECONDS)
-    monkeypatch.setattr(prefetcher, "BUSY_END_SECONDS", 0.0)
+    monkeypatch.setattr(pull_session, "BUSY_WAIT_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(pull_session, "BUSY_END_SECONDS", 0.0)
     fill(server, "a")
     go_on = threading.Event()
     with Running(consumer(server, wait_seconds=20), lambda message: go_on.wait(LONG_SECONDS)):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hourwheel.client import Api, AsyncProducer, NotFound, Producer
-from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Subscription
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds

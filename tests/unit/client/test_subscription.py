@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from hourwheel.client import Api
-from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import PACE_SECONDS, Pace, Subscription
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hourwheel.client import AsyncConsumer, AsyncProducer, Delivery, Reject, Retry, Unauthorized
-from hourwheel.client.aio import prefetcher
+from hourwheel.client.consuming import pull_session
 from tests.unit.client.aio.conftest import LONG_SECONDS, Run, until
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
@@ -282,7 +282,7 @@ def test_a_result_whose_answer_was_lost_is_settled_once(server: FakeServer, run:
 def test_a_run_ends_though_the_server_does_not_answer_its_last_settlement(
     server: FakeServer, run: Run[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(prefetcher, "LAST_SETTLEMENTS_SECONDS", 0.05)
+    monkeypatch.setattr(pull_session, "LAST_SETTLEMENTS_SECONDS", 0.05)
     fill(server, "a")
     go = threading.Event()
     server.fail("settle", before=lambda: go.wait(LONG_SECONDS))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
-from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Pace, Subscription
 from hourwheel.client.records.compact import CompactPull, CompactPulls
 from hourwheel.client.records.messages import Pull, Pulled
@@ -96,7 +96,7 @@ class SharedRoom:
 class SharingSubscription(Subscription):
     """A subscription of a queue that shares the room of its channel with other queues."""
 
-    def __init__(self, options: PrefetchOptions, *, queue: str, shared: SharedRoom, **how: Any) -> None:
+    def __init__(self, options: PrefetchOptions[Any], *, queue: str, shared: SharedRoom, **how: Any) -> None:
         super().__init__(options, **how)
         self.queue = queue
         self.turn = 0

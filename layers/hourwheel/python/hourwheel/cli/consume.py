@@ -25,6 +25,7 @@ from hourwheel.client.calls.pull import pull_resting
 from hourwheel.client.consuming.dozing import Doze, QueueListener
 from hourwheel.client.due import checked_retry_delay
 from hourwheel.client.transport.backoff import PullBackoff
+from hourwheel.client.transport.steps import finished
 from hourwheel.model.fields import Delay
 from hourwheel.model.lag import HeldKeys, QueueLag
 from hourwheel.model.pulls import RetryLater
@@ -274,7 +275,7 @@ class _Session:
         seconds = pulled.next_pull_seconds
         waiting = None if pulled.wakeup is None else self._doze.begin(pulled.wakeup)
         if waiting is not None:
-            self._listener.wait(waiting)
+            finished(self._listener.wait(waiting))
             self._doze.ended(waiting)
             seconds = waiting.pause_seconds
         self._clock.sleep(seconds)
@@ -298,7 +299,7 @@ class _Session:
             self._settlements += [self._settle.settlement(pull, printed[pull.receipt]) for pull in pulls]
 
     def finish(self) -> None:
-        self._listener.give_back(self._doze.given_back())
+        finished(self._listener.give_back(self._doze.given_back()))
         if self._settlements:
             results = self._api.settle(self._subject, self._group, self._settlements)
             if any(settled.status == "unavailable" for settled in results):

@@ -11,8 +11,9 @@ from hourwheel.client.consuming.lease_tracker import Delivery
 from hourwheel.client.transport.endpoint import Reply
 
 if TYPE_CHECKING:
-    from hourwheel.client.aio.prefetcher import AsyncPrefetchOptions
-    from hourwheel.client.consuming.prefetcher import PrefetchOptions
+    from hourwheel.client.aio.api import AsyncApi
+    from hourwheel.client.api import Api
+    from hourwheel.client.consuming.pull_session import PrefetchOptions
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None] | None]
 """Handles the messages of a consumer until none is left. If it returns a coroutine, the caller has to await it."""
@@ -89,11 +90,11 @@ class AsyncMessageSource(Protocol):
 class InProcessServer(Protocol):
     def connect(self) -> Exchange: ...
 
-    def source(self, options: "PrefetchOptions") -> MessageSource:
+    def source(self, options: "PrefetchOptions[Api]") -> MessageSource:
         """Returns a source for a consumer, whose ``next`` returns None once no message is left."""
         ...
 
-    def async_source(self, options: "AsyncPrefetchOptions") -> AsyncMessageSource:
+    def async_source(self, options: "PrefetchOptions[AsyncApi]") -> AsyncMessageSource:
         """Returns a source for an ``AsyncConsumer``, whose ``next`` returns None once no message is left."""
         ...
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hourwheel.client.consuming.handling import error_text
 from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, explain
-from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.locks import Event
 from hourwheel.wire.words import shown
@@ -48,7 +48,7 @@ class QueueConsumer(Consumer):
 
     def __init__(
         self,
-        options: PrefetchOptions,
+        options: PrefetchOptions[Any],
         *,
         queue_name: str,
         prefetch: int,

@@ -22,9 +22,8 @@ from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
 from hourwheel.cell import Cell
-from hourwheel.client.aio.prefetcher import AsyncPrefetchOptions
 from hourwheel.client.api import Api
-from hourwheel.client.consuming.prefetcher import PrefetchOptions
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.in_process import AsyncMessageSource, MessageSource, Work
 from hourwheel.client.transport.endpoint import Reply
 from hourwheel.context import Context, Settings
@@ -177,13 +176,13 @@ class MemoryServer:
     def close(self) -> None:
         """Does nothing: other clients go on using the server."""
 
-    def source(self, options: PrefetchOptions) -> MessageSource:
+    def source(self, options: PrefetchOptions[Any]) -> MessageSource:
         return self._stepped(options)
 
-    def async_source(self, options: AsyncPrefetchOptions) -> AsyncMessageSource:
+    def async_source(self, options: PrefetchOptions[Any]) -> AsyncMessageSource:
         return AsyncSteppedSource(self._stepped(options))
 
-    def _stepped(self, options: PrefetchOptions | AsyncPrefetchOptions) -> SteppedSource:
+    def _stepped(self, options: PrefetchOptions[Any]) -> SteppedSource:
         chosen = SteppedOptions(
             options.subject, options.group, options.consumer_id, options.max_messages, options.lease_seconds
         )

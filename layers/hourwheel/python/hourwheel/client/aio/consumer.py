@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast, overload
 
 from hourwheel.client.aio.api import AsyncApi
-from hourwheel.client.aio.prefetcher import AsyncPrefetcher, AsyncPrefetchOptions
+from hourwheel.client.aio.prefetcher import AsyncPrefetcher
 from hourwheel.client.consuming.handling import Handling, decide_failed, default_consumer_id, give_up
 from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.in_process import AsyncMessageSource, server_at
 from hourwheel.client.options import DEFAULT_MAX_MESSAGES, check_options
 from hourwheel.client.transport.signing import Sign
@@ -101,7 +102,7 @@ class AsyncConsumer:
         self._inline = server is not None
         """Whether handlers are awaited in the task that calls ``run``, until no message is left."""
         self._prefetcher: AsyncMessageSource = (AsyncPrefetcher if server is None else server.async_source)(
-            AsyncPrefetchOptions(
+            PrefetchOptions(
                 connect=functools.partial(
                     AsyncApi, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids
                 ),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 from hourwheel.client.api import Api
 from hourwheel.client.consuming.handling import Handling, decide_failed, default_consumer_id, give_up
 from hourwheel.client.consuming.lease_tracker import Delivery
-from hourwheel.client.consuming.prefetcher import Prefetcher, PrefetchOptions
+from hourwheel.client.consuming.prefetcher import Prefetcher
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.in_process import MessageSource, server_at
 from hourwheel.client.options import DEFAULT_MAX_MESSAGES, check_options
 from hourwheel.client.transport.signing import Sign

@@ -21,6 +21,7 @@ from hourwheel.client.errors import AnswerError, BadRequest, Closed
 from hourwheel.client.transport.connections import Connections
 from hourwheel.client.transport.endpoint import Endpoint, Reply, is_loopback
 from hourwheel.client.transport.signing import Signer
+from hourwheel.client.transport.steps import Steps
 from hourwheel.model.pulls import WakeupQueue
 from hourwheel.wire.words import shown
 
@@ -31,7 +32,7 @@ FIELDS = ("idle_seconds", "wakeup")
 
 _POLL_SECONDS = 20  # the longest wait of SQS
 _LONGEST_IDLE_SECONDS = 31_536_000.0  # a year, the most that a server accepts
-TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 """SQS answers within milliseconds after the wait. A request that has no answer this long after the wait has failed."""
 
 _FAILED_SECONDS = 5.0
@@ -43,8 +44,8 @@ operator may have granted the right."""
 
 _KEPT_SECONDS = 60.0  # the retention of a wake-up queue: SQS removes an older wake-up
 
-GIVING_BACK = "ChangeMessageVisibility"
-GIVING_BACK_SECONDS = 2.0  # the longest wait for SQS of a consumer that stops: the sweeper would wake the group too
+_GIVING_BACK = "ChangeMessageVisibility"
+_GIVING_BACK_SECONDS = 2.0  # the longest wait for SQS of a consumer that stops: the sweeper would wake the group too
 
 _SQS = re.compile(r"([a-z0-9-]+\.)?sqs\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
 _MISSING = ("QueueDoesNotExist", "NonExistentQueue")  # the JSON protocol of SQS and its older one name the error so
@@ -140,7 +141,7 @@ class HeldWakeup(NamedTuple):
     """When SQS removes the wake-up."""
 
 
-def check_given_back(reply: Reply) -> None:
+def _check_given_back(reply: Reply) -> None:
     """Logs that SQS refused to make a wake-up visible again. A policy that an earlier version wrote lacks this
     right."""
     if reply.status != 200:
@@ -251,48 +252,51 @@ class Waiting:
 
 
 class QueueListener:
-    """Waits at wake-up queues in a thread. ``close`` cuts the wait, from any thread."""
+    """Waits at wake-up queues. Its methods are steps, for a thread or a task. ``connect`` makes the connections of
+    either, ``sign`` the headers of a request: the source of the credentials may take seconds to answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: Callable[..., Any] = Connections, sign: Callable[..., Any] = QueueRequest.headers):
+        self._connect = connect
+        self._sign = sign
         self._closed = False
-        self._connections: tuple[str, Connections] | None = None
+        self._connections: tuple[str, Any] | None = None
 
-    def wait(self, waiting: Waiting) -> None:
+    def wait(self, waiting: Waiting) -> Steps[None]:
         """Waits until a wake-up comes or the wait is over. Returns at once after ``close``."""
         while not self._closed and (seconds := waiting.next_seconds()) is not None:
             data = waiting.request.body(seconds)
             try:
-                headers = waiting.request.headers(data)
+                headers = yield self._sign(waiting.request, data)
                 connections = self._at(waiting.request)
-                waiting.answered(connections.exchange("POST", "/", data, headers, extra_seconds=seconds))
+                if not self._closed:  # otherwise ``close`` found no connection to cut
+                    waiting.answered((yield connections.exchange("POST", "/", data, headers, extra_seconds=seconds)))
             except Closed:
                 return
             except AnswerError as error:
                 waiting.failed(error)
 
-    def give_back(self, held: HeldWakeup | None) -> None:
+    def give_back(self, held: HeldWakeup | None) -> Steps[None]:
         """Makes a wake-up visible to the next consumer. Never fails: if SQS refuses, the sweeper wakes the group within
         about a minute."""
         if held is None:
             return
         data = held.request.giving_back(held.handle)
-        connections = Connections(held.request.endpoint, timeout_seconds=GIVING_BACK_SECONDS)
+        connections = self._connect(held.request.endpoint, timeout_seconds=_GIVING_BACK_SECONDS)
         try:
-            headers = held.request.headers(data, GIVING_BACK)
-            check_given_back(connections.exchange("POST", "/", data, headers))
+            headers = yield self._sign(held.request, data, _GIVING_BACK)
+            _check_given_back((yield connections.exchange("POST", "/", data, headers)))
         except AnswerError as error:
             _log.debug("a wake-up was not given back: %s", shown(str(error)))
         finally:
-            connections.close()
+            yield connections.close()
 
-    def close(self) -> None:
+    def close(self) -> Steps[None]:
+        """Cuts the wait, from any thread."""
         self._closed = True
         if self._connections is not None:
-            self._connections[1].close()
+            yield self._connections[1].close()
 
-    def _at(self, request: QueueRequest) -> Connections:
+    def _at(self, request: QueueRequest) -> Any:
         if self._connections is None or self._connections[0] != request.origin:
-            self._connections = (request.origin, Connections(request.endpoint, timeout_seconds=TIMEOUT_SECONDS))
-            if self._closed:  # ``close`` found no connection to cut
-                self._connections[1].close()
+            self._connections = (request.origin, self._connect(request.endpoint, timeout_seconds=_TIMEOUT_SECONDS))
         return self._connections[1]

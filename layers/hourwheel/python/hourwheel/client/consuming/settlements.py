@@ -1,9 +1,11 @@
 """Sends settlements, and reads their results from a refusal of the whole request."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS
 from hourwheel.client.errors import BadRequest, NotFound, ServerUnavailable
+from hourwheel.client.transport.steps import Steps
 from hourwheel.model.pulls import Settled, Settlement
 
 UNKNOWN_RECEIPT = "receipt-invalid"
@@ -29,20 +31,24 @@ def refused(error: NotFound | ServerUnavailable, settlements: Sequence[Settlemen
 
 
 def settle_each(
-    settle: Callable[[Sequence[Settlement]], list[Settled]], settlements: Sequence[Settlement]
-) -> list[Settled]:
+    settle: Callable[[Sequence[Settlement]], Any], settlements: Sequence[Settlement]
+) -> Steps[list[Settled]]:
     """Sends settlements and returns their results.
 
     A receipt that the server does not know fails the whole request. In this case each settlement is sent alone, and the
     result of the unknown one is ``stale``.
     """
     try:
-        return settle(settlements)
+        results: list[Settled] = yield settle(settlements)
+        return results
     except (NotFound, ServerUnavailable) as error:
         return refused(error, settlements)
     except BadRequest as error:
         if error.slug != UNKNOWN_RECEIPT:
             raise
-        if len(settlements) == 1:
-            return [Settled("stale")]
-    return [settle_each(settle, [settlement])[0] for settlement in settlements]
+    if len(settlements) == 1:
+        return [Settled("stale")]
+    results = []
+    for settlement in settlements:
+        results += yield from settle_each(settle, [settlement])
+    return results

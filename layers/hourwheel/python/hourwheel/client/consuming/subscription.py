@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
-from hourwheel.client.consuming.prefetcher import Prefetcher, PrefetchOptions
+from hourwheel.client.consuming.prefetcher import Prefetcher
+from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.creation import Creation
 from hourwheel.client.errors import BadRequest, Closed, NotFound
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
+from hourwheel.client.transport.steps import Steps, finished
 from hourwheel.locks import gives_back
 from hourwheel.model.fields import BATCH_MESSAGES, Delay
 from hourwheel.model.pulls import Settlement
@@ -61,7 +63,7 @@ class Subscription(Prefetcher):
 
     def __init__(
         self,
-        options: PrefetchOptions,
+        options: PrefetchOptions[Any],
         *,
         room: Callable[[], int],
         limit: Callable[[], int],
@@ -117,7 +119,7 @@ class Subscription(Prefetcher):
             self._max_messages, self._pulling = most, True
         pulled: Pulled | CompactPulls | None = None
         try:
-            pulled = self._pull(settlements, 0, self._fields(alone=True))
+            pulled = finished(self._pull(settlements, 0, self._fields(alone=True)))
         finally:
             self._end_pull(settlements, pulled)
 
@@ -151,8 +153,7 @@ class Subscription(Prefetcher):
         if not self.own:
             return
         self.halt()
-        for delivery in release:
-            self._decide(delivery, DeliveryOutcome.RELEASE)
+        self.release(release)
         if self._settler.ident is None:  # the server refused the first pull, before the threads were started
             self.start_settling()
         self.finish()
@@ -166,9 +167,9 @@ class Subscription(Prefetcher):
 
     def _pull(
         self, settlements: Sequence[Settlement], wait_seconds: float, rest: Mapping[str, Any] | None = None
-    ) -> Pulled | CompactPulls:
+    ) -> Steps[Pulled | CompactPulls]:
         try:
-            return super()._pull(settlements, wait_seconds, rest)
+            return (yield from super()._pull(settlements, wait_seconds, rest))
         except BadRequest as error:
             if not self._creation.refused(error):
                 raise
@@ -179,7 +180,7 @@ class Subscription(Prefetcher):
                 raise Closed("the subscription ends") from error
             self._on_missing()
         # May create what is missing: a worker without the right to declare a queue must not end.
-        return super()._pull(settlements, wait_seconds, super()._fields())
+        return (yield from super()._pull(settlements, wait_seconds, super()._fields()))
 
     def _has_room(self) -> bool:
         return self._room() > 0
@@ -205,7 +206,3 @@ class Subscription(Prefetcher):
                 self._release_queue()
         elif self._queue:
             self._on_ready()
-
-    def _release_queue(self) -> None:
-        for delivery in reversed(self._local.pop(len(self._queue))):
-            self._decide(delivery, DeliveryOutcome.RELEASE)
