@@ -3,7 +3,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.lease_tracker import LeaseTracker
 from hourwheel.client.records.compact import CompactPull, MessageBlock
 from hourwheel.client.records.messages import Pull, Received
 from hourwheel.model.fields import Delay

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, cast
 
-from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.local_queue import LocalQueue
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hourwheel.celery.shared_room import SharedRoom, SharingSubscription
 from hourwheel.client import Api
-from hourwheel.client.consuming.lease_tracker import DeliveryOutcome
+from hourwheel.client.consuming.delivery import DeliveryOutcome
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.test_consumer import fill
 from tests.unit.client.test_creation import Worker

@@ -21,8 +21,8 @@ from hourwheel.celery.task_fields import NotTask, check_task
 from hourwheel.celery.topology import SendTarget
 from hourwheel.celery.unsettled import Unsettled
 from hourwheel.celery.wire import KombuMessage, encode
+from hourwheel.client.consuming.delivery import DeliveryOutcome, explain
 from hourwheel.client.consuming.handling import default_consumer_id, error_text
-from hourwheel.client.consuming.lease_tracker import DeliveryOutcome, explain
 from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.client.errors import AnswerError, Closed, DeliveryTimeout, NotFound

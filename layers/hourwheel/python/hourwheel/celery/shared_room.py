@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
 from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Pace, Subscription
 from hourwheel.client.records.compact import CompactPull, CompactPulls

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hourwheel.celery.state import Source
 from hourwheel.celery.wire import KombuMessage, NotKombu, decode
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, explain
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome, explain
 from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.client.errors import ServerFault, ServerUnavailable
 from hourwheel.ports.machine import Clock

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
 from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.model.fields import BATCH_MESSAGES
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hourwheel.client.api import DEFAULT_URL, Api
 from hourwheel.client.consuming.consumer import Consumer
-from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,

@@ -7,7 +7,7 @@ and no threads.
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.transport.endpoint import Reply
 
 if TYPE_CHECKING:

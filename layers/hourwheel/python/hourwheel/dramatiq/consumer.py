@@ -10,8 +10,8 @@ from dramatiq.errors import DecodeError
 from dramatiq.message import Message
 from msgspec import Struct
 
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome, explain
 from hourwheel.client.consuming.handling import error_text
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, explain
 from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.locks import Event

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from hourwheel.client.api import Api
 from hourwheel.client.calls.pull import pull_encoded
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.lease_tracker import LeaseTracker
 from hourwheel.client.consuming.local_queue import LocalQueue
 from hourwheel.client.consuming.settlements import refused
 from hourwheel.client.errors import NotFound

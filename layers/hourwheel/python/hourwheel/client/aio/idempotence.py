@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias, cast
 
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.idempotence import (
     GivenBack,
     NamedHandler,
@@ -12,7 +13,6 @@ from hourwheel.client.consuming.idempotence import (
     mark_stays,
     prepared_handler,
 )
-from hourwheel.client.consuming.lease_tracker import Delivery
 
 
 class AsyncTransactionStore(Protocol):

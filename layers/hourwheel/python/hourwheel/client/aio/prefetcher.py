@@ -9,8 +9,8 @@ from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.connections import AsyncConnections
 from hourwheel.client.aio.waking import AsyncCondition
 from hourwheel.client.consuming import pull_session
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.dozing import QueueListener, QueueRequest
-from hourwheel.client.consuming.lease_tracker import Delivery
 from hourwheel.client.consuming.pull_session import PrefetchOptions, PullSession, Readiness
 from hourwheel.client.consuming.settlements import settle_timeout
 from hourwheel.client.transport.steps import Steps, awaited

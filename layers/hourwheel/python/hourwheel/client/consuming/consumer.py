@@ -10,8 +10,8 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from hourwheel.client.api import Api
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.handling import Handling, decide_failed, default_consumer_id, give_up
-from hourwheel.client.consuming.lease_tracker import Delivery
 from hourwheel.client.consuming.prefetcher import Prefetcher
 from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.in_process import MessageSource, server_at

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.encoding import is_dataclass, is_pydantic, title_of
 from hourwheel.client.errors import Reject
 from hourwheel.wire.misfits import not_json, of_msgspec

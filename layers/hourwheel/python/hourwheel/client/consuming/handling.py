@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.records.compact import UNDECODABLE
 from hourwheel.ports.machine import Ids

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from hourwheel.client.consuming.decoding import SESSION, HandlerArguments, arguments_of
-from hourwheel.client.consuming.lease_tracker import Delivery
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.errors import Retry
 from hourwheel.wire.words import shown
 

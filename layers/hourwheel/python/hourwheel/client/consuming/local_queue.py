@@ -1,12 +1,12 @@
 """Holds the messages that a consumer has pulled and not handed out.
 
-This module has no threads and no clock: the prefetcher calls it under a lock.
+This module has no threads and no clock: the pull session calls it under a lock.
 """
 
 from collections import deque
 from contextlib import suppress
 
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
 
 
 class LocalQueue:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hourwheel.client.api import Api
+from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.dozing import QueueListener
-from hourwheel.client.consuming.lease_tracker import Delivery
 from hourwheel.client.consuming.pull_session import PrefetchOptions, PullSession, Readiness
 from hourwheel.client.consuming.settlements import settle_timeout
 from hourwheel.client.transport.steps import Steps, finished

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from hourwheel.client.calls.pull import PullCalls, pull_encoded
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
 from hourwheel.client.consuming.dozing import Doze, QueueListener
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome, LeaseTracker
+from hourwheel.client.consuming.lease_tracker import LeaseTracker
 from hourwheel.client.consuming.local_queue import LocalQueue
 from hourwheel.client.consuming.settlements import UNKNOWN_RECEIPT, settle_each
 from hourwheel.client.consuming.stock import Stock

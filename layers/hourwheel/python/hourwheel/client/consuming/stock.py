@@ -17,7 +17,7 @@ _AHEAD = 4
 
 
 class Stock:
-    """Not thread-safe: the prefetcher calls it under its lock, and passes the time in."""
+    """Not thread-safe: the pull session calls it under its lock, and passes the time in."""
 
     def __init__(self, max_messages: int) -> None:
         self._size = PullSize(max_messages)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hourwheel.client.consuming.lease_tracker import Delivery, DeliveryOutcome
+from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
 from hourwheel.client.consuming.prefetcher import Prefetcher
 from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.creation import Creation
