@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from hourwheel.client import Api, AsyncProducer, NotFound, Producer
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Subscription
+from hourwheel.client.options import PrefetchOptions
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
 from tests.unit.client.test_consumer import LONG_SECONDS, fill, group

@@ -7,8 +7,8 @@ import functools
 import pytest
 
 from hourwheel.client import Api
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import PACE_SECONDS, Pace, Subscription
+from hourwheel.client.options import PrefetchOptions
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
 from tests.unit.client.test_consumer import fill

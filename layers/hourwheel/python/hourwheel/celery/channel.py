@@ -23,9 +23,9 @@ from hourwheel.celery.unsettled import Unsettled
 from hourwheel.celery.wire import KombuMessage, encode
 from hourwheel.client.consuming.delivery import DeliveryOutcome, explain
 from hourwheel.client.consuming.handling import default_consumer_id, error_text
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Subscription
 from hourwheel.client.errors import AnswerError, Closed, DeliveryTimeout, NotFound
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.wire.words import shown

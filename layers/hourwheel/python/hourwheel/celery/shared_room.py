@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Pace, Subscription
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.records.compact import CompactPull, CompactPulls
 from hourwheel.client.records.messages import Pull, Pulled
 from hourwheel.locks import gives_back

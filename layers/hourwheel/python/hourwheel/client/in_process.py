@@ -13,7 +13,7 @@ from hourwheel.client.transport.endpoint import Reply
 if TYPE_CHECKING:
     from hourwheel.client.aio.api import AsyncApi
     from hourwheel.client.api import Api
-    from hourwheel.client.consuming.pull_session import PrefetchOptions
+    from hourwheel.client.options import PrefetchOptions
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None] | None]
 """Handles the messages of a consumer until none is left. If it returns a coroutine, the caller has to await it."""

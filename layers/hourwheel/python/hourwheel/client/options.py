@@ -1,8 +1,13 @@
-"""Checks the options of a producer or consumer when it is made. One with ``concurrency=0`` would wait for ever."""
+"""Checks the options of a producer or consumer when it is made, and holds those of a consumer. A consumer with
+``concurrency=0`` would wait for ever."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hourwheel.model.fields import BATCH_MESSAGES, MAX_LEASE_SECONDS, MAX_WAIT_SECONDS
+from hourwheel.ports.machine import Ids
+
+A = TypeVar("A")
 
 DEFAULT_MAX_MESSAGES = 100
 """The least that a consumer pulls at a time that does not follow its handlers."""
@@ -34,6 +39,20 @@ _RANGES = {
     "settle_linger_seconds": _SECONDS,
     "drain_seconds": _SECONDS,
 }
+
+
+class PrefetchOptions(NamedTuple, Generic[A]):
+    """Holds the options of a consumer, checked. ``connect`` makes an ``Api`` or an ``AsyncApi``."""
+
+    connect: Callable[..., A]
+    subject: str
+    group: str
+    consumer_id: str
+    max_messages: int
+    wait_seconds: float
+    lease_seconds: int
+    settle_linger_seconds: float
+    ids: Ids
 
 
 def check_options(**options: Any) -> None:

@@ -16,9 +16,9 @@ from dramatiq.middleware import Middleware
 
 from hourwheel.client.api import DEFAULT_URL, Api
 from hourwheel.client.consuming.handling import default_consumer_id
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.ensure import ensure_group, ensure_subject
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotFound, ServerUnavailable, Unauthorized
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.producing.producer import Producer
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.transport.signing import Sign

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome, explain
 from hourwheel.client.consuming.handling import error_text
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.consuming.subscription import Subscription
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.locks import Event
 from hourwheel.wire.words import shown
 

@@ -23,8 +23,8 @@ from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
 from hourwheel.cell import Cell
 from hourwheel.client.api import Api
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.in_process import AsyncMessageSource, MessageSource, Work
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.transport.endpoint import Reply
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd

@@ -11,9 +11,8 @@ from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.prefetcher import AsyncPrefetcher
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.handling import Handling, decide_failed, default_consumer_id, give_up
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.in_process import AsyncMessageSource, server_at
-from hourwheel.client.options import DEFAULT_MAX_MESSAGES, check_options
+from hourwheel.client.options import DEFAULT_MAX_MESSAGES, PrefetchOptions, check_options
 from hourwheel.client.transport.signing import Sign
 from hourwheel.ports.machine import Ids
 from hourwheel.system import SystemIds

@@ -11,8 +11,10 @@ from hourwheel.client.aio.waking import AsyncCondition
 from hourwheel.client.consuming import pull_session
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.dozing import QueueListener, QueueRequest
-from hourwheel.client.consuming.pull_session import PrefetchOptions, PullSession, Readiness
+from hourwheel.client.consuming.held_messages import Readiness
+from hourwheel.client.consuming.pull_session import PullSession
 from hourwheel.client.consuming.settlements import settle_timeout
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.transport.steps import Steps, awaited
 
 _AT_ONCE = 16  # the other tasks of the loop get a turn after this many messages

@@ -13,9 +13,8 @@ from hourwheel.client.api import Api
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.handling import Handling, decide_failed, default_consumer_id, give_up
 from hourwheel.client.consuming.prefetcher import Prefetcher
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.in_process import MessageSource, server_at
-from hourwheel.client.options import DEFAULT_MAX_MESSAGES, check_options
+from hourwheel.client.options import DEFAULT_MAX_MESSAGES, PrefetchOptions, check_options
 from hourwheel.client.transport.signing import Sign
 from hourwheel.ports.machine import Ids
 from hourwheel.system import SystemIds

@@ -8,8 +8,10 @@ from typing import TypeVar
 from hourwheel.client.api import Api
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.dozing import QueueListener
-from hourwheel.client.consuming.pull_session import PrefetchOptions, PullSession, Readiness
+from hourwheel.client.consuming.held_messages import Readiness
+from hourwheel.client.consuming.pull_session import PullSession
 from hourwheel.client.consuming.settlements import settle_timeout
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.transport.steps import Steps, finished
 from hourwheel.locks import Condition, gives_back
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
 from hourwheel.client.consuming.prefetcher import Prefetcher
-from hourwheel.client.consuming.pull_session import PrefetchOptions
 from hourwheel.client.creation import Creation
 from hourwheel.client.errors import BadRequest, Closed, NotFound
+from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.transport.steps import Steps, finished
