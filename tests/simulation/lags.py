@@ -6,6 +6,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag, QueueLag
 from hourwheel.pull_log.pull_log import pull_logs
 from hourwheel.pull_log.records import OPEN
+from hourwheel.reach.outages import Outages
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
 from tests.simulation.facts import RowFact
@@ -41,7 +42,7 @@ def _lag(actor: Actor, group: Group) -> Lag:
         return cell.lag(group.subject, group.name)
     subject = cell.registry.subject(group.subject)
     letters = DeadLetters(cell.context, subject, group)
-    return lag_of(pull_logs(cell.context, subject, group), cell.leases, letters, cell.key_states)
+    return lag_of(pull_logs(cell.context, subject, group), cell.leases, letters, cell.key_states, Outages())
 
 
 def _parked(history: PullHistory) -> int:

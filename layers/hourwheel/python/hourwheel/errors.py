@@ -125,14 +125,14 @@ class ReceiptsUnavailable(CellUnavailable):
 
 
 class ErasureUnfinished(CellUnavailable):
-    """Says that ``cells`` hold messages of a deleted subject or group, and cannot be reached. The sweeper erases these
-    once it can reach the cells, or once the cells were given up."""
+    """Says that the ``unfinished`` cells hold messages of a deleted subject or group, and cannot be reached. The
+    sweeper erases these once it can reach the cells, or once the cells were given up."""
 
-    def __init__(self, deleted: str, cells: list[str]) -> None:
-        self.cells = cells
+    def __init__(self, deleted: str, unfinished: list[str]) -> None:
+        self.unfinished = unfinished
         super().__init__(
-            f"{deleted} was deleted, and is erased in cell {', '.join(cells)} once the sweeper can reach it, or once it"
-            " is given up"
+            f"{deleted} was deleted, and is erased in cell {', '.join(unfinished)} once the sweeper can reach it, or"
+            " once it is given up"
         )
 
 

@@ -3,11 +3,14 @@
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, DataVersion, GroupRemoved, HourwheelError, StorageFull, Unavailable
+from hourwheel.errors import Broken, DataVersion, GroupRemoved, HourwheelError, StorageFull, Unavailable
+from hourwheel.model.log_names import cell_of
+from hourwheel.reach.outages import is_outage
+from hourwheel.reach.storages import at_home
 
 _logger = logging.getLogger("hourwheel")
 
@@ -33,17 +36,27 @@ class Faults:
         except GroupRemoved:
             self._forget(what)
         except (Unavailable, StorageFull, DataVersion) as error:
-            if not isinstance(error, CellUnavailable):
+            if not is_outage(error):
                 raise
             self._report(context, what, error)
         except Exception as error:
             self._report(context, what, error)
 
+    @contextmanager
+    def abroad(self, context: Context, log: str, what: str) -> Iterator[None]:
+        """Reports and swallows every error of work in the cell of the log: work in other cells goes on. Errors of the
+        home cell pass through. ``what`` names the work, as in \"reading\"."""
+        if at_home(log):
+            yield
+            return
+        with suppress(Unavailable, Broken), self.contained(context, f"{what} cell {cell_of(log)}"):
+            yield
+
     def _report(self, context: Context, what: str, error: Exception) -> None:
         # The messages of other libraries may quote what a client sent.
         text = f"{type(error).__name__}: {error if isinstance(error, HourwheelError) else ''}"
         if self._remember(what, text):
-            if not isinstance(error, CellUnavailable):  # an outage is no bug, and most outages are short
+            if not is_outage(error):  # an outage is no bug, and most outages are short
                 context.meter.record("Faults", 1)
             _logger.error("%s failed: %s", what, text)
 

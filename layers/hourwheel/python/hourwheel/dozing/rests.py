@@ -24,12 +24,11 @@ from hourwheel.model.subjects import DozingGroup, Subject
 from hourwheel.ordered.claims import has_turn
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ordered.parts import in_turn
-from hourwheel.ports.storage import Counter
 from hourwheel.ports.waking import WakeupQueues
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.limits import Limit
 from hourwheel.pull_log.pull_log import PullLog, pull_logs
-from hourwheel.pull_log.totals import names_by_cell, read_totals
+from hourwheel.pull_log.totals import read_totals
 from hourwheel.registry.broadcast import with_settings
 from hourwheel.registry.registry import Registry
 
@@ -248,10 +247,8 @@ class Dozes:
 
     def _moved(self, group: Group, logs: list[PullLog]) -> list[PullLog]:
         """Returns the logs that have a row behind the end which the looks of pulls remember: the others have no message
-        for the group. One request for each cell."""
-        totals: dict[str, Counter] = {}
-        for names in names_by_cell(log.source.name for log in logs):
-            totals |= read_totals(self.context, names, consistent=True)
+        for the group."""
+        totals = read_totals(self.context, (log.source.name for log in logs), consistent=True)
         return [log for log in logs if self.ends.moved(log, group, totals[log.source.name])]
 
     def _missed(self, group: Group, error: Exception) -> None:

@@ -1,6 +1,5 @@
 """Counts what groups have left to do, and shows and ends the leases of their consumers."""
 
-from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,15 +11,15 @@ from hourwheel.errors import NotFound, Rejected
 from hourwheel.groups import progress
 from hourwheel.groups.broadcast import total_lag
 from hourwheel.groups.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
-from hourwheel.groups.seeks import cells_out
+from hourwheel.groups.seeks import unopened
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag, QueueLag
-from hourwheel.model.log_names import cell_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.pull_log.limits import pause_of
 from hourwheel.pull_log.pull_log import PullLog, group_parts, pull_logs
 from hourwheel.pulling.flow import FlowControl
+from hourwheel.reach.outages import Outages
 from hourwheel.registry.broadcast import consumer_group_name, consumer_groups
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
@@ -55,11 +54,10 @@ class GroupProgress:
         # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
         before = self._backing_off(owner, member)
         logs = pull_logs(self.context, owner, member)
-        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.key_states)
-        out = {*lag.cells_out, *cells_out(owner, logs)}
-        lag.cells_out = sorted(out)
-        if out:
-            lag.queues = _with_cells_out(lag, owner, member, out)
+        outages = unopened(owner, logs, range(owner.queues))
+        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.key_states, outages)
+        if names := outages.names:
+            lag.cells_out, lag.queues = names, _with_outages(lag, owner, member, outages)
         lag.backing_off += max(before, self._backing_off(owner, member))
         lag.expired_unread = self.context.store.counter(member.expired_counter).numbers
         limit = pause_of(owner, member, self.context.settings)
@@ -117,20 +115,17 @@ class GroupProgress:
         )
 
 
-def _with_cells_out(lag: Lag, subject: Subject, group: Group, cells: Set[str]) -> list[QueueLag]:
-    """Returns the lag of every queue, also of those that lie in a cell out of reach, which ``cells`` names. Leaves out
-    the offsets that only such a cell knows."""
+def _with_outages(lag: Lag, subject: Subject, group: Group, outages: Outages) -> list[QueueLag]:
+    """Returns the lag of every queue, also of those with a part out of reach. Leaves out the offsets that only such a
+    part knows."""
     counted = {each.queue: each for each in lag.queues}
     queues = []
     for queue in range(subject.queues):
-        parts = [(mapping, cell_of(log)) for mapping, log, _ in group_parts(subject, group, queue)]
-        missing = [mapping.start for mapping, cell in parts if cell in cells]
+        parts = group_parts(subject, group, queue)
         each = counted.get(queue, QueueLag(queue, 0, 0, None, None))
-        if missing:
-            each.cells_out = sorted({cell for _, cell in parts if cell in cells})
-            if each.offset is not None and each.offset >= missing[0]:
-                each.offset = None
-            if parts[-1][1] in cells:
-                each.end = None
+        if missing := [(mapping, log) for mapping, log, _ in parts if outages.has(log)]:
+            each.cells_out = outages.names_of(log for _, log in missing)
+            each.offset = None if each.offset is None or each.offset >= missing[0][0].start else each.offset
+            each.end = None if outages.has(parts[-1][1]) else each.end
         queues.append(each)
     return queues

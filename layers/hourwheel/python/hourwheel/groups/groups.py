@@ -93,15 +93,15 @@ class GroupOperations:
         self.registry.forget(subject)
         owner = self.registry.subject(subject)
         current = group_record(self.registry.context, subject, name).load()
-        cells_out = self.registry.delete_group(owner, name)
+        unfinished = self.registry.delete_group(owner, name)
         if current is not None:
             forget_groups(self.registry, owner, [current.value])
         if current is not None and current.value.broadcast:
             # After the group, so that no consumer comes back. The sweeper deletes those that are left.
-            consumers, more_out = delete_consumer_groups(self.registry, owner, current.value)
+            consumers, others = delete_consumer_groups(self.registry, owner, current.value)
             forget_groups(self.registry, owner, consumers)
-            cells_out = sorted({*cells_out, *more_out})
-        return cells_out
+            unfinished = sorted({*unfinished, *others})
+        return unfinished
 
     def push_state(self, subject: str, name: str) -> tuple[Group, PushState]:
         """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target. The group

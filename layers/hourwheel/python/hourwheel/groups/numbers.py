@@ -15,19 +15,20 @@ from msgspec import UNSET
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.pending_counts import Address
-from hourwheel.errors import CellUnavailable, GroupRemoved
+from hourwheel.errors import GroupRemoved
 from hourwheel.groups.held_keys import with_parked
 from hourwheel.groups.progress import LogLag, lag_of_log, lag_of_queue
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
-from hourwheel.model.log_names import cell_of
 from hourwheel.model.overview import GroupOverview
 from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.pull_log import PullLog, pull_logs
-from hourwheel.pull_log.totals import names_by_cell, read_totals
+from hourwheel.pull_log.totals import read_totals
+from hourwheel.reach.outages import Outages
+from hourwheel.reach.storages import by_storage
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
@@ -42,12 +43,12 @@ _DEAD_ROWS = 1_000  # four reads; a larger number needs no exact count in an ove
 
 
 class SubjectNumbers(NamedTuple):
-    """The numbers of the groups of one subject, the totals of the logs that they read, and the cells that cannot be
+    """The numbers of the groups of one subject, the totals of the logs that they read, and what could not be
     reached. ``complete`` is False where a count stopped at its limit."""
 
     groups: list[GroupOverview]
     totals: Mapping[str, Counter]
-    cells_out: list[str]
+    outages: Outages
     complete: bool
 
 
@@ -79,7 +80,7 @@ class GroupNumbers:
     ) -> SubjectNumbers:
         """Reads the numbers of these groups, those of consumers behind their broadcast group."""
         logs = subject.queue_logs() + [log for group in groups for log in _counters_of(group)]
-        totals, cells_out = read_counters(self.context, logs)
+        totals, outages = read_counters(self.context, logs)
         numbers: dict[str, GroupOverview] = {}
         for group in groups:
             shared = numbers.get(group.shared_name)
@@ -94,7 +95,7 @@ class GroupNumbers:
                     if not group.consumer:
                         del numbers[group.shared_name]
         complete = complete and all(each.complete for each in numbers.values())
-        return SubjectNumbers(list(numbers.values()), totals, sorted(cells_out), complete)
+        return SubjectNumbers(list(numbers.values()), totals, outages, complete)
 
     def _lag(self, subject: Subject, group: Group, totals: Mapping[str, Counter]) -> tuple[Lag, bool]:
         """Returns the lag of a group, without the retries that wait for their delay, and whether it is complete."""
@@ -130,16 +131,14 @@ class GroupNumbers:
         return lag_of_log(log, count.tail, totals), count.in_flight, count.complete
 
 
-def read_counters(context: Context, logs: Iterable[str]) -> tuple[dict[str, Counter], set[str]]:
-    """Returns the totals of the logs, and the cells that cannot be reached, whose logs are left out."""
+def read_counters(context: Context, logs: Iterable[str]) -> tuple[dict[str, Counter], Outages]:
+    """Returns the totals of the logs without those that cannot be reached, and the outages."""
     totals: dict[str, Counter] = {}
-    cells_out: set[str] = set()
-    for names in names_by_cell(logs):
-        try:
+    outages = Outages()
+    for names in by_storage(logs):
+        with outages.noted(names[0]):
             totals |= read_totals(context, names)
-        except CellUnavailable:
-            cells_out.add(cell_of(names[0]))
-    return totals, cells_out
+    return totals, outages
 
 
 def _counters_of(group: Group) -> tuple[str, str, str]:

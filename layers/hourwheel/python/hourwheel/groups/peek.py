@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Corrupt, NotFound, Rejected
+from hourwheel.errors import Corrupt, NotFound, Rejected
 from hourwheel.groups.progress import row_at_offset, row_at_time
 from hourwheel.handover.copies import with_position
 from hourwheel.logs.large_batches import messages_of
@@ -18,6 +18,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.pages import DamagedRow, PeekPage
 from hourwheel.model.routes import Mapping
 from hourwheel.model.subjects import Subject
+from hourwheel.reach.outages import Outages, reached
 from hourwheel.wire.answer_size import PULL_BYTES, answerable, message_size
 from hourwheel.wire.words import no_queue
 
@@ -66,23 +67,14 @@ def peek(context: Context, subject: Subject, queue: int, start: PeekStart, limit
             field="offset",
         )
     page = _Page(context, queue, start, limit)
-    for mapping, log in _parts(subject, queue, start):
-        try:
-            if page.read(context.log(log)):
-                break
-        except CellUnavailable:
-            if not page.messages and not page.damaged:
-                raise
-            page.next = page.following(mapping)
+    for part in _parts(subject, queue, start):
+        if page.ends_with(part):
             break
     return PeekPage(page.messages, page.damaged, page.next, end)
 
 
 def _end(context: Context, subject: Subject, queue: int) -> int | None:
-    try:
-        return context.log(subject.log(queue)).totals().numbers
-    except CellUnavailable:
-        return None
+    return reached(lambda: context.log(subject.log(queue)).totals().numbers, None)
 
 
 def _parts(subject: Subject, queue: int, start: PeekStart) -> list[tuple[Mapping, str]]:
@@ -107,11 +99,20 @@ class _Page:
     _rows: int = 0
     _bytes: int = 0
 
-    def read(self, log: Log) -> bool:
-        """Adds the rows of a log; returns whether the page is full, so that ``next`` is set."""
-        return any(self._add(log, row_no, row) for row_no, row in self._walk(log))
+    def ends_with(self, part: tuple[Mapping, str]) -> bool:
+        """Adds the rows of a part of the queue. Returns whether the page ends there, with ``next`` set: it is full, or
+        the part is out of reach. Raises the error of such a part where the page would begin."""
+        mapping, name = part
+        outages = Outages()
+        with outages.noted(name):
+            log = self.context.log(name)
+            return any(self._add(log, row_no, row) for row_no, row in self._walk(log))
+        if not self.messages and not self.damaged:
+            outages.raise_last()
+        self.next = self._following(mapping)
+        return True
 
-    def following(self, part: Mapping) -> int:
+    def _following(self, part: Mapping) -> int:
         """Returns the offset at which the next page begins, if this page ended at the part, or within it."""
         last = self.messages[-1].offset if self.messages else None
         if self.start.newest:

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.dead_letters.dead import DeadLetters
-from hourwheel.errors import CellUnavailable, Rejected
+from hourwheel.errors import Rejected
 from hourwheel.groups.held_keys import with_parked
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.lag import Lag, QueueLag
-from hourwheel.model.log_names import cell_of
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, Tail
 from hourwheel.pull_log.skipped import messages_between
+from hourwheel.reach.outages import Outages
 from hourwheel.settling.leases import Leases
 from hourwheel.times import rfc3339
 
@@ -32,22 +32,18 @@ class LogLag:
     end: int
 
 
-def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, key_states: KeyStateCache) -> Lag:
+def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, key_states: KeyStateCache, outages: Outages) -> Lag:
     """Returns how far a group is behind. ``logs`` are its pull logs: that of the retry log, then those of the queues.
-    A log that cannot be reached is left out, and its cell named."""
-    lag = _lag_of(logs, leases, dead)
+    A log that cannot be reached is left out, and noted in ``outages``."""
+    lag = _lag_of(logs, leases, dead, outages)
     return with_parked(lag, logs, key_states) if dead.group.ordered else lag
 
 
-def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
+def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, outages: Outages) -> Lag:
     lags: dict[int | None, list[tuple[LogLag, int]]] = {}
-    cells_out = set()
     for log in logs:
-        try:
+        with outages.noted(log.source.name):
             lag = lag_of_log(log, log.tail(), log.source.totals()), leases.in_flight(log)
-        except CellUnavailable:
-            cells_out.add(cell_of(log.source.name))
-        else:
             lags.setdefault(log.queue, []).append(lag)
     all_lags = [lag for parts in lags.values() for lag, _ in parts]
     queues = [lag_of_queue(queue, parts) for queue, parts in lags.items() if queue is not None]
@@ -60,7 +56,6 @@ def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters) -> Lag:
         dead=dead.count(),
         oldest_at=None if oldest is None else rfc3339(oldest),
         queues=queues,
-        cells_out=sorted(cells_out),
     )
 
 

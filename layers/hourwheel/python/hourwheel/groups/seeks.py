@@ -6,12 +6,12 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, NotFound, Rejected
+from hourwheel.errors import NotFound, Rejected
 from hourwheel.groups import progress
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import cell_of
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.reach.outages import Outages
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry
 from hourwheel.wire.words import no_queue
@@ -85,9 +85,8 @@ class Seeks:
         # Without the retry log: a message that failed is retried, wherever the group goes.
         logs = pull_logs(self.context, owner, member)[1:]
         numbers = range(owner.queues) if queue is None else [queue]
-        if missing := cells_out(owner, logs, numbers):
-            outcome = "messages there cannot be counted" if self.dry_run else "the group was not moved"
-            raise CellUnavailable(f"cell {', '.join(missing)} cannot be reached, so {outcome}")
+        outcome = "messages there cannot be counted" if self.dry_run else "the group was not moved"
+        unopened(owner, logs, numbers).check(outcome)
         parts = {number: [log for log in logs if log.queue == number] for number in numbers}
         if self.dry_run:
             return {number: _counted(logs, seek) for number, logs in parts.items()}
@@ -110,9 +109,10 @@ def _counted(parts: list[PullLog], seek: SeekQueue) -> QueueSeek:
     return QueueSeek(offset, sum(each for each in shifts if each > 0), -sum(each for each in shifts if each < 0))
 
 
-def cells_out(subject: Subject, logs: Sequence[PullLog], queues: Iterable[int] | None = None) -> list[str]:
-    """Returns the cells with parts of these queues (None: of all queues) of which no log could be opened."""
+def unopened(subject: Subject, logs: Sequence[PullLog], queues: Iterable[int]) -> Outages:
+    """Returns the outages that keep ``logs`` from having a log of each part of these queues."""
     opened = {log.source.name for log in logs}
-    queues = range(subject.queues) if queues is None else queues
     sources = {log for queue in queues for _, log in subject.parts(queue)}
-    return sorted({cell_of(log) for log in sources - opened})
+    outages = Outages()
+    outages.add(sources - opened)
+    return outages

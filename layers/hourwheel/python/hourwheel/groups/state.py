@@ -9,7 +9,7 @@ from itertools import islice
 
 from hourwheel.context import Context
 from hourwheel.delay.pending_counts import PendingCounts
-from hourwheel.errors import CellUnavailable, Corrupt
+from hourwheel.errors import Corrupt
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
@@ -28,6 +28,7 @@ from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import GET_MANY
 from hourwheel.pull_log.ordered_rows import STOPPED_MS
 from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.reach.outages import Outages
 from hourwheel.settling.leases import Leases, OpenLeaseRow
 from hourwheel.times import rfc3339
 
@@ -54,18 +55,15 @@ class GroupState:
         """Returns the leases that end first, up to 100. For each log a query, and a read for each of its leases that
         may be among them."""
         logs = [log for group in self.members for log in pull_logs(self.context, self.subject, group)]
-        complete = len(logs) <= _LOGS
+        complete, outages = len(logs) <= _LOGS, Outages()
         ending: list[tuple[int, OpenLease]] = []
         for log in logs[:_LOGS]:
-            try:
+            with outages.noted(log.source.name):
                 rows, read = leases.ending(log, pages=_PAGES, most=_LEASES)
-            except CellUnavailable:
-                complete = False
-                continue
-            complete = complete and read
-            ending += [(lease.row.lease_until_ms, _named(log, lease)) for lease in rows]
+                complete = complete and read
+                ending += [(lease.row.lease_until_ms, _named(log, lease)) for lease in rows]
         ending.sort(key=lambda entry: entry[0])
-        complete = complete and len(ending) <= _LEASES
+        complete = complete and len(ending) <= _LEASES and not outages.names
         return OpenLeases(leases=[lease for _, lease in ending[:_LEASES]], complete=complete)
 
     def retries(self, pending_counts: PendingCounts, key_states: KeyStateCache) -> RetryCounts:

@@ -11,7 +11,7 @@ out agree on the row.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from functools import partial
 from typing import Protocol, Self, TypeVar
 
 import msgspec
@@ -19,11 +19,12 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket, reserve_in
 from hourwheel.buckets.lease import ensure_wheel_by
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Filled
+from hourwheel.errors import Filled
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row, filler
+from hourwheel.reach.outages import reached
 
 
 class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -109,8 +110,11 @@ def release(context: Context, transfers: Iterable[Transfer]) -> None:
     """Fills reservations that no record names, so that no reader has to wait for them."""
     for transfer in transfers:
         spare = filler(transfer.at_ms, transfer.expires_ms)
-        with suppress(CellUnavailable):  # a reader fills it once the cell can be reached
-            context.log(transfer.log).abandon(transfer.reservation, spare)
+        reached(partial(_abandon, context, transfer.reservation, spare), None)  # if not now, a reader fills it
+
+
+def _abandon(context: Context, reservation: Reservation, spare: Row) -> None:
+    context.log(reservation.log).abandon(reservation, spare)
 
 
 def put_row(context: Context, transfer: Transfer, row: Callable[[Transfer], Row]) -> Transfer | None:

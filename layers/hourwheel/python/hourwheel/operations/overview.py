@@ -156,7 +156,7 @@ class Overview:
             groups=read.groups,
             next=following,
             at=rfc3339(self.context.clock.now_ms()),
-            cells_out=read.cells_out,
+            cells_out=read.outages.names,
             complete=read.complete,
         )
 
@@ -278,7 +278,7 @@ class Overview:
             paused=subject.paused,
             read_only=subject.read_only,
             retention_seconds=subject.retention_seconds,
-            cells_out=read.cells_out,
+            cells_out=read.outages.names,
             complete=read.complete and self._delayed_read,
             at=rfc3339(began_ms),
         )

@@ -1,15 +1,16 @@
 """Reads where a queue begins and ends, how fast it grows, and about how large it is."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable
 from hourwheel.groups.progress import row_at_time
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.overview import QueueOverview
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Counter
+from hourwheel.reach.outages import reached
 
 _RATE_MS = 60_000  # long enough that single batches do not show as peaks
 _NEWEST_ROWS = 20  # tell the size of a message; in a quiet queue also the rate
@@ -23,12 +24,14 @@ def queue_numbers(context: Context, subject: Subject, queue: int, totals: Mappin
     if any(log not in totals for log in parts):
         return QueueOverview(queue=queue, start=None, end=None, messages=None, produced_per_second=None, bytes=None)
     end = totals[parts[-1]].numbers
-    try:
-        first, newest = context.log(parts[0]).first(), context.log(parts[-1]).newest(_NEWEST_ROWS)
-        start = end if first is None else max(0, first[1].first_seq)
-        rate = None if subject.queues > _MOST_QUEUES else _rate(context, context.log(parts[-1]), newest, end)
-    except CellUnavailable:
-        return QueueOverview(queue=queue, start=None, end=end, messages=None, produced_per_second=None, bytes=None)
+    unknown = QueueOverview(queue=queue, start=None, end=end, messages=None, produced_per_second=None, bytes=None)
+    return reached(partial(_reached_numbers, context, subject, queue, parts, end), unknown)
+
+
+def _reached_numbers(context: Context, subject: Subject, queue: int, parts: list[str], end: int) -> QueueOverview:
+    first, newest = context.log(parts[0]).first(), context.log(parts[-1]).newest(_NEWEST_ROWS)
+    start = end if first is None else max(0, first[1].first_seq)
+    rate = None if subject.queues > _MOST_QUEUES else _rate(context, context.log(parts[-1]), newest, end)
     messages = subject.route(queue).messages(start, end)
     sample = sum(row.count for _, row in newest)
     mean_bytes = sum(row.raw_bytes for _, row in newest) / sample if sample else 0

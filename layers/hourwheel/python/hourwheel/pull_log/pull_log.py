@@ -5,15 +5,14 @@ item, and nothing to rebalance: any number of consumers claim from any queue fro
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Broken, CellUnavailable, Corrupt, GroupRemoved, Unavailable
+from hourwheel.errors import Broken, Corrupt, GroupRemoved, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
@@ -38,6 +37,7 @@ from hourwheel.pull_log.records import (
     Tail,
 )
 from hourwheel.pull_log.selection import Selection
+from hourwheel.reach.outages import all_reached
 
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
@@ -413,13 +413,13 @@ def pull_logs(context: Context, subject: Subject, group: Group) -> list[PullLog]
 
 
 def _queue_logs(context: Context, subject: Subject, group: Group, queue: int) -> list[PullLog]:
-    logs = []
-    for mapping, name, origin in group_parts(subject, group, queue):
-        with suppress(CellUnavailable):
-            reads_batches = group.ordered or group.filter is not None
-            blobs = context.blobs_of(name) if reads_batches else None
-            logs.append(PullLog(context, group, context.log(name), queue, origin, mapping, blobs))
-    return logs
+    return all_reached(partial(_part_log, context, group, queue), group_parts(subject, group, queue))
+
+
+def _part_log(context: Context, group: Group, queue: int, part: tuple[Mapping, str, int]) -> PullLog:
+    mapping, name, origin = part
+    blobs = context.blobs_of(name) if group.ordered or group.filter is not None else None
+    return PullLog(context, group, context.log(name), queue, origin, mapping, blobs)
 
 
 def group_parts(subject: Subject, group: Group, queue: int) -> list[tuple[Mapping, str, int]]:

@@ -22,8 +22,8 @@ from hourwheel.pull_log.growth import SettledRow
 from hourwheel.pull_log.limits import Limit
 from hourwheel.pull_log.pull_log import PullLog, pull_logs
 from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare, share_of
-from hourwheel.pull_log.totals import names_by_cell
 from hourwheel.pulling.flow import FlowControl, is_current
+from hourwheel.reach.storages import by_storage
 from hourwheel.settling.settlements import OpenedSettlement, SettlementAnswers, Settlements, are_at_home, settled_logs
 from hourwheel.wire.answer_size import PULL_BYTES
 
@@ -154,7 +154,7 @@ class Claimer:
         names = dict.fromkeys(
             [*settled_logs(opened, look.subject, look.group), *logs]
         )  # a settled log may wait as well
-        cells = names_by_cell(list(names))
+        cells = by_storage(list(names))
         if len(cells) <= 1 and (opened or not logs or cell_of(cells[0][0]) == HOME):
             return self._settle_and_claim_in_cell(look, opened, list(logs.values()))
         # A settlement and a claim in several cells take a transaction each.
@@ -174,7 +174,7 @@ class Claimer:
         transaction: only there the limits leave what they left before."""
         retries = look.group.retry_log
         alone = retries in logs and not look.rows
-        cells = names_by_cell([name for name in logs if not (alone and name == retries)])
+        cells = by_storage([name for name in logs if not (alone and name == retries)])
         first = int(self.context.ids.jitter() * len(cells))
         turns = [*cells[first:], *cells[:first]]
         turns.sort(key=lambda names: retries not in names)

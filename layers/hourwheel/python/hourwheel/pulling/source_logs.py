@@ -9,7 +9,6 @@ from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Unavailable
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ordered.parts import in_turn
@@ -17,7 +16,8 @@ from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.claims import Nothing
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.pull_log import PullLog, erased, pull_logs
-from hourwheel.pull_log.totals import names_by_cell, read_totals
+from hourwheel.pull_log.totals import read_totals
+from hourwheel.reach.storages import by_storage
 from hourwheel.registry.removed_names import RemovedNames, drop_keys
 from hourwheel.settling.leases import Leases
 from hourwheel.settling.settlements import OpenedSettlement, Settlements
@@ -150,13 +150,9 @@ class SourceLogs:
         """Returns the totals of the source logs by name, perhaps out of date, without those in a cell that is out of
         reach. Costs one request for each ``GET_MANY`` logs of a cell."""
         totals: dict[str, Counter] = {}
-        every = [log.source.name for log in logs]
-        for names in [every] if self.context.cells is None else names_by_cell(every):
-            if cell_of(names[0]) == HOME:
+        for names in by_storage(log.source.name for log in logs):
+            with self.leases.faults.abroad(self.context, names[0], "reading"):
                 totals |= read_totals(self.context, names)
-            else:
-                with suppress(Unavailable, Broken), self._contained(f"reading cell {cell_of(names[0])}"):
-                    totals |= read_totals(self.context, names)
         return totals
 
     def _contained(self, what: str) -> AbstractContextManager[None]:

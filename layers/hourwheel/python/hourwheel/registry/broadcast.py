@@ -162,8 +162,8 @@ def delete_consumer_groups(registry: Registry, subject: Subject, parent: Group) 
         for group in _below(registry, subject, parent)
         if group.subject_generation == subject.generation and not group.erased
     ]
-    cells_out = {cell for group in groups for cell in registry.delete_group(subject, group.name)}
-    return groups, sorted(cells_out)
+    unfinished = {name for group in groups for name in registry.delete_group(subject, group.name)}
+    return groups, sorted(unfinished)
 
 
 def is_orphan(registry: Registry, group: Group) -> bool:

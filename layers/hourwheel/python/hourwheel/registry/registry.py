@@ -266,11 +266,11 @@ class Registry:
             raise Unavailable("the subject was changed meanwhile: send the request again")
         # After the tombstone: no process that reads the record from here on adds messages or groups.
         self.forget(name)
-        cells_out = _cells_out(partial(self.erase_subject, tombstone))
+        unfinished = _unfinished(partial(self.erase_subject, tombstone))
         deleted = RemovedNames()
         deleted.add_subject(tombstone)
         self.on_deletion(deleted)
-        return cells_out
+        return unfinished
 
     def delete_group(self, subject: Subject, name: str) -> list[str]:
         """Removes the group, its progress, retries and dead letters, or finishes a deletion that was cut off. Returns
@@ -284,11 +284,11 @@ class Registry:
         if not current.value.deleted and not record.swap(current.token, tombstone).stored:
             raise Unavailable("the group was changed meanwhile: send the request again")
         self.forget(subject.name)
-        cells_out = _cells_out(partial(self.erase_group, subject, tombstone))
+        unfinished = _unfinished(partial(self.erase_group, subject, tombstone))
         deleted = RemovedNames()
         deleted.add_group(tombstone)
         self.on_deletion(deleted)
-        return cells_out
+        return unfinished
 
     def erase_subject(self, tombstone: Subject) -> None:
         """Erases the logs of a deleted subject and its groups, unless that is done."""
@@ -423,10 +423,10 @@ def _page(records: Iterator[T], limit: int) -> tuple[list[T], str | None]:
 __all__ = ["Registry", "Versioned", "alive", "group_record", "subject_record", "unknown_group", "unknown_subject"]
 
 
-def _cells_out(erase: Callable[[], None]) -> list[str]:
-    """Erases, and returns the cells that cannot be reached."""
+def _unfinished(erase: Callable[[], None]) -> list[str]:
+    """Erases, and returns the cells in which the sweeper has to finish that."""
     try:
         erase()
     except ErasureUnfinished as error:
-        return error.cells
+        return error.unfinished
     return []

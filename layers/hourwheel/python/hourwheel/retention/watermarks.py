@@ -9,16 +9,15 @@ The manifests decide what is archived. These records repeat them, so that no pro
 watermarks of a bucket's logs expire years after the bucket, which has long been removed by then.
 """
 
-from contextlib import suppress
-
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.errors import UNDECODABLE, CellUnavailable, Conflict, Corrupt
+from hourwheel.errors import UNDECODABLE, Conflict, Corrupt
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.log_names import is_schedule
 from hourwheel.ports.storage import Blobs, Key, Record, Table, items_of
+from hourwheel.reach.outages import reached
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.manifests import Manifest, Span, manifests, read
 
@@ -142,10 +141,16 @@ def replace_head(context: Context, current: Versioned[ArchiveHead], value: Archi
 
 def _check(context: Context, span: Span) -> None:
     # The log gave out every archived row, unless the store was lost or replaced by an older one since.
-    # A cell that was removed cannot tell.
-    with suppress(CellUnavailable):
-        if span.kind == MESSAGES and context.store_of(span.log).counter(span.log).rows < span.end:
-            raise older(span.log)
+    if _given_out(context, span) < span.end:
+        raise older(span.log)
+
+
+def _given_out(context: Context, span: Span) -> int:
+    """Returns how many rows of the span's log the store gave out. Believes the span where no counter tells so: for a
+    log that holds no messages, and for one in a cell that was removed."""
+    if span.kind != MESSAGES:
+        return span.end
+    return reached(lambda: context.store_of(span.log).counter(span.log).rows, span.end)
 
 
 def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
@@ -156,10 +161,8 @@ def rows_beyond(context: Context, archive: Blobs) -> dict[str, int]:
     missing: dict[str, int] = {}
     for manifest in manifests(archive, 0 if current is None else current.value.number):
         for span in manifest.spans:
-            with suppress(CellUnavailable):
-                given_out = context.store_of(span.log).counter(span.log).rows if span.kind == MESSAGES else span.end
-                if span.end - given_out > missing.get(span.log, 0):
-                    missing[span.log] = span.end - given_out
+            if (lost := span.end - _given_out(context, span)) > missing.get(span.log, 0):
+                missing[span.log] = lost
     return missing
 
 

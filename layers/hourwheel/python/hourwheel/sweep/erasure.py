@@ -4,18 +4,18 @@ Until then a repeated deletion, the sweeper, and the creation of a new subject o
 continue the erasure. So does a pull that creates a group. A send or a pull that would create the subject is refused.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, ErasureUnfinished
+from hourwheel.errors import ErasureUnfinished
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import cell_of, pull_log
+from hourwheel.model.log_names import pull_log
 from hourwheel.model.subjects import Subject
 from hourwheel.ordered.snapshots import Snapshots
 from hourwheel.ports.storage import Table
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.push.state import forget
+from hourwheel.reach.outages import Outages
 from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames
 
@@ -41,35 +41,35 @@ def make_registry(context: Context, on_deletion: Callable[[RemovedNames], object
 def erase_subject(context: Context, subject: Subject, groups: Iterable[Group]) -> None:
     """Seals and trims the logs of a deleted subject and of its groups. Raises ``ErasureUnfinished`` after it has erased
     what is in the cells that can be reached."""
-    names, left = subject.queue_logs(), set[str]()
+    names, outages = subject.queue_logs(), Outages()
     for name in names:
         # A producer with a cached subject meets the seal, and looks the subject up again.
-        with _noted(name, left):
+        with outages.noted(name):
             context.log(name).seal()
     for group in groups:
-        _erase_group(context, subject, group, left)
+        _erase_group(context, subject, group, outages)
     for name in names:
-        with _noted(name, left):
+        with outages.noted(name):
             context.store_of(name).trim(Table.CONSUME, name, below=_ALL)
-    _check_complete(f"subject {subject.name!r}", left)
+    _check_complete(f"subject {subject.name!r}", outages)
 
 
 def erase_group(context: Context, subject: Subject, group: Group) -> None:
     """Seals and trims the logs of a deleted group, and removes the state of its pushes. Raises ``ErasureUnfinished``
     after it has erased what is in the cells that can be reached."""
-    left = set[str]()
-    _erase_group(context, subject, group, left)
-    _check_complete(_words(group), left)
+    outages = Outages()
+    _erase_group(context, subject, group, outages)
+    _check_complete(_words(group), outages)
 
 
-def _erase_group(context: Context, subject: Subject, group: Group, left: set[str]) -> None:
-    """Erases a group, and adds to ``left`` the cells that cannot be reached."""
+def _erase_group(context: Context, subject: Subject, group: Group, outages: Outages) -> None:
+    """Erases a group as far as its logs can be reached."""
     # A settlement with a cached group meets the seal, and hands nothing over to the deleted group.
     for name in (group.retry_log, group.dead_log):
         context.log(name).seal()
     for name in (group.retry_log, *subject.queue_logs()):
         # Not ``pull_logs``: a cell that is out of reach must not be passed over.
-        with _noted(name, left):
+        with outages.noted(name):
             PullLog(context, group, context.log(name), None).erase()
             if group.ordered:
                 Snapshots(context, name, pull_log(group.member, name)).remove()
@@ -79,21 +79,12 @@ def _erase_group(context: Context, subject: Subject, group: Group, left: set[str
     forget(context, group)
 
 
-@contextmanager
-def _noted(log: str, left: set[str]) -> Iterator[None]:
-    """Adds the cell of the log to ``left`` if it cannot be reached."""
-    try:
-        yield
-    except CellUnavailable:
-        left.add(cell_of(log))
-
-
 def _words(group: Group) -> str:
     if group.consumer:
         return f"consumer {group.consumer!r} of group {group.shared_name!r} of subject {group.subject!r}"
     return f"group {group.name!r} of subject {group.subject!r}"
 
 
-def _check_complete(deleted: str, left: set[str]) -> None:
-    if left:
-        raise ErasureUnfinished(deleted, sorted(left))
+def _check_complete(deleted: str, outages: Outages) -> None:
+    if names := outages.names:
+        raise ErasureUnfinished(deleted, names)

@@ -31,7 +31,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import Counter, Table
 from hourwheel.pull_log.pull_log import PullLog, pull_logs
-from hourwheel.pull_log.totals import names_by_cell, read_totals
+from hourwheel.pull_log.totals import read_totals
 from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
@@ -208,11 +208,7 @@ class Sweeper:
             return False
         totals = last.snapshot.totals
         with self._contained(f"reading the counters of {subject.name}"):
-            return any(
-                total.rows != totals[name].rows
-                for names in names_by_cell(totals)
-                for name, total in read_totals(self.context, names).items()
-            )
+            return any(total.rows != totals[name].rows for name, total in read_totals(self.context, totals).items())
         return True
 
     def _wake_dozing(self, subject: Subject, members: list[_Member], lags: Sequence[GroupLag | None]) -> None:

@@ -1,0 +1,109 @@
+"""Runs work for logs in several cells, and collects the cells that are out of reach: work on the other logs goes on.
+
+A cell is out of reach if it does not answer, fails, has no room, is off line or was given up. This module and the room
+of cells alone handle the error that says so.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeVar
+
+from hourwheel.errors import CellUnavailable, HourwheelError
+from hourwheel.model.log_names import cell_of
+
+T = TypeVar("T")
+D = TypeVar("D")
+S = TypeVar("S")
+
+
+def reached(work: Callable[[], T], otherwise: D) -> T | D:
+    """Runs the work and returns its result; returns ``otherwise`` if the work needs a cell that is out of reach."""
+    try:
+        return work()
+    except CellUnavailable:
+        return otherwise
+
+
+def all_reached(work: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """Runs the work for each item, and returns the results of those whose cells can be reached."""
+    results: list[T] = []
+    for item in items:
+        try:
+            results.append(work(item))
+        except CellUnavailable:
+            continue
+    return results
+
+
+def is_outage(error: BaseException) -> bool:
+    """Returns whether the error says that a cell other than the home cell is out of reach."""
+    return isinstance(error, CellUnavailable)
+
+
+def raise_fault(errors: Iterable[HourwheelError]) -> None:
+    """Raises the first of these errors that is no outage of another cell; returns if all of them are."""
+    for error in errors:
+        if not is_outage(error):
+            raise error
+
+
+@dataclass
+class Outages:
+    """Collects the cells that are out of reach while work goes through many logs. For one thread."""
+
+    _cells: set[str] = field(default_factory=set)
+    _last: CellUnavailable | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The cells that are out of reach, in ascending order."""
+        return sorted(self._cells)
+
+    def has(self, log: str) -> bool:
+        """Returns whether the log is in one of the cells that are out of reach."""
+        return cell_of(log) in self._cells
+
+    def names_of(self, logs: Iterable[str]) -> list[str]:
+        """Returns those of the names that are cells of these logs."""
+        return sorted(self._cells.intersection(map(cell_of, logs)))
+
+    def add(self, logs: Iterable[str]) -> None:
+        """Adds the cells of logs that could not be opened."""
+        self._cells.update(map(cell_of, logs))
+
+    @contextmanager
+    def noted(self, log: str) -> Iterator[None]:
+        """Ends the block where it needs the cell of the log and the cell is out of reach, and notes the cell."""
+        try:
+            yield
+        except CellUnavailable as error:
+            self._note(log, error)
+
+    @contextmanager
+    def seen(self, log: str) -> Iterator[None]:
+        """Notes the cell of the log like ``noted``, and raises the error again."""
+        try:
+            yield
+        except CellUnavailable as error:
+            self._note(log, error)
+            raise
+
+    def check(self, outcome: str) -> None:
+        """Raises ``CellUnavailable`` if a cell is out of reach. ``outcome`` says what does not happen therefore."""
+        if self._cells:
+            raise CellUnavailable(f"cell {', '.join(self.names)} cannot be reached, so {outcome}")
+
+    def raise_last(self) -> NoReturn:
+        """Raises the last error as it came."""
+        assert self._last is not None
+        raise self._last
+
+    def raise_as(self, kind: type[CellUnavailable]) -> NoReturn:
+        """Raises the last error as one of this kind."""
+        assert self._last is not None
+        raise kind(str(self._last), is_logged=self._last.is_logged, is_lasting=self._last.is_lasting)
+
+    def _note(self, log: str, error: CellUnavailable) -> None:
+        self._cells.add(cell_of(log))
+        self._last = error
