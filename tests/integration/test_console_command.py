@@ -114,4 +114,6 @@ def test_a_port_that_is_taken_is_told_in_one_line(server: Server) -> None:
         command = [sys.executable, "-m", "hourwheel", "console", "--no-browser", "--port", str(port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"hourwheel: cannot listen on port {port}: Address already in use\n"
+    assert (
+        done.stderr == f"hourwheel: cannot listen on port {port}: Address already in use (--port takes another one)\n"
+    )

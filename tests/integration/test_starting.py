@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_port_in_use(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert_refused(start(port=port), "cannot listen on 127.0.0.1", str(port), "in use")
+        assert_refused(start(port=port), "cannot listen on 127.0.0.1", str(port), "in use (--port takes another one)")
     assert not (tmp_path / "data").exists()
 
 

@@ -1,5 +1,6 @@
 """``hourwheel console``"""
 
+import errno
 import os
 import sys
 import tempfile
@@ -62,7 +63,8 @@ def console(
         with folder:
             serve_console(chosen, opened=opened, warn=_warn)
     except OSError as error:
-        write_error(f"cannot listen on port {port}: {error.strerror or error}")
+        advice = " (--port takes another one)" if error.errno == errno.EADDRINUSE else ""
+        write_error(f"cannot listen on port {port}: {error.strerror or error}{advice}")
         raise typer.Exit(1) from error
 
 

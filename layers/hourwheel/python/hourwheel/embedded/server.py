@@ -1,6 +1,7 @@
 """Serves the HTTP API on one machine until a signal stops the process."""
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -42,7 +43,7 @@ def serve(options: ServeOptions) -> int:
     except ValueError as error:
         return _refuse(str(error))
     except OSError as error:
-        return _refuse(f"cannot listen on {options.host} port {options.port}: {_reason(error)}")
+        return _refuse(f"cannot listen on {options.host} port {options.port}: {_reason(error)}{_advice(error)}")
     with listener:
         try:
             runtime = Runtime(options)
@@ -184,6 +185,10 @@ def _url(host: str, listener: socket.socket, security: ssl.SSLContext | None) ->
 def _refuse(reason: str) -> int:
     sys.stderr.write(f"hourwheel: {reason}\n")
     return 1
+
+
+def _advice(error: OSError) -> str:
+    return " (--port takes another one)" if error.errno == errno.EADDRINUSE else ""
 
 
 def _reason(error: Exception) -> str:
