@@ -1,7 +1,7 @@
 """Finds the subjects with rows that are new in the lake since an earlier run of a job.
 
 Metrics and most checks follow from the rows of one subject and from rows that name no subject (cancel markers, dropped
-messages). So a run reads only the subjects for which something may have changed. ``metrics.py`` and ``judgement.py``
+messages). So a run reads only the subjects for which something may have changed. ``metrics.py`` and ``baseline.py``
 decide which subjects these are besides those with new rows.
 
 The search gives up, and the run reads everything, where rows may have changed in other ways: a quarantined segment was

@@ -2,7 +2,7 @@
 working system has no findings.
 
 The job judges the subjects that changed since its last run, and takes over its earlier findings about all others
-(``judgement.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the tables; with
+(``baseline.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the tables; with
 ``days`` it takes over findings of these days for a week, and then judges all subjects again. A run over a part does
 not judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters, and messages
 that were moved out of an older bucket.
@@ -27,6 +27,16 @@ from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
 from hourwheel_pipeline import words
+from hourwheel_pipeline.all_checks import FindingLimits, all_findings, expired, open_until_ms, within_days
+from hourwheel_pipeline.baseline import (
+    Baseline,
+    Scope,
+    may_be_carried,
+    most_expired,
+    numbers_of,
+    readable,
+    scope_of,
+)
 from hourwheel_pipeline.basis import digest_of, quiet_horizon
 from hourwheel_pipeline.changed_subjects import ChangeSearch, TableState, day_of, is_small, states_of
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
@@ -36,29 +46,10 @@ from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions, Days
-from hourwheel_pipeline.judgement import (
-    Judgement,
-    Scope,
-    may_be_carried,
-    most_expired,
-    numbers_of,
-    readable,
-    scope_of,
-)
-from hourwheel_pipeline.judging import (
-    FindingLimits,
-    added,
-    count_rows,
-    expired,
-    judged,
-    open_until_ms,
-    since_day,
-    summed,
-    within_days,
-)
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.last_runs import leave_reconciled
 from hourwheel_pipeline.progress import stage
+from hourwheel_pipeline.row_counts import added, count_rows, since_day, summed
 from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.table_progress import QuarantinedSegment
 from hourwheel_pipeline.writing import sized
@@ -172,13 +163,13 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 class _LastReconciliation(Reconciled, frozen=True, kw_only=True):
     """The report of a run without its findings, and what the next run needs. ``basis``: a digest of the judged rows and
     of the limits. ``open_until_ms``: while the basis stays the same, a horizon beyond that time changes no finding.
-    ``judgement``: the last judgement of the whole lake, ``within_days``: the last one of some days; None if the next
-    run has to judge all subjects."""
+    ``baseline``: that of the last run over the whole lake, ``within_days``: that of the last run over some days; None
+    if the next run has to judge all subjects."""
 
     basis: str = ""
     open_until_ms: int = 0
-    judgement: Judgement | None = None
-    within_days: Judgement | None = None
+    baseline: Baseline | None = None
+    within_days: Baseline | None = None
 
     @property
     def encoded(self) -> str:
@@ -277,7 +268,7 @@ def _first_of_each_kind(rows: pa.Table, listed: int) -> list[Finding]:
 
 
 def _basis(lake: Lake, options: ReconcileOptions, now_ms: int) -> str:
-    return digest_of(lake, options.first_day(now_ms), options.deep, *_judged_with(options))
+    return digest_of(lake, options.first_day(now_ms), options.deep, *_criteria(options))
 
 
 def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> ArchiveInspection:
@@ -291,9 +282,9 @@ def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> A
 
 
 class _Carried(NamedTuple):
-    """The judgement that this run continues, and the subjects that the run judges again."""
+    """The baseline from which this run goes on, and the subjects that the run judges again."""
 
-    before: Judgement
+    before: Baseline
     scope: Scope
 
 
@@ -311,22 +302,22 @@ class _Reconciliation:
         """Judges the evidence, adds the findings and the note to the table, and returns the report."""
         last, basis = _last(self.lake, _LastReconciliation), _basis(self.lake, self.options, self.now_ms)
         carried = self._carried(last)
-        judges = "all subjects" if carried is None else words.counted(len(carried.scope.subjects), "subject")
-        stage("reconcile", f"judges {judges}")
+        subjects = "all subjects" if carried is None else words.counted(len(carried.scope.subjects), "subject")
+        stage("reconcile", f"judges {subjects}")
         evidence = evidence_of(
             self.spark, self.lake, self._numbers, self._since, None if carried is None else carried.scope.subjects
         )
         self._cached.callback(evidence.forget)
         coverage = self._coverage(evidence, counted=carried is not None)
         findings = self._keep(self._findings(evidence, coverage, carried))
-        judgement = self._judgement(evidence, coverage, carried)
-        report = self._report(coverage, findings, judgement)
+        baseline = self._baseline(evidence, coverage, carried)
+        report = self._report(coverage, findings, baseline)
         note = _LastReconciliation(
             **msgspec.structs.asdict(report),
             basis=basis,
-            open_until_ms=judgement.open_until_ms,
+            open_until_ms=baseline.open_until_ms,
         )
-        kept = self._judgements(last, judgement if may_be_carried(report.counts) else None)
+        kept = self._baselines(last, baseline if may_be_carried(report.counts) else None)
         note = msgspec.structs.replace(note, **kept)
         report = msgspec.structs.replace(report, findings=listed_of(findings, self.options.listed))
         self.lake.append(TABLE, findings, properties={PROPERTY: note.encoded})
@@ -372,31 +363,30 @@ class _Reconciliation:
     def _since(self) -> date | None:
         return self.options.first_day(self.now_ms)
 
-    def _judgements(
-        self, last: "_LastReconciliation | None", judgement: Judgement | None
-    ) -> dict[str, Judgement | None]:
-        """Returns the judgements that the next runs may continue: this one, and the last one of the other kind."""
-        kept = {} if last is None else {"judgement": last.judgement, "within_days": last.within_days}
+    def _baselines(self, last: "_LastReconciliation | None", baseline: Baseline | None) -> dict[str, Baseline | None]:
+        """Returns the baselines from which the next runs may go on: this one, and the last one of the other kind."""
+        kept = {} if last is None else {"baseline": last.baseline, "within_days": last.within_days}
         if self.options.since is not None:
             return kept
-        return {**kept, "judgement" if self.options.days is None else "within_days": judgement}
+        return {**kept, "baseline" if self.options.days is None else "within_days": baseline}
 
     def _carried(self, last: "_LastReconciliation | None") -> _Carried | None:
-        """Returns the judgement that this run continues; None if the run judges all subjects."""
+        """Returns the baseline from which this run goes on; None if the run judges all subjects."""
         if last is None:
             return None
-        before = last.judgement if self.options.days is None else last.within_days
+        before = last.baseline if self.options.days is None else last.within_days
         if before is None or self.options.full or is_small(self._tables) or before.outdated(self.now_ms):
             return None
-        if self.options.since is not None or not self._judged_like(before):
+        if self.options.since is not None or not self._continues(before):
             return None
         archive = self.options.open_archive()
         search = ChangeSearch(self.spark, self.lake, archive, before.tables, self._tables, before.horizon_ms)
         scope = scope_of(search, before, self._claims, self._snapshots, _limits(self.options).stuck_ms)
         return None if scope is None else _Carried(before, scope)
 
-    def _judged_like(self, before: Judgement) -> bool:
-        return (before.limits, before.days) == (_judged_with(self.options), self.options.days)
+    def _continues(self, before: Baseline) -> bool:
+        """Returns whether the baseline has the criteria and the days of this run."""
+        return (before.limits, before.days) == (_criteria(self.options), self.options.days)
 
     def _coverage(self, evidence: Evidence, *, counted: bool) -> Coverage:
         return coverage_of(
@@ -411,17 +401,17 @@ class _Reconciliation:
 
     def _findings(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> DataFrame:
         """Returns the findings of this run and those that it takes over, as rows of the table."""
-        findings = judged(evidence, coverage, _limits(self.options), self.options.location)
+        findings = all_findings(evidence, coverage, _limits(self.options), self.options.location)
         if carried is not None:
             day = day_of(carried.before.found_ms)
             last = self.lake.read(self.spark, TABLE, since=day, until=day + timedelta(days=1))
             last = last.where(fn.col("found_at") == moment(carried.before.found_ms)).select(*COLUMNS)
             last = within_days(last, coverage)
-            findings = carried.scope.anew(findings).unionByName(carried.scope.before(last))
+            findings = carried.scope.decided(findings).unionByName(carried.scope.kept(last))
         return dated(findings, self.lake.read(self.spark, TABLE), moment(self.now_ms))
 
-    def _judgement(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> Judgement:
-        """Returns the judgement of this run: its counts together with those that it takes over."""
+    def _baseline(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> Baseline:
+        """Returns what the next run may go on from: the counts of this run together with those that it takes over."""
         after = dict.fromkeys(SCHEMAS, -1) if carried is None else numbers_of(carried.before.tables)
         counts = count_rows(evidence, after, by_day=self._since is not None)
         until_ms = open_until_ms(evidence, _limits(self.options))
@@ -431,8 +421,8 @@ class _Reconciliation:
             until_ms = max(until_ms, carried.before.open_until_ms)
             unseen = carried.scope.without(carried.before.expired) | unseen
         manifests, snapshots = readable(self._claims, self._snapshots, self._archive.last_manifest)
-        return Judgement(
-            limits=_judged_with(self.options),
+        return Baseline(
+            limits=_criteria(self.options),
             days=self.options.days,
             whole_ms=self.now_ms if carried is None else carried.before.whole_ms,
             found_ms=self.now_ms,
@@ -445,9 +435,9 @@ class _Reconciliation:
             expired=unseen,
         )
 
-    def _report(self, coverage: Coverage, findings: DataFrame, judgement: Judgement) -> Reconciled:
+    def _report(self, coverage: Coverage, findings: DataFrame, baseline: Baseline) -> Reconciled:
         new = (fn.col("first_seen") == fn.col("found_at")) & (fn.col("severity") == "error")
-        counted = summed(judgement.counts)
+        counted = summed(baseline.counts)
         return Reconciled(
             found_ms=self.now_ms,
             began_ms=coverage.began_ms,
@@ -457,7 +447,7 @@ class _Reconciliation:
             totals=counted.totals,
             counts={row["kind"]: row["count"] for row in findings.groupBy("kind").count().orderBy("kind").collect()},
             new_errors=findings.where(new).count(),
-            expired=most_expired(judgement.expired, self.options.listed),
+            expired=most_expired(baseline.expired, self.options.listed),
             unknown=_unknown(coverage, self._quarantined, self._snapshots, self.options.listed),
             archive=_inspected(self.options, self._numbers),
         )
@@ -468,7 +458,7 @@ def _limits(options: ReconcileOptions) -> FindingLimits:
     return FindingLimits(*(round(second * 1_000) for second in seconds))
 
 
-def _judged_with(options: ReconcileOptions) -> tuple[float, ...]:
+def _criteria(options: ReconcileOptions) -> tuple[float, ...]:
     """Returns the version of the checks and the limits: besides the rows they alone decide about findings."""
     return (_VERSION, *_limits(options))
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel_pipeline import changed_subjects, compact, reconcile, repair
-from hourwheel_pipeline.judgement import Scope, scope_of
+from hourwheel_pipeline.baseline import Scope, scope_of
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.reconcile import Reconciled
 from tests.pipeline.faults import FAULTS, Scene

@@ -77,7 +77,7 @@ def _unexplained(evidence: Evidence, coverage: Coverage, sent: DataFrame, copies
     unexplained = not_by_pulls.join(by_wheels, list(MESSAGE_KEY), "left_anti").select(
         *MESSAGE_KEY, *GROUP, *_ORIGIN, "kind", "id", "attempt", "accepted_at"
     )
-    return _not_redriven(evidence, coverage, _judged(coverage, unexplained, skew_ms), skew_ms)
+    return _not_redriven(evidence, coverage, _explicable(coverage, unexplained, skew_ms), skew_ms)
 
 
 def _unexplained_findings(evidence: Evidence, copies: DataFrame, unexplained: DataFrame) -> DataFrame:
@@ -98,7 +98,7 @@ def _unexplained_findings(evidence: Evidence, copies: DataFrame, unexplained: Da
     return findings(marked, kind, at="accepted_at", queue="origin_queue", detail=detail)
 
 
-def _judged(coverage: Coverage, copies: DataFrame, skew_ms: int) -> DataFrame:
+def _explicable(coverage: Coverage, copies: DataFrame, skew_ms: int) -> DataFrame:
     """Returns the copies that can be judged: the archive has every record that may explain them. A pull may stay open
     for a day, and is not archived until it is closed."""
     since, until = moment(coverage.began_ms + skew_ms), moment(coverage.horizon_ms - MARGIN_MS)

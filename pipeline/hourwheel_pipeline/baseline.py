@@ -34,8 +34,8 @@ from hourwheel_pipeline.changed_subjects import (
 )
 from hourwheel_pipeline.checks.coverage import MARGIN_MS, missing_of, stored_of
 from hourwheel_pipeline.findings import TABLE, found_at
-from hourwheel_pipeline.judging import RowCounts
 from hourwheel_pipeline.lacking import IDENTITY
+from hourwheel_pipeline.row_counts import RowCounts
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, SCHEMAS
 
 BY_ROW: Final = ("missing_rows", "doubled_rows")
@@ -51,7 +51,7 @@ _BEFORE_DUE_MS = 2 * HOUR_MS
 """A bucket begins at most this long before its messages are due."""
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """A run that judged the whole lake, with ``limits``: what the next run needs to judge only changes.
 
     ``days``: the run was limited to this many days. ``whole_ms``: the time of the last run that judged all subjects.
@@ -83,20 +83,20 @@ class Scope(NamedTuple):
     subjects: frozenset[str]
     logs: frozenset[str]
 
-    def anew(self, findings: DataFrame) -> DataFrame:
+    def decided(self, findings: DataFrame) -> DataFrame:
         """Returns the findings that this run decides: those about its subjects, those about messages that were dropped
         from its schedule logs, and those about rows of the lake."""
-        return findings.where(self._decided() | fn.col("kind").isin(*BY_ROW))
+        return findings.where(self._covers() | fn.col("kind").isin(*BY_ROW))
 
-    def before(self, findings: DataFrame) -> DataFrame:
+    def kept(self, findings: DataFrame) -> DataFrame:
         """Returns the findings of the last run that this run takes over."""
-        return findings.where(~self._decided())
+        return findings.where(~self._covers())
 
     def without(self, expired: Mapping[str, int]) -> dict[str, int]:
         """Returns the numbers of expired messages, by ``subject group``, of all other subjects."""
         return {name: count for name, count in expired.items() if name.partition(" ")[0] not in self.subjects}
 
-    def _decided(self) -> Column:
+    def _covers(self) -> Column:
         subject = fn.coalesce("subject", fn.lit(""))
         return subject.isin(*self.subjects) | ((subject == "") & fn.col("log").isin(*self.logs))
 
@@ -125,7 +125,7 @@ def most_expired(expired: Mapping[str, int], listed: int) -> dict[str, int]:
 
 
 def scope_of(
-    search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int
+    search: ChangeSearch, before: Baseline, claims: DataFrame, snapshots: DataFrame, stuck_ms: int
 ) -> Scope | None:
     """Returns the subjects that a run after ``before`` judges again; None for all subjects. ``stuck_ms``: the time
     after which a delayed message is stuck."""
@@ -135,7 +135,7 @@ def scope_of(
         return None
 
 
-def _scope(search: ChangeSearch, before: Judgement, claims: DataFrame, snapshots: DataFrame, stuck_ms: int) -> Scope:
+def _scope(search: ChangeSearch, before: Baseline, claims: DataFrame, snapshots: DataFrame, stuck_ms: int) -> Scope:
     if (before.manifests, before.snapshots) != readable(claims, snapshots, max(numbers_of(before.tables).values())):
         raise ChangesUnknown  # a manifest or a snapshot of the registry was lost or put back
     # Doubt about rows of a dispatch log is doubt about the messages of all subjects in its hours.
@@ -212,7 +212,7 @@ def _waiting_in(search: ChangeSearch, logs: set[str]) -> set[str]:
     return search.lake.subjects_of_rows(MESSAGES, f"log in ({names})")
 
 
-def _overdue(search: ChangeSearch, before: Judgement) -> set[str]:
+def _overdue(search: ChangeSearch, before: Baseline) -> set[str]:
     """Returns the subjects with overdue messages: a cancel marker ends the finding, and each horizon changes it."""
     rows = search.lake.rows(TABLE, f"{found_at(before.found_ms)} and kind = 'stuck'")
     return {subject for subject in rows["subject"].to_pylist() if subject is not None}
