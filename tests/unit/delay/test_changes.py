@@ -10,7 +10,10 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import WheelOwner, owner_record
 from hourwheel.errors import NotFound, Rejected, Unavailable
+from hourwheel.logs.log import Log, Reservation
+from hourwheel.logs.rows import filler
 from hourwheel.model.messages import NewMessage, ScheduledMessage, SendResult
+from hourwheel.ports.storage import Key, Record, Refused
 from hourwheel.times import parse_rfc3339, rfc3339
 from tests.support import NOON_MS, Bench, CallByCall
 from tests.unit.delay.test_waiting import bodies, received
@@ -223,3 +226,42 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     assert bench.cell.reschedule(one, deliver_at=at).state == "moved"
     bench.turn(86_400)
     assert bodies(bench) == ["a"]
+
+
+class ReadersFirst(CallByCall):
+    """A store in which a reader fills the next ``times`` rows of a log, each right before its writer comes."""
+
+    log: Log
+    times = 0
+
+    def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        if self.times and key.partition == self.log.name:
+            left, self.times = self.times - 1, 0  # the filler is put by this call too
+            self.log.abandon(Reservation(key.partition, int(key.sort), 0), filler(self.log.clock.now_ms(), 0))
+            self.times = left
+        return super().put(key, record, expect=expect)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("then", ["wait", "cancel", "cancel by the old id", "move"])
+def test_a_moved_message_is_found_where_it_is_after_readers_filled_its_reserved_row(then: str, times: int) -> None:
+    store = ReadersFirst(MemoryStore())
+    bench = Bench(store)
+    (one,) = later(bench, "a", delay="2h")
+    due_ms = bench.clock.ms + 3_600_000 * 5
+    store.log, store.times = bench.cell.context.log(Bucket.at(due_ms, 60).log), times
+    moved = bench.cell.reschedule(one, deliver_at=rfc3339(due_ms))
+    assert (moved.state, moved.deliver_at, store.times) == ("moved", rfc3339(due_ms), 0)
+    assert store.log.totals().rows == times + 1
+    for each in (one, moved.scheduled_id):
+        known = bench.cell.scheduled(each)
+        assert (known.state, known.scheduled_id, known.deliver_at) == ("waiting", moved.scheduled_id, rfc3339(due_ms))
+    if then == "move":
+        due_ms += 3_600_000
+        assert bench.cell.reschedule(moved.scheduled_id, deliver_at=rfc3339(due_ms)).state == "moved"
+    elif then != "wait":
+        assert bench.cell.cancel(moved.scheduled_id if then == "cancel" else one).state == "cancelled"
+    bench.turn((due_ms - bench.clock.ms) / 1_000 - 1)
+    assert bodies(bench) == []
+    bench.turn(3)
+    assert bodies(bench) == ([] if "cancel" in then else ["a"])
