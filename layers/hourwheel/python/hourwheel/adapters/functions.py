@@ -60,7 +60,12 @@ class AsyncFunction(LambdaCaller):
 
 
 class MappedStream(LambdaCaller):
-    """Implements ``StoredStream``: enables and disables event source mappings, one for each cell."""
+    """Implements ``StoredStream``: enables and disables event source mappings, one for each cell.
+
+    A mapping that is always on costs $0.41 for a million rows that are pushed to nobody, more than to send them in
+    batches. Only the sweeper disables it: a call that removes the last target cannot see a target that is set at the
+    same moment. It is not deleted and created, because IAM cannot narrow the creation to one mapping.
+    """
 
     def __init__(self, mappings: Sequence[str], *, region: str | None = None, endpoint_url: str | None = None) -> None:
         super().__init__(region=region, endpoint_url=endpoint_url)

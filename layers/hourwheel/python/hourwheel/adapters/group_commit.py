@@ -2,6 +2,11 @@
 
 A caller that finds no other caller writing leads: it runs and commits all queued work, then hands the lead on. Callers
 that cannot wait are invited to lead instead, and a thread commits for them.
+
+A pull that waits is woken while the transaction of the send is open, and its claim joins it: one sync covers the rows
+and the claim, where a message took two before. If the transaction fails, each piece of its work runs again in one of
+its own, the send before the claim. A claim without a sync of its own was rejected: after a power failure its message
+would be handed out twice within its lease.
 """
 
 import sqlite3

@@ -41,7 +41,8 @@ class _PackedManyRequest(ProduceManyRequest):
     messages: Annotated[list[AddressedMessage], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
 
 
-# Most batches are plain, and a decoder of plain messages alone is faster (docs/decisions/0046).
+# Most batches are plain, and need none of six loops over fields that they lack. With SHA-256 and tables with rowids, a
+# decoder of plain messages alone took a quarter of the CPU of a batch of 1,000 away.
 class _PlainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[PlainMessage], msgspec.Meta(min_length=1, max_length=BATCH_MESSAGES)]
     idempotency_key: Text | None = None

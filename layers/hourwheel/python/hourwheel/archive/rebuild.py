@@ -271,7 +271,7 @@ class _Rebuild:
             numbers = end.numbers + (self.gap if log in self.queues else 0) if closed is None else closed
             totals = store.counter(log)
             if log in self.queues:
-                # Before the counter is raised: the lag must not count what was skipped (docs/decisions/0022).
+                # Before the counter is raised: the lag must not count what was skipped (``skipped``).
                 skip(self.context, log, end.numbers, max(totals.numbers, numbers))
             # Only the rest is added: a rebuild that was cut off may have raised the counter already.
             if (totals.rows < end.rows or totals.numbers < numbers) and not totals.sealed:

@@ -1,4 +1,10 @@
-"""Computes the items of a month's bill of a deployment on AWS."""
+"""Computes the items of a month's bill of a deployment on AWS.
+
+Each item is a product of the team's numbers and of usage that was counted, not estimated. Three rules cannot be
+counted: the row of a batch grows with its messages, sizes of batches between the counted ones are interpolated, and
+waiting and delays cost the cheaper of two ways. A busy process reads less, by some $0.70 for a million messages sent
+alone.
+"""
 
 from itertools import pairwise
 from math import ceil, exp

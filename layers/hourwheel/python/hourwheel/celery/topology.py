@@ -1,4 +1,9 @@
-"""Creates subjects and groups for the queues and exchanges that Kombu declares."""
+"""Creates subjects and groups for the queues and exchanges that Kombu declares.
+
+Each program declares its queues and bindings and keeps them in memory. In a subject of their own, each send would
+depend on a second subject, and bindings of killed programs would stay. On a shared exchange a queue that is not
+durable is a consumer of one broadcast group, which forgets it; its name ends with a token of its process.
+"""
 
 import functools
 import logging

@@ -2,6 +2,10 @@
 rows.
 
 The next owner of the bucket repeats the puts that the last dispatch row names.
+
+``handover.carry_out`` has the same steps, but ends by removing the transfers from its record. A dispatch row stays as
+it was written: it is the fence between two owners, and the history by which a cancel learns whether it came in time.
+The write that is spared has up to 350 KB; a message that is alone in its step takes 3 writes instead of 4.
 """
 
 import logging

@@ -3,6 +3,10 @@
 With a thread for each request, the interpreter lock would change hands a dozen times a request: with 16 clients that
 send one message at a time, this took a third of the server's time. A consumer that waits costs one small stack. Code in
 threads may use the same store, blobs and wakeups: outside a greenlet they block as usual.
+
+Measured on two cores, with a thread for each request and with greenlets: 11 and 2.3 context switches a request, 330 and
+200 us of the server's CPU for a single message, 137 k and 225 k messages a second in batches of 100. greenlet (MIT and
+PSF, the base of SQLAlchemy's asyncio support) is a dependency of the server alone: functions on Lambda have none.
 """
 
 import asyncio
@@ -22,7 +26,8 @@ from hourwheel.ports.storage import Blobs, Store
 
 T = TypeVar("T")
 
-_IDLE_GREENLETS = 64  # kept for later work, 20 KB each; further ones end with their work
+# Kept for later work, 20 KB each: a new one takes 8 us of a small request, a used one 2 to 3. Further ones end.
+_IDLE_GREENLETS = 64
 
 
 class Resume:

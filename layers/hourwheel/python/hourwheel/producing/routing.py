@@ -118,7 +118,7 @@ class Batch:
     def name_in_turn(self, draw: Callable[[], str], turn: int) -> str:
         """Draws a unique name of the batch. Cells take turns: where the first message has no key, draws again until the
         name leads it to the cell whose turn it is, so that one group commit of that cell takes all batches of the
-        moment (docs/decisions/0056)."""
+        moment."""
         name, subject, first = draw(), next(iter(self.subjects.values())), self.messages[0]
         if not subject.routes or first.key is not None or first.queue is not None:
             return name

@@ -3,6 +3,10 @@
 A caller that finds room among the requests of its subject sends at once, on its own thread. The callers that come
 during a request wait. When the request ends, its caller wakes one of them, the leader, whose thread sends the batches
 of all that wait by then. So no batch lingers for others, and no other thread stands between a caller and its request.
+
+A single message of one of 16 threads takes 41 us of the client's CPU, and took 135 with a request for each. A thread
+that sends for all would cost a lone caller two changes of threads, and a linger would delay it. Batches keep the
+outcome of their own: where a request is refused for one message, the others are sent again without its batch.
 """
 
 import threading
