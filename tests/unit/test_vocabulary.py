@@ -81,6 +81,10 @@ def test_each_plain_word_is_used() -> None:
     assert PLAIN - used == set()
 
 
+def test_the_glossary_has_the_terms_that_a_reader_meets_first() -> None:
+    assert len(_TERM.findall((ROOT / "docs/glossary.md").read_text())) <= 40
+
+
 def test_each_term_of_the_glossary_names_files_that_exist() -> None:
     rows = re.findall(r"^\| \*\*.+?\*\* \|.*\| (.+?) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
     positions = [position for row in rows for position in re.findall(r"`(.+?)`", row)]
