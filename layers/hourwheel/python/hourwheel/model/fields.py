@@ -38,7 +38,7 @@ DEAD_RETENTION_MS = 30 * 86_400_000  # a person has to find the cause before the
 DEFAULT_MAX_HELD = 10_000  # a snapshot with this many held keys, and nothing behind them, fits into one record
 DEFAULT_RETRY_PERCENT = 50  # failing messages halve the pace of new ones, and the other way round, never more
 MAX_HELD = 100_000  # each claim goes through the held keys
-# With this many parked messages, a process that begins reads a snapshot of 4 MB (docs/decisions/0057).
+# With this many parked messages, a process that begins reads a snapshot of 4 MB (docs/decisions/0026).
 MAX_PARKED = 1_000_000
 # Longer than a client repeats a request; each key is stored for this time (docs/decisions/0004).
 IDEMPOTENCY_MS = 10 * 60_000
