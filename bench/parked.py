@@ -12,7 +12,8 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ordered.snapshots import Snapshots
 from hourwheel.ports.storage import Table
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from tests.support import Bench
 
 _SUBJECT, _GROUP = "orders", "billing"

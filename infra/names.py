@@ -3,7 +3,7 @@
 from aws_cdk import ArnFormat, Stack
 from constructs import Construct
 
-from hourwheel.dozing.wakeup_names import queue_prefix
+from hourwheel.model.wakeup_names import queue_prefix
 
 
 def function_arn(scope: Construct, cell: str, function: str) -> str:

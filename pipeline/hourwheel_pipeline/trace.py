@@ -20,8 +20,8 @@ from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.records import Position
 from hourwheel.times import rfc3339
-from hourwheel.trace.groups import GroupReader
 from hourwheel.trace.history import SourceLog
+from hourwheel.trace.key_reader import reader_of
 from hourwheel.trace.messages import GROUPS, MOST, MessagePosition, accepted_trace, given_ms
 from hourwheel.wire.answer_size import answerable
 from hourwheel_pipeline.changed_subjects import day_of
@@ -183,7 +183,7 @@ class _LakeTrace:
                 raise NotFound("group-unknown", f"the archive knows no group {self.options.group!r} of {name!r}")
         position = Position(row["row"], row["index"])
         traces = [
-            GroupReader(
+            reader_of(
                 LakeHistory(self.rows, self.archive, reader.group, self.now_ms), row["queue"], row["sequence"]
             ).trace(SourceLog(log, row["queue"], reader.origin), position)
             for reader in readers[:GROUPS]

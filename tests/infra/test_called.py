@@ -154,7 +154,7 @@ class Functions:
             cell.overview.page(OverviewRequest())
             cell.overview.groups("orders", "", 100)
             cell.state("orders", "billing").leases(cell.leases)
-            cell.state("orders", "billing").retries(cell.pending_counts, cell.key_states)
+            cell.state("orders", "billing").retries(cell.pending_counts, cell.opener)
             dead_reasons(cell.dead_letters("orders", "billing"))
             cell.background.due(None, None, None, "hour")
             cell.background.due(None, None, None, "minute")

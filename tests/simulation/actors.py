@@ -154,7 +154,7 @@ def share(mine: Cell, theirs: Cell) -> None:
     """Makes the two cells share their caches, as two requests of one process do."""
     mine.context = replace(mine.context, buckets=theirs.context.buckets)
     mine.leases, mine.ends, mine.pending_counts = theirs.leases, theirs.ends, theirs.pending_counts
-    mine.key_states = theirs.key_states
+    mine.key_states, mine.opener = theirs.key_states, theirs.opener
     mine.registry = replace(theirs.registry, context=mine.context)
     mine.sweeper = replace(theirs.sweeper, context=mine.context, registry=mine.registry)
 

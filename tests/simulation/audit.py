@@ -30,8 +30,8 @@ from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Counter, Key, Record, Table
+from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.pull_log.ordered_rows import ParkedKey, Snapshot
-from hourwheel.pull_log.pull_log import group_parts
 from hourwheel.pull_log.records import Checkpoint
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.effects import DelayedEffects

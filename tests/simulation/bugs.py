@@ -24,7 +24,7 @@ from hourwheel.model.groups import Group
 from hourwheel.ports.storage import Counter, Key, Record, Table
 from hourwheel.producing import produce
 from hourwheel.producing.idempotency import IdempotencyKey, Remembered
-from hourwheel.pull_log import claim_range
+from hourwheel.pull_log import claim_range, transfers
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import EXPIRED, OPEN, Position, PullRow, Tail
 from hourwheel.settling import settle
@@ -254,7 +254,7 @@ def a_hand_over_is_closed_before_it_is_put() -> Iterator[None]:
                 handover.put_row(context, transfer, row)
         return closed.current
 
-    with patch.object(settle, "carry_out", carry_out), patch.object(dead, "carry_out", carry_out):
+    with patch.object(transfers, "carry_out", carry_out), patch.object(dead, "carry_out", carry_out):
         yield
 
 

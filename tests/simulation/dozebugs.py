@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from hourwheel.dozing import dozing, rests
 from hourwheel.dozing.dozing import DozingWakeups
 from hourwheel.dozing.rests import SAFETY_SECONDS, Dozes, LookState, Rest
-from hourwheel.dozing.wakeup_names import queue_name
 from hourwheel.model.subjects import DozingGroup
+from hourwheel.model.wakeup_names import queue_name
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
 from hourwheel.sweep import sweep
@@ -117,8 +117,8 @@ def the_look_before_a_group_dozes_reads_old_counters() -> Iterator[None]:
 
 @planted(faultless, unsettled)
 def the_look_before_a_group_dozes_leaves_out_its_retries() -> Iterator[None]:
-    real = PullLog.has_unpulled
-    with patch.object(PullLog, "has_unpulled", lambda self: self.queue is not None and real(self)):
+    real = PullLog.has_message
+    with patch.object(PullLog, "has_message", lambda self: self.queue is not None and real(self)):
         yield
 
 

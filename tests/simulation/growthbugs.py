@@ -142,7 +142,7 @@ def a_row_grows_although_its_claim_ends_within_a_batch() -> Iterator[None]:
         return real(msgspec.structs.replace(claimed, end=Position(claimed.end.row_no)), *settlement)
 
     real = growth.may_grow
-    with patch.object(settlements, "may_grow", may_grow):
+    with patch.object(pull_log, "may_grow", may_grow):
         yield
 
 

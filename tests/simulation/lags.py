@@ -4,7 +4,6 @@ from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.groups.progress import lag_of
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag, QueueLag
-from hourwheel.pull_log.pull_log import pull_logs
 from hourwheel.pull_log.records import OPEN
 from hourwheel.reach.outages import Outages
 from tests.simulation.actors import Actor
@@ -42,7 +41,7 @@ def _lag(actor: Actor, group: Group) -> Lag:
         return cell.lag(group.subject, group.name)
     subject = cell.registry.subject(group.subject)
     letters = DeadLetters(cell.context, subject, group)
-    return lag_of(pull_logs(cell.context, subject, group), cell.leases, letters, cell.key_states, Outages())
+    return lag_of(cell.opener.of(cell.context, subject, group), cell.leases, letters, Outages())
 
 
 def _parked(history: PullHistory) -> int:

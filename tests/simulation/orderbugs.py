@@ -10,6 +10,7 @@ import msgspec
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.routes import Mapping
+from hourwheel.ordered import ordered_log
 from hourwheel.ordered import parts as ordered_parts
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ordered.key_states import InFlight, KeyStates
@@ -21,7 +22,6 @@ from hourwheel.ports.storage import Record
 from hourwheel.pull_log.ordered_rows import OrderedRow, Parked
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.settling import settle
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan, with_cells
@@ -82,7 +82,7 @@ def a_key_is_free_before_its_retry() -> Iterator[None]:
         decided.failed = [entry for entry in decided.failed if entry not in behind]
         return decided
 
-    with patch.object(settle, "settle_in_order", decide):
+    with patch.object(ordered_log, "settle_in_order", decide):
         yield
 
 
@@ -149,7 +149,7 @@ def a_message_behind_a_failed_one_is_acknowledged() -> Iterator[None]:
         decided.failed = [entry for entry in decided.failed if entry[0] in asked]
         return decided
 
-    with patch.object(settle, "settle_in_order", decide):
+    with patch.object(ordered_log, "settle_in_order", decide):
         yield
 
 
@@ -288,5 +288,5 @@ def a_message_behind_one_that_failed_stays_leased_if_it_is_not_named() -> Iterat
         outcome = settle_in_order(row, asked, *rest)
         return replace(outcome, failed=[failed for failed in outcome.failed if failed[0] in asked.named])
 
-    with patch.object(settle, "settle_in_order", settled):
+    with patch.object(ordered_log, "settle_in_order", settled):
         yield

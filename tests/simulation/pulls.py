@@ -118,7 +118,7 @@ class PullHistory:
     def _grown(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
         """Checks that the last row acknowledges its claim as the verb asks, and claims the messages behind it."""
         before, where = fact.value, f"{self.partition}: pull row {row}"
-        if before.state != OPEN or before.settled or not before.grows:
+        if before.state != OPEN or before.settled or before.is_final:
             raise Violation("5", f"{where} has another claim, after it was settled or its end was final")
         chosen, asked = verb.details.get("chosen"), verb.details.get("row")
         if asked != (self.partition, row) or chosen is None or not acks_all(chosen, before.size - fact.base):
@@ -264,7 +264,7 @@ class PullHistory:
         was = fact.decided()
         before, fact.value = fact.value, value
         where = f"{self.partition}: pull row {row}"
-        if value.base != fact.base or (value.grows and not before.grows):
+        if value.base != fact.base or (before.is_final and not value.is_final):
             raise Violation("5", f"{where} may grow again, or counts from {value.base} instead of {fact.base}")
         if (before.first, before.picks, before.end, before.consumer) != (
             value.first,

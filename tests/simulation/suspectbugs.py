@@ -12,8 +12,8 @@ from hourwheel.handover import copies
 from hourwheel.handover.handover import Transfer
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message
+from hourwheel.ordered import ordered_log
 from hourwheel.pull_log import selection
-from hourwheel.settling import settle
 from hourwheel.settling.settle import Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.delaybugs import waiting
@@ -90,6 +90,6 @@ def a_suspect_of_an_ordered_group_is_never_counted() -> Iterator[None]:
         order = row.order and msgspec.structs.replace(row.order, suspect=False)
         return real(msgspec.structs.replace(row, order=order), parsed, *rest)
 
-    real = settle.settle_in_order
-    with patch.object(settle, "settle_in_order", in_order):
+    real = ordered_log.settle_in_order
+    with patch.object(ordered_log, "settle_in_order", in_order):
         yield

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.dozing.wakeup_names import queue_name, queue_prefix
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import Group
+from hourwheel.model.wakeup_names import queue_name, queue_prefix
 from hourwheel.policies import (
     CONSUME,
     DEAD_LETTERS,

@@ -23,7 +23,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs
-from hourwheel.pull_log.pull_log import group_parts
+from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.retention import manifests
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import Manifest

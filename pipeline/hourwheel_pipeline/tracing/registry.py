@@ -8,7 +8,7 @@ from hourwheel.archive.reading import registry_snapshots
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs
-from hourwheel.pull_log.pull_log import group_parts
+from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.registry.broadcast import with_settings
 from hourwheel.retention.kinds import REGISTRY
 from hourwheel.retention.manifests import read

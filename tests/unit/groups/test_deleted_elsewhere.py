@@ -11,7 +11,7 @@ from hourwheel.errors import NotFound
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports.storage import Key, Table
-from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
 from tests.support import AT_ONCE, Bench, CallByCall
 
 TRUSTED = Settings(retry=AT_ONCE, registry_seconds=60, auto_create=False)
@@ -78,8 +78,8 @@ def test_a_group_that_is_deleted_between_a_look_and_its_claim_is_not_replayed(be
     send(bench, "a2")
     read = elsewhere.group_logs.of
 
-    def late(context: object, subject: object, group: object) -> object:
-        logs = read(context, subject, group)  # type: ignore[arg-type] - passed on as they come
+    def late(opener: object, context: object, subject: object, group: object) -> object:
+        logs = read(opener, context, subject, group)  # type: ignore[arg-type] - passed on as they come
         totals = bench.store.counters([log.source.name for log in logs])
         bench.cell.delete_group("orders", "billing")
         counters = bench.store.counters

@@ -12,7 +12,7 @@ from tests.support import NOON_MS, Bench
 
 
 def retries(bench: Bench, group: str = "billing") -> RetryCounts:
-    return bench.cell.state("orders", group).retries(bench.cell.pending_counts, bench.cell.key_states)
+    return bench.cell.state("orders", group).retries(bench.cell.pending_counts, bench.cell.opener)
 
 
 def attempts(bench: Bench, group: str = "billing") -> dict[int, tuple[int, int]]:

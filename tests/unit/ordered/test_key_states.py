@@ -10,8 +10,9 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ordered import key_state_cache, key_states, later_messages, snapshots
 from hourwheel.ordered.key_states import InFlight, KeyStates
+from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.ordered_rows import Parked
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position
 from tests.support import AT_ONCE, Bench, CallByCall
 

@@ -18,8 +18,9 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.ordered import key_state_cache, key_states, snapshots
 from hourwheel.ordered.snapshots import PAGE_BYTES, Snapshots
 from hourwheel.ports.storage import MAX_VALUE_BYTES, Table
+from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.ordered_rows import LastFailure, Parked, ParkedKey, Snapshot, SnapshotRow
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position
 from tests.support import AT_ONCE, Bench, CallByCall
 

@@ -12,13 +12,13 @@ import pytest
 from hourwheel.adapters.sqlite import SqliteStore
 from hourwheel.context import Context
 from hourwheel.embedded.greenlets import GreenletRunner, GreenletStore
-from hourwheel.groups.stopped_keys import KeyDecision
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ordered.claims import claim
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ordered.key_states import KeyStates
+from hourwheel.ordered.stopped_keys import KeyDecision
 from hourwheel.ports.storage import Store
 from hourwheel.pull_log.claims import ClaimRequest
 from hourwheel.pull_log.pull_log import PullLog

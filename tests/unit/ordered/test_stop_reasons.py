@@ -11,7 +11,8 @@ from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, Rejection, RetryLater
 from hourwheel.ordered.snapshots import Snapshots
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench, CallByCall
 

@@ -18,7 +18,8 @@ from hourwheel.model.log_names import pull_log
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports.storage import Key, Table
 from hourwheel.pull_log.claim_range import EMPTY_BYTES, EMPTY_ROWS
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import PASSED, PullRow
 from hourwheel.pull_log.selection import MOST_BODIES, PASSED_MS
 from hourwheel.wire.answer_size import PULL_BYTES
@@ -271,9 +272,9 @@ def test_a_pusher_of_a_filtered_group_ends_where_nothing_matches(bench: Bench) -
     target = PushTarget(kind="python", address="bill")
     bench.cell.put_group("orders", "billing", filter=EU, push=target)
     send(bench, "a:us")
-    assert not queue_log(bench).has_unpulled()
+    assert not queue_log(bench).has_message()
     send(bench, "b:us", "c:eu")
-    assert queue_log(bench).has_unpulled()
+    assert queue_log(bench).has_message()
 
 
 def test_a_receipt_of_a_claim_over_the_most_rows_can_be_settled(bench: Bench) -> None:

@@ -14,8 +14,10 @@ from hourwheel.model.groups import Group, TagFilter
 from hourwheel.model.pulls import Pull, PullRequest, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Key, Record, Refused, Table
-from hourwheel.pull_log.growth import ALONE_PULLS, GROWS_MS, SettledRow, growth_of
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.claims import SettledRow
+from hourwheel.pull_log.growth import ALONE_PULLS, GROWS_MS, growth_of
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED, EXPIRED, OPEN, SETTLED, Growth, PullRow
 from hourwheel.pulling import answers
 from hourwheel.times import rfc3339
@@ -118,9 +120,9 @@ def test_every_message_comes_once_whoever_ends_the_growth(bench: Bench) -> None:
 def test_a_second_consumer_ends_the_growth_for_good(bench: Bench) -> None:
     consumer = alone(bench)
     consumer.pull()
-    assert rows(bench)[-1].grows
+    assert not rows(bench)[-1].is_final
     assert Consumer(bench, "c2").pull() == ["m5"]
-    assert not any(row.grows for row in rows(bench))
+    assert all(row.is_final for row in rows(bench))
     assert pull_writes(bench, lambda: consumer.pull()) == 3, "a refused growth, the settlement and the claim"
     assert consumer.answers[-1] == "settled"
 
@@ -129,14 +131,14 @@ def test_a_consumer_that_finds_nothing_leaves_the_row_of_another_as_it_is(bench:
     alone(bench, waiting=0)
     other = Consumer(bench, "c2")
     assert pull_writes(bench, other.pull) == 0
-    assert rows(bench)[-1].grows
+    assert not rows(bench)[-1].is_final
 
 
 def test_a_seek_begins_behind_the_end_that_the_row_has_then(bench: Bench) -> None:
     consumer = alone(bench)
     consumer.pull()
     bench.cell.seek("orders", "billing", to="start")
-    assert not rows(bench)[-2].grows
+    assert rows(bench)[-2].is_final
     assert consumer.pull() == ["m0"]
     assert consumer.answers[-1] == "settled"
 
@@ -185,7 +187,7 @@ def test_a_lease_that_was_extended_ends_the_growth(bench: Bench) -> None:
     consumer = alone(bench)
     assert consumer.held is not None
     assert consumer.settle(consumer.held.receipt, extend_seconds=60).status == "extended"
-    assert not rows(bench)[-1].grows
+    assert rows(bench)[-1].is_final
     assert consumer.pull() == ["m4"]
     assert consumer.answers[-1] == "settled"
 
@@ -198,7 +200,7 @@ def test_a_row_grows_for_two_seconds(bench: Bench) -> None:
     consumer.pull()
     assert len(rows(bench)) == count + 1
     assert rows(bench)[-2].outcome == SETTLED
-    assert rows(bench)[-1].grows, "the consumer is still alone"
+    assert not rows(bench)[-1].is_final, "the consumer is still alone"
 
 
 def test_a_claim_that_ends_within_a_batch_is_settled_before_the_next_one(bench: Bench) -> None:

@@ -16,7 +16,7 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, SettleRequest
 from hourwheel.ports.storage import Counter, Record, Table
 from hourwheel.pull_log.claim_range import EMPTY_ROWS
-from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.records import SETTLED_KEPT_MS
 from hourwheel.wire.answer_size import PULL_BYTES
 from tests.support import AT_ONCE, Bench, CallByCall, NoWakeups

@@ -8,7 +8,7 @@ from hourwheel.errors import OutcomeUnknown
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.pulls import PullRequest
 from hourwheel.model.targets import DONE, Outcome, PushDelivery
-from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.push.decisions import PusherEnd
 from tests.unit.push.pushing import bench_with, lag, overdue, push, woken
 

@@ -8,7 +8,8 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Throttled
 from hourwheel.ports.storage import Key, Record, Table
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.settling.leases import _Watch
 from tests.support import AT_ONCE, Bench, CallByCall
 

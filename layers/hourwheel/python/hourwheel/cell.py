@@ -33,7 +33,6 @@ from hourwheel.groups.group_progress import GroupProgress
 from hourwheel.groups.groups import GroupOperations, GroupSettings
 from hourwheel.groups.peek import PeekStart, peek
 from hourwheel.groups.seeks import Seeks, offsets
-from hourwheel.groups.stopped_keys import KeyDecision, key_not_stopped, not_stopped
 from hourwheel.model.due import check_limit, limited_delay_ms
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import Group
@@ -45,11 +44,13 @@ from hourwheel.model.subjects import Subject
 from hourwheel.model.targets import NoTargets, Targets
 from hourwheel.model.traces import TracePage
 from hourwheel.ordered.key_state_cache import KeyStateCache
+from hourwheel.ordered.ordered_log import KeyedPullLogs
+from hourwheel.ordered.stopped_keys import KeyDecision, key_not_stopped, not_stopped
 from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.producing.produce import produce, produce_many
 from hourwheel.producing.stored_batches import StoredBatch
 from hourwheel.pull_log.ends import SourceEnds
-from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.open_logs import PullLogs, pull_logs
 from hourwheel.pull_log.receipts import cell_secret
 from hourwheel.pull_log.records import Position
 from hourwheel.pulling.flow import FlowControl
@@ -100,12 +101,17 @@ class Cell:
             self.context = replace(self.context, wakeups=wakeups, wakeup_queues=queues)
 
     @cached_property
+    def opener(self) -> PullLogs:
+        """Opens the pull logs of groups."""
+        return KeyedPullLogs(self.key_states)
+
+    @cached_property
     def registry(self) -> Registry:
         return make_registry(self.context, self.drop)
 
     @cached_property
     def sweeper(self) -> Sweeper:
-        return Sweeper(self.context, self.registry, self.leases, self.key_states)
+        return Sweeper(self.context, self.registry, self.leases, self.opener)
 
     @cached_property
     def routes(self) -> Routes:
@@ -124,7 +130,7 @@ class Cell:
         from hourwheel.groups.numbers import GroupNumbers
         from hourwheel.operations.overview import Overview
 
-        return Overview(self.registry, GroupNumbers(self.registry, self.leases, self.key_states), self.pending_counts)
+        return Overview(self.registry, GroupNumbers(self.registry, self.leases, self.opener), self.pending_counts)
 
     @property
     def background(self) -> "Background":
@@ -143,9 +149,7 @@ class Cell:
 
     @property
     def _progress(self) -> GroupProgress:
-        return GroupProgress(
-            self.registry, self.leases, self.flow, self.key_states, self.pending_counts, self.seen_pulls
-        )
+        return GroupProgress(self.registry, self.leases, self.flow, self.opener, self.pending_counts, self.seen_pulls)
 
     @cached_property
     def secret(self) -> bytes:
@@ -482,7 +486,7 @@ class Cell:
             self.ends,
             self.group_logs,
             self.flow,
-            self.key_states,
+            self.opener,
             self.secret,
             subject,
             group,

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hourwheel.api.routes import CONSUME, DEAD_LETTERS, DELAYED, PAUSE, PRODUCE, ROUTES, SEEK
-from hourwheel.dozing.wakeup_names import group_prefix, queue_prefix
 from hourwheel.model.fields import check_name
+from hourwheel.model.wakeup_names import group_prefix, queue_prefix
 
 _API_ARN = re.compile(r"arn:aws[a-z-]*:execute-api:[a-z0-9-]+:\d{12}:[a-z0-9]+/(\$default|[A-Za-z0-9_-]+)", re.ASCII)
 _CELL = re.compile(r"[a-z][a-z0-9-]{1,28}[a-z0-9]")  # as ``hourwheel:cell`` of a deployment

@@ -26,7 +26,7 @@ def list_leases(cell: Cell, event: Event) -> Response:
 
 def count_retries(cell: Cell, event: Event) -> Response:
     state = cell.state(path_name(event, "subject"), path_name(event, "group"))
-    return ok(state.retries(cell.pending_counts, cell.key_states))
+    return ok(state.retries(cell.pending_counts, cell.opener))
 
 
 def _consumer(state: ConsumerState) -> dict[str, object]:

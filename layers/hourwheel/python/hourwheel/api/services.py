@@ -23,8 +23,8 @@ from hourwheel.api.compression import compressed
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
-from hourwheel.dozing.wakeup_names import queue_prefix
 from hourwheel.model.targets import NoTargets, Targets
+from hourwheel.model.wakeup_names import queue_prefix
 from hourwheel.ports.machine import Clock, Ids
 from hourwheel.ports.pushing import NoPushes, NoStream
 from hourwheel.ports.storage import Blobs, Cells, CellStorage, Store

@@ -53,7 +53,8 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.snapshots import Snapshots
 from hourwheel.ports.storage import Blobs, Cells, Key, Table
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Checkpoint
 from hourwheel.pull_log.skipped import skip
 from hourwheel.registry.registry import group_record, subject_record

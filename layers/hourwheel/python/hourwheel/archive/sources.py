@@ -14,7 +14,8 @@ from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import HOME, cell_of, pull_log
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED, PullRow
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS

@@ -21,8 +21,8 @@ from hourwheel.model.log_names import LogName, is_schedule, source_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ports.storage import Blobs
+from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.pull_log.ordered_rows import OrderedRow
-from hourwheel.pull_log.pull_log import group_parts
 from hourwheel.pull_log.records import SOUGHT, Moved, Position
 from hourwheel.registry.registry import alive
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY

@@ -31,12 +31,12 @@ from typing import TypeVar
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.dozing.wakeup_names import group_prefix, queue_name
 from hourwheel.errors import Broken, NotFound, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import shared_name
 from hourwheel.model.pulls import WakeupQueue
 from hourwheel.model.subjects import DozingGroup, Subject
+from hourwheel.model.wakeup_names import group_prefix, queue_name
 from hourwheel.ports.machine import Clock
 from hourwheel.ports.waking import WakeupQueues, Wakeups
 from hourwheel.registry.registry import Registry, subject_record

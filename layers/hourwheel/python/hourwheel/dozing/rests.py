@@ -8,26 +8,25 @@ them, looks, and its answer names the queue again.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from hourwheel.context import Context
 from hourwheel.dozing import dozing
 from hourwheel.dozing.dozing import LOOK_AGAIN_SECONDS, RENEW_MS
-from hourwheel.dozing.wakeup_names import queue_name
 from hourwheel.errors import Broken, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, WakeupQueue
 from hourwheel.model.subjects import DozingGroup, Subject
-from hourwheel.ordered.claims import has_turn
-from hourwheel.ordered.key_state_cache import KeyStateCache
-from hourwheel.ordered.parts import in_turn
+from hourwheel.model.wakeup_names import queue_name
 from hourwheel.ports.waking import WakeupQueues
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.limits import Limit
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import PullLogs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
 from hourwheel.registry.broadcast import with_settings
 from hourwheel.registry.registry import Registry
@@ -116,6 +115,63 @@ class LastWakeups:
         return True
 
 
+class Rests(Protocol):
+    """Decides how the consumer of one pull waits, in the pull and after it. Raises nothing."""
+
+    def wait_seconds(self, state: LookState) -> float:
+        """Returns how long the pull waits for messages here, of the time that its request allows."""
+        ...
+
+    def pass_on(self, state: LookState) -> None:
+        """Lets another consumer look for the messages that this pull leaves."""
+        ...
+
+    def busy(self, state: LookState) -> Rest:
+        """Returns how the consumer rests after a pull with messages."""
+        ...
+
+    def rest(self, state: LookState) -> Rest:
+        """Returns how the consumer rests after a pull without messages."""
+        ...
+
+
+@dataclass(frozen=True)
+class WaitsInPulls:
+    """Lets a consumer wait in its pulls."""
+
+    context: Context
+    request: PullRequest
+
+    def wait_seconds(self, state: LookState) -> float:
+        return self.request.wait_seconds
+
+    def pass_on(self, state: LookState) -> None:
+        self.context.wakeups.announce(state.subject.name, state.group.name)
+
+    def busy(self, state: LookState) -> Rest:
+        return Rest()
+
+    def rest(self, state: LookState) -> Rest:
+        return Rest()
+
+
+def rests_of(
+    context: Context,
+    registry: Registry,
+    opener: PullLogs,
+    ends: SourceEnds,
+    passed_on: LastWakeups,
+    request: PullRequest,
+    *,
+    began_ms: int,
+) -> Rests:
+    """Returns what lets the consumer of a pull rest, which began at this time."""
+    queues = context.wakeup_queues
+    if queues is None or request.idle_seconds is None:
+        return WaitsInPulls(context, request)
+    return Dozes(context, queues, registry, opener, ends, passed_on, request, request.idle_seconds, began_ms)
+
+
 @dataclass(frozen=True)
 class Dozes:
     """Lets the consumer of one pull rest. ``idle_seconds`` is the time without messages at the beginning of the
@@ -124,7 +180,7 @@ class Dozes:
     context: Context
     queues: WakeupQueues
     registry: Registry
-    key_states: KeyStateCache
+    opener: PullLogs
     ends: SourceEnds
     passed_on: LastWakeups
     request: PullRequest
@@ -237,19 +293,17 @@ class Dozes:
         resumed, which wakes it."""
         if limit is not None:
             return not (subject.paused or group.paused)
-        logs = pull_logs(self.context, subject, group)
+        logs = self.opener.of(self.context, subject, group)
         if len(logs) <= len(subject.queue_logs()):
             return True  # a cell is out of reach, and messages may wait in it
-        if group.ordered:
-            logs = [*in_turn(self.context, self.key_states, subject, group, logs)]
-            return any(has_turn(self.key_states, log) for log in logs)
-        return any(log.has_unpulled() for log in self._moved(group, logs))
+        logs = self._moved(group, self.opener.in_turn(self.context, subject, group, logs))
+        return any(log.has_message() for log in logs)
 
-    def _moved(self, group: Group, logs: list[PullLog]) -> list[PullLog]:
-        """Returns the logs that have a row behind the end which the looks of pulls remember: the others have no message
-        for the group."""
+    def _moved(self, group: Group, logs: Sequence[PullLog]) -> list[PullLog]:
+        """Returns the logs that have a row behind the end which the looks of pulls remember, or a message that no
+        counter tells: the others have no message for the group."""
         totals = read_totals(self.context, (log.source.name for log in logs), consistent=True)
-        return [log for log in logs if self.ends.moved(log, group, totals[log.source.name])]
+        return [log for log in logs if self.ends.moved(log, group, totals[log.source.name]) or log.waits()]
 
     def _missed(self, group: Group, error: Exception) -> None:
         self.context.meter.record("WakesMissed", 1)

@@ -15,7 +15,6 @@ from hourwheel.groups.progress import lag_of
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import HeldKeys, Lag
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.pull_log import pull_logs
 from hourwheel.reach.outages import Outages
 from hourwheel.retention.watermarks import behind_seconds
 from hourwheel.times import parse_rfc3339
@@ -149,9 +148,8 @@ class Exporter:
 
     def _metrics(self, subject: Subject, group: Group) -> dict[str, float]:
         cell = self._runtime.cell
-        logs = pull_logs(cell.context, subject, group)
-        dead = DeadLetters(cell.context, subject, group)
-        lag = lag_of(logs, cell.leases, dead, cell.key_states, Outages())
+        logs = cell.opener.of(cell.context, subject, group)
+        lag = lag_of(logs, cell.leases, DeadLetters(cell.context, subject, group), Outages())
         return {
             "waiting": lag.waiting,
             "in_flight": lag.in_flight,

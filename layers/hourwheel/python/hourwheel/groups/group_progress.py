@@ -1,23 +1,22 @@
 """Counts what groups have left to do, and shows and ends the leases of their consumers."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.pending_counts import PendingCounts
-from hourwheel.dozing.dozing import forget_groups
-from hourwheel.errors import NotFound, Rejected
+from hourwheel.errors import Rejected
 from hourwheel.groups import progress
 from hourwheel.groups.broadcast import total_lag
 from hourwheel.groups.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
+from hourwheel.groups.deletions import delete_consumer
 from hourwheel.groups.seeks import unopened
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag, QueueLag
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.pull_log.limits import pause_of
-from hourwheel.pull_log.pull_log import PullLog, group_parts, pull_logs
+from hourwheel.pull_log.open_logs import PullLogs, group_parts
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pulling.flow import FlowControl
 from hourwheel.reach.outages import Outages
 from hourwheel.registry.broadcast import consumer_group_name, consumer_groups
@@ -36,7 +35,7 @@ class GroupProgress:
     registry: Registry
     leases: Leases
     flow: FlowControl
-    key_states: KeyStateCache
+    opener: PullLogs
     pending_counts: PendingCounts
     seen_pulls: SeenPulls
 
@@ -53,9 +52,9 @@ class GroupProgress:
     def _lag(self, owner: Subject, member: Group) -> Lag:
         # A message that leaves its delay while the rest is counted is counted twice rather than not at all.
         before = self._backing_off(owner, member)
-        logs = pull_logs(self.context, owner, member)
+        logs = self.opener.of(self.context, owner, member)
         outages = unopened(owner, logs, range(owner.queues))
-        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), self.key_states, outages)
+        lag = progress.lag_of(logs, self.leases, DeadLetters(self.context, owner, member), outages)
         if names := outages.names:
             lag.cells_out, lag.queues = names, _with_outages(lag, owner, member, outages)
         lag.backing_off += max(before, self._backing_off(owner, member))
@@ -97,15 +96,13 @@ class GroupProgress:
         group = self.registry.known_group(owner, name)
         if group is None:
             return 0
-        released = sum(self.leases.in_flight(log) for log in pull_logs(self.context, owner, group))
-        with suppress(NotFound):  # another call, or the sweeper, has erased it
-            self.registry.delete_group(owner, name)
-        forget_groups(self.registry, owner, [group])
+        released = sum(self.leases.in_flight(log) for log in self.opener.of(self.context, owner, group))
+        delete_consumer(self.registry, owner, group)
         return released
 
     def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:
         groups = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
-        return [log for each in groups for log in pull_logs(self.context, owner, each)]
+        return [log for each in groups for log in self.opener.of(self.context, owner, each)]
 
     def _backing_off(self, subject: Subject, group: Group) -> int:
         policy = group.retry or self.context.settings.retry

@@ -6,13 +6,13 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
-from hourwheel.dozing.dozing import forget_groups
 from hourwheel.errors import Conflict, NotFound, Rejected
+from hourwheel.groups.deletions import delete_group
 from hourwheel.model.groups import KEEP_VERSION, Group, PushTarget, RetryPolicy, TagFilter, WhenDead
 from hourwheel.model.targets import Targets
 from hourwheel.push.state import PushState, retarget, state_record
-from hourwheel.registry.broadcast import broadcast_settings, check_pulled, delete_consumer_groups
-from hourwheel.registry.registry import Registry, group_record
+from hourwheel.registry.broadcast import broadcast_settings, check_pulled
+from hourwheel.registry.registry import Registry
 
 T = TypeVar("T")
 
@@ -92,16 +92,7 @@ class GroupOperations:
         the cells in which the sweeper does this once they can be reached."""
         self.registry.forget(subject)
         owner = self.registry.subject(subject)
-        current = group_record(self.registry.context, subject, name).load()
-        unfinished = self.registry.delete_group(owner, name)
-        if current is not None:
-            forget_groups(self.registry, owner, [current.value])
-        if current is not None and current.value.broadcast:
-            # After the group, so that no consumer comes back. The sweeper deletes those that are left.
-            consumers, others = delete_consumer_groups(self.registry, owner, current.value)
-            forget_groups(self.registry, owner, consumers)
-            unfinished = sorted({*unfinished, *others})
-        return unfinished
+        return delete_group(self.registry, owner, name)
 
     def push_state(self, subject: str, name: str) -> tuple[Group, PushState]:
         """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target. The group

@@ -16,16 +16,15 @@ from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.pending_counts import Address
 from hourwheel.errors import GroupRemoved
-from hourwheel.groups.held_keys import with_parked
 from hourwheel.groups.progress import LogLag, lag_of_log, lag_of_queue
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
 from hourwheel.model.overview import GroupOverview
 from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import Counter
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import PullLogs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
 from hourwheel.reach.outages import Outages
 from hourwheel.reach.storages import by_storage
@@ -58,7 +57,7 @@ class GroupNumbers:
 
     registry: Registry
     leases: Leases
-    key_states: KeyStateCache
+    opener: PullLogs
 
     @property
     def context(self) -> Context:
@@ -99,7 +98,7 @@ class GroupNumbers:
 
     def _lag(self, subject: Subject, group: Group, totals: Mapping[str, Counter]) -> tuple[Lag, bool]:
         """Returns the lag of a group, without the retries that wait for their delay, and whether it is complete."""
-        logs = [log for log in pull_logs(self.context, subject, group) if log.source.name in totals]
+        logs = [log for log in self.opener.of(self.context, subject, group) if log.source.name in totals]
         parts: dict[int | None, list[tuple[LogLag, int]]] = {None: []}
         complete = True
         for log in logs:
@@ -119,8 +118,8 @@ class GroupNumbers:
             oldest_at=rfc3339(min(oldest)) if oldest else None,
             queues=queues,
         )
-        if group.ordered:
-            total = with_parked(total, logs, self.key_states, named=0)
+        for log in logs:
+            log.add_parked(total)
         total.expired_unread = totals[group.expired_counter].numbers
         return total, complete and all_dead
 

@@ -6,12 +6,10 @@ from typing import NamedTuple, TypeAlias
 
 from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.errors import Rejected
-from hourwheel.groups.held_keys import with_parked
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.lag import Lag, QueueLag
-from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, Tail
@@ -19,6 +17,8 @@ from hourwheel.pull_log.skipped import messages_between
 from hourwheel.reach.outages import Outages
 from hourwheel.settling.leases import Leases
 from hourwheel.times import rfc3339
+
+_NAMED = 100  # an answer names at most this many keys: each costs a read
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class LogLag:
     end: int
 
 
-def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, key_states: KeyStateCache, outages: Outages) -> Lag:
+def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, outages: Outages) -> Lag:
     """Returns how far a group is behind. ``logs`` are its pull logs: that of the retry log, then those of the queues.
-    A log that cannot be reached is left out, and noted in ``outages``."""
+    A log that cannot be reached is left out, and noted in ``outages``. Names the first held keys."""
     lag = _lag_of(logs, leases, dead, outages)
-    return with_parked(lag, logs, key_states) if dead.group.ordered else lag
+    for log in logs:
+        log.add_parked(lag, named=_NAMED)
+    return lag
 
 
 def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, outages: Outages) -> Lag:

@@ -10,7 +10,8 @@ from hourwheel.errors import NotFound, Rejected
 from hourwheel.groups import progress
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.reach.outages import Outages
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry

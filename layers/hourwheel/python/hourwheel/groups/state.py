@@ -24,10 +24,9 @@ from hourwheel.model.overview import (
     RetryCounts,
 )
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import GET_MANY
-from hourwheel.pull_log.ordered_rows import STOPPED_MS
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import PullLogs, pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.reach.outages import Outages
 from hourwheel.settling.leases import Leases, OpenLeaseRow
 from hourwheel.times import rfc3339
@@ -66,7 +65,7 @@ class GroupState:
         complete = complete and len(ending) <= _LEASES and not outages.names
         return OpenLeases(leases=[lease for _, lease in ending[:_LEASES]], complete=complete)
 
-    def retries(self, pending_counts: PendingCounts, key_states: KeyStateCache) -> RetryCounts:
+    def retries(self, pending_counts: PendingCounts, opener: PullLogs) -> RetryCounts:
         """Returns the number of retries by attempt. Decodes up to 500 rows of the retry log, and 500 of hour buckets.
 
         For each member a query for its last pull and one for each 64 rows of its retry log, and a batch for each 100
@@ -74,17 +73,17 @@ class GroupState:
         """
         counts = _Attempts()
         for group in self.members[:_LOGS]:
-            logs = pull_logs(self.context, self.subject, group)
+            logs = opener.of(self.context, self.subject, group)
             self._count_log(logs[0], counts)
             self._count_buckets(group, pending_counts, counts)
-            for log in logs if group.ordered else ():
-                counts.add_parked(key_states, log)
+            for log in logs:
+                counts.add_held(log)
         complete = counts.complete and len(self.members) <= _LOGS
         attempts = [counts.attempts[attempt] for attempt in sorted(counts.attempts)]
         return RetryCounts(attempts=attempts, complete=complete)
 
     def _count_log(self, log: PullLog, counts: "_Attempts") -> None:
-        """Counts the retries that can be pulled: in an ordered group, those that no pull has taken into its state."""
+        """Counts the retries that can be pulled, of those that no claim has passed."""
         if not log.source.totals().rows:
             return
         now_ms, tail = self.context.clock.now_ms(), log.tail()
@@ -138,12 +137,11 @@ class _Attempts:
         count.backing_off += backing_off
         count.messages += retrying + backing_off
 
-    def add_parked(self, key_states: KeyStateCache, log: PullLog) -> None:
-        """Adds the first messages of held keys of an ordered group, which are retried in place."""
+    def add_held(self, log: PullLog) -> None:
+        """Adds the messages that are retried in their places."""
         now_ms = log.context.clock.now_ms()
-        for head, _, _ in key_states.current(log).held():
-            if head.due_ms < STOPPED_MS:
-                self.add(head.attempt, retrying=head.due_ms <= now_ms, backing_off=head.due_ms > now_ms)
+        for attempt, due_ms in log.held_retries():
+            self.add(attempt, retrying=due_ms <= now_ms, backing_off=due_ms > now_ms)
 
 
 def _waits(row: Row, index: int, now_ms: int) -> bool:

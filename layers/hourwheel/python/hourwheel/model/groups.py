@@ -135,6 +135,11 @@ class Group(Struct, frozen=True, kw_only=True):
         return bool(self.max_in_flight or self.messages_per_second)
 
     @property
+    def settling_frees(self) -> bool:
+        """Whether each settlement may let the group have another message."""
+        return self.ordered or bool(self.max_in_flight)
+
+    @property
     def member(self) -> str:
         return str(Member(self.name, self.generation))
 

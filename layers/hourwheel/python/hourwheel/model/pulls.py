@@ -144,6 +144,13 @@ class Pull(Struct, omit_defaults=True):
     ordered: bool = False
     suspect: bool = False
 
+    @classmethod
+    def by_key(
+        cls, receipt: str, queue: int | Literal["retry"], lease_until: str, messages: list[Message], *, suspect: bool
+    ) -> "Pull":
+        """Returns an ordered pull."""
+        return cls(receipt, queue, lease_until, messages, ordered=True, suspect=suspect)
+
 
 class MessageBlock(Struct, kw_only=True, omit_defaults=True):
     """Messages of one row, as they are stored, with the fields that they leave out. With ``n = indexes[i]``, or ``n =
@@ -169,6 +176,13 @@ class CompactPull(Struct, omit_defaults=True):
     blocks: list[MessageBlock]
     ordered: bool = False
     suspect: bool = False
+
+    @classmethod
+    def by_key(
+        cls, receipt: str, queue: int | Literal["retry"], lease_until: str, blocks: list[MessageBlock], *, suspect: bool
+    ) -> "CompactPull":
+        """Returns an ordered pull."""
+        return cls(receipt, queue, lease_until, blocks, ordered=True, suspect=suspect)
 
 
 LimitedBy: TypeAlias = Literal["paused", "subject_paused", "max_in_flight", "messages_per_second"]

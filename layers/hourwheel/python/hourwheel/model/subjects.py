@@ -44,6 +44,11 @@ class Subject(Struct, frozen=True, kw_only=True):
     dozing: tuple[DozingGroup, ...] = ()
 
     @property
+    def wakes_groups(self) -> bool:
+        """Whether a stored message may have to wake groups."""
+        return bool(self.dozing)
+
+    @property
     def retention_ms(self) -> int:
         return self.retention_seconds * 1_000
 

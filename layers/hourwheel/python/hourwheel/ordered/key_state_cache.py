@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import sort_of
-from hourwheel.ordered.key_states import KeyStates, ParkedCounts
+from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.snapshots import Snapshots
 from hourwheel.ports.storage import GET_MANY, Record, Table, transaction_of
 from hourwheel.pull_log.keyed_rows import KeyedRowCache
 from hourwheel.pull_log.ordered_rows import OrderedRow
+from hourwheel.pull_log.parked_counts import ParkedCounts
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.registry.removed_names import RemovedNames, drop_keys, drop_logs

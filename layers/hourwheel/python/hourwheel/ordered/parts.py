@@ -16,7 +16,8 @@ from hourwheel.model.routes import Mapping
 from hourwheel.model.subjects import Subject
 from hourwheel.ordered.claims import settled_rows
 from hourwheel.ordered.key_state_cache import KeyStateCache
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 
 
 def in_turn(

@@ -53,22 +53,6 @@ def settle_in_order(
     return outcome
 
 
-def was_settled_otherwise(row: OrderedRow, asked: ParsedSettlement) -> bool:
-    """Returns whether a message is parked again that this settlement acknowledges or rejects. It was released with an
-    earlier message of its key, and not by a former carrying out of this settlement."""
-    if row.order is None or not row.order.failed:
-        return False
-    messages, fails = row.messages(), asked.retried | asked.released | asked.dead
-    first_failing: dict[bytes, int] = {}
-    for index in sorted(fails):
-        first_failing.setdefault(messages[index][0], index)
-    for index, _, due_ms in row.order.failed:
-        as_asked = index in asked.retried or index in asked.released or (index in asked.dead and due_ms == STOPPED_MS)
-        if index in asked.named and not as_asked and first_failing.get(messages[index][0], index) == index:
-            return True
-    return False
-
-
 def _judged(
     outcome: OrderedOutcome,
     index: int,

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.index_sets import IndexSet, pack_indexes
 from hourwheel.logs.rows import Row
-from hourwheel.pull_log.records import Position
+from hourwheel.pull_log.claims import Claim, ClaimRequest
+from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.pull_log.selection import MOST_BODIES, RowSelection, Unmatched
 
 EMPTY_ROWS = 2_000
@@ -67,6 +69,46 @@ class ClaimRange:
         rest = count < offer.usable
         self.end = Position(row_no, offer.end(skip, count)) if rest else Position(row_no + 1)
         self.end_seq = row.first_seq + (self.end.index if rest else row.count)
+
+    def cover(self, row_no: int, row: Row, skip: int, offer: RowSelection, request: ClaimRequest) -> bool:
+        """Covers the row with as many of the messages that it offers as the request has room for, and returns whether
+        the range may go on behind it. Leaves out a row whose messages have to wait."""
+        # A pull row covers rows without a gap: its counts have no row numbers of their own.
+        if self.total and row_no != self.rows[-1][0] + 1:
+            self.limited = True  # rows were trimmed between two pages: the next claim takes what follows
+            return False
+        if not offer.usable:
+            self.pass_row(row_no, row, read=offer.read)
+            self.limited = self.long
+            return not self.limited
+        if not self._has_room_for(offer, request):
+            return False
+        if not self.total:
+            self.begin(Position(row_no, skip))
+        self.add(row_no, row, skip, min(offer.fitting, request.max_messages - self.total), offer)
+        self.suspect = offer.suspect
+        full = self.total >= request.max_messages or offer.fitting < offer.usable
+        self.limited = full or self.suspect or self.long
+        return not self.limited
+
+    def _has_room_for(self, offer: RowSelection, request: ClaimRequest) -> bool:
+        """Returns whether the range takes messages of this offer, and notes what keeps it from them."""
+        if offer.suspect and (self.total or not request.takes_suspect):
+            self.suspects_wait, self.limited = True, self.total > 0
+            return False
+        # The limit does not count for the first messages: a row that is larger would never be claimed.
+        bounded = self.total or request.strict_bytes
+        if bounded and self.size + offer.answer_bytes > request.max_bytes:
+            self.limited = True
+            return False
+        return True
+
+    def claim(self, row_no: int, stored: Versioned[PullRow]) -> Claim | None:
+        """Returns the claim of this range, which was stored as this pull row; None without messages."""
+        if not self.total:
+            return None
+        log_end = None if self.limited or self.end.index else self.end.row_no
+        return Claim(row_no, stored, tuple(self.rows), self.size, log_end=log_end, suspect=self.suspect)
 
     @property
     def long(self) -> bool:

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import Row
-from hourwheel.pull_log.claim_range import ClaimRange
-from hourwheel.pull_log.growth import SettledRow
 from hourwheel.pull_log.keyed_rows import KeyedMessages
 from hourwheel.pull_log.records import PullRow
 from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare
@@ -30,12 +28,6 @@ class Claim:
     suspect: bool = False
     """Whether the one message of the claim is a suspect: no other one belongs into its pull."""
 
-    @classmethod
-    def of(cls, row_no: int, stored: Versioned[PullRow], taken: ClaimRange) -> "Claim":
-        """Returns the claim of this range, which was stored as this pull row."""
-        log_end = None if taken.limited or taken.end.index else taken.end.row_no
-        return cls(row_no, stored, tuple(taken.rows), taken.size, log_end=log_end, suspect=taken.suspect)
-
     @property
     def first_count(self) -> int:
         """The index of the claim's first row in the counts of the pull row: the counts before are of earlier claims."""
@@ -50,6 +42,13 @@ class Nothing(NamedTuple):
     row_no: int
     end: int
     unmatched: bool = False
+
+
+class SettledRow(NamedTuple):
+    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row."""
+
+    row_no: int
+    streak: int
 
 
 class ClaimRequest(NamedTuple):
@@ -103,8 +102,9 @@ class ClaimResult(NamedTuple):
     suspects_wait: bool = False
 
 
-class GrowthResult(NamedTuple):
-    """The result of a try to have a row grow: the claim, or none, and the row as it is known now."""
+class SettledClaim(NamedTuple):
+    """The result of a try to settle a row and to claim what follows it in one write: the claim, or none, and the row as
+    it is known now."""
 
     claimed: ClaimResult | None
     current: Versioned[PullRow] | None

@@ -5,10 +5,9 @@ write; closing the row and putting the next one are two. Two consumers that shar
 for a consumer that was alone for some pulls.
 """
 
-from typing import NamedTuple
-
 import msgspec
 
+from hourwheel.pull_log.claims import SettledRow
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.records import Growth, Position, PullRow
 
@@ -21,13 +20,6 @@ GROWS_MS = 2_000
 
 _MOST_ROWS = 100  # each takes a byte or two of the pull row, which costs a second unit from 1 KB on, and of receipts
 _MOST_MESSAGES = 1_000  # as many as one pull may have
-
-
-class SettledRow(NamedTuple):
-    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row's ``Growth``."""
-
-    row_no: int
-    streak: int
 
 
 def growth_of(row_no: int, before: SettledRow | None, now_ms: int) -> Growth | None:
@@ -43,13 +35,8 @@ def may_grow(claimed: PullRow, parsed: ParsedSettlement, consumer: str, now_ms: 
     if claimed.growth is None or not now_ms < claimed.growth.until_ms or claimed.consumer != consumer:
         return False
     # A claim that ends within a batch shares the row of the source with the next one.
-    whole = acknowledges(claimed, parsed) and not claimed.end.index
+    whole = parsed.acknowledges(claimed.claimed) and not claimed.end.index
     return whole and len(claimed.counts) < _MOST_ROWS and claimed.size < _MOST_MESSAGES
-
-
-def acknowledges(claimed: PullRow, parsed: ParsedSettlement) -> bool:
-    """Returns whether a settlement acknowledges all messages of a claim."""
-    return parsed.extend_seconds is None and not parsed.moves and len(parsed.named) == claimed.claimed
 
 
 def grown(
@@ -71,9 +58,3 @@ def grown(
         settled=frozenset(),
         growth=msgspec.structs.replace(row.growth, base=row.size, base_seq=row.end_seq),
     )
-
-
-def was_acknowledged(row: PullRow, claimed: PullRow, parsed: ParsedSettlement) -> bool:
-    """Returns whether the row has grown since this claim of it, which acknowledged what the settlement names."""
-    repeats = parsed.extend_seconds is None and not parsed.moves
-    return repeats and row.first == claimed.first and row.base >= claimed.size

@@ -13,7 +13,7 @@ told twice. A message that failed is parked again, at its place, by the row in w
 The digest of a key tells keys apart. Messages without a key have a digest each.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, cast
 
@@ -21,6 +21,7 @@ import msgspec
 
 from hourwheel.logs.index_sets import IndexSet
 from hourwheel.model.messages import Message
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.records import OPEN, Position, PullRow
 
 DIGEST_BYTES = 6
@@ -182,9 +183,40 @@ class OrderedRow(PullRow, array_like=True, frozen=True, kw_only=True):
             first = 0
         return taken, parks
 
+    def attempts(self) -> Mapping[tuple[int, int], int]:
+        return {(message.row_no, message.in_row): message.attempt for _, message in self.messages()}
+
+    def parked_again(self, index: int) -> bool:
+        return self.failure_of(index) is not None
+
+    def failure_of(self, index: int) -> tuple[int, int, int] | None:
+        """Returns the entry of ``Order.failed`` for the message with this index of the pull; None if there is none."""
+        failed = () if self.order is None else self.order.failed
+        return next((failure for failure in failed if failure[0] == index), None)
+
+    def was_settled_otherwise(self, parsed: ParsedSettlement) -> bool:
+        """Returns whether a message is parked again that this settlement acknowledges or rejects. It was released with
+        an earlier message of its key, and not by a former carrying out of this settlement."""
+        if self.order is None or not self.order.failed:
+            return False
+        messages, first_failing = self.messages(), dict[bytes, int]()
+        for index in sorted(parsed.retried | parsed.released | parsed.dead):
+            first_failing.setdefault(messages[index][0], index)
+        return any(
+            index in parsed.named
+            and not _parks(parsed, index, due_ms)
+            and first_failing.get(messages[index][0], index) == index
+            for index, _, due_ms in self.order.failed
+        )
+
     def decided(self, index: int) -> bool:
         """Returns whether the message with this index of the pull is settled, or parked again."""
         return self.state != OPEN or index in self.settled
+
+
+def _parks(parsed: ParsedSettlement, index: int, due_ms: int) -> bool:
+    """Returns whether the settlement asks that this message is parked until this time."""
+    return index in parsed.retried or index in parsed.released or (index in parsed.dead and due_ms == STOPPED_MS)
 
 
 class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):

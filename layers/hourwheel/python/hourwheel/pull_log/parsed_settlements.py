@@ -39,6 +39,15 @@ class ParsedSettlement:
         """Whether messages go to another log."""
         return bool(self.retried or self.released or self.dead)
 
+    @property
+    def only_acknowledges(self) -> bool:
+        """Whether every message that the settlement names is acknowledged."""
+        return self.extend_seconds is None and not self.moves
+
+    def acknowledges(self, claimed: int) -> bool:
+        """Returns whether the settlement acknowledges all of the ``claimed`` messages of a claim."""
+        return self.only_acknowledges and len(self.named) == claimed
+
     def shifted(self, base: int) -> "ParsedSettlement":
         """Returns the settlement with indexes that are larger by ``base``, and the same mark."""
 

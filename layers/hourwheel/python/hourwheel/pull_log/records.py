@@ -21,13 +21,14 @@ Rows of an ordered group are ``OrderedRow``: the same array with one element mor
 ``counts`` says how many messages the row covers, and the element which of them the pull takes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
 
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.index_sets import IndexSet, unpack_indexes
+from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 
 OPEN, CLOSING, CLOSED = 0, 1, 2
 """Leased; every message settled, and transfers still to be carried out; done."""
@@ -117,20 +118,55 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return 0 if self.growth is None else self.growth.base
 
     @property
-    def grows(self) -> bool:
-        """Whether the end of the row may still move. No row is put behind this one before it is final."""
-        return self.growth is not None and self.growth.until_ms > 0
-
-    @property
-    def final_growth(self) -> Growth | None:
-        """Returns the row's growth without the mark: every change of a row but a growth stores this."""
-        return self.growth if self.growth is None else msgspec.structs.replace(self.growth, until_ms=0)
+    def is_final(self) -> bool:
+        """Whether the end of the row stays where it is. No row is put behind this one before that."""
+        return self.growth is None or not self.growth.until_ms
 
     def final(self) -> Self:
-        return msgspec.structs.replace(self, growth=self.final_growth)
+        """Returns the row with an end that stays where it is, as every change of a row but a growth leaves it."""
+        if self.growth is None or not self.growth.until_ms:
+            return self
+        return msgspec.structs.replace(self, growth=msgspec.structs.replace(self.growth, until_ms=0))
+
+    @property
+    def streak(self) -> int:
+        """The number of pulls in a row, up to that of this row, that have each acknowledged the row before it."""
+        return 0 if self.growth is None else self.growth.streak
+
+    @property
+    def base_seq(self) -> int | None:
+        """The sequence of the first message of the claim that the row has now; None if the row begins with it."""
+        return None if self.growth is None or not self.growth.base else self.growth.base_seq
+
+    def goes_on_behind(self, claimed: "PullRow") -> bool:
+        """Returns whether a later claim of this row has acknowledged all messages of an earlier one, ``claimed``."""
+        return self.first == claimed.first and self.base >= claimed.size
+
+    def details_of(self, picks: Sequence[tuple[int, int]], parsed: ParsedSettlement) -> tuple[str | None, ...]:
+        """Returns what the settlement says of each of these picks, for their transfer; an empty tuple if it says
+        nothing of any."""
+        if not parsed.details:
+            return ()
+        positions = self.positions()
+        by_pick = {(positions[index].row_no, positions[index].index): text for index, text in parsed.details.items()}
+        details = tuple([by_pick.get(pick) for pick in picks])
+        return details if any(detail is not None for detail in details) else ()
+
+    def attempts(self) -> Mapping[tuple[int, int], int] | None:
+        """Returns the attempts of the messages by their positions, as far as the row counts them; None where the
+        messages themselves do."""
+        return None
+
+    def parked_again(self, index: int) -> bool:
+        """Returns whether the message with this index of the pull has failed, and stays in its place."""
+        return False
+
+    def was_settled_otherwise(self, parsed: ParsedSettlement) -> bool:
+        """Returns whether a message that this settlement names was settled in another way, as far as the row tells."""
+        return False
 
     def closed(self, outcome: int, now_ms: int) -> Self:
-        return msgspec.structs.replace(self, state=CLOSED, outcome=outcome, closed_ms=now_ms, growth=self.final_growth)
+        return msgspec.structs.replace(self.final(), state=CLOSED, outcome=outcome, closed_ms=now_ms)
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         state = CLOSED if self.state == CLOSING and not transfers else self.state

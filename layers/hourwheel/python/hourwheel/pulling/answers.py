@@ -39,20 +39,19 @@ class Answers:
 
     def pulled(self, log: PullLog, claim: Claim) -> Pull | None:
         """Returns the claim as an answer; None when none of its messages can be read, or the claim was taken over."""
-        if self.group.ordered:
+        if claim.taken:
             # The claim has read its messages for their keys: none of them can turn out to be unreadable here.
             messages = [message for part in claim.taken for message in part.messages(log.queue)]
-            return Pull(*self._signed(log, claim, _shortened(claim)), messages, ordered=True, suspect=claim.suspect)
+            return Pull.by_key(*self._signed(log, claim, _shortened(claim)), messages, suspect=claim.suspect)
         counts, messages = read_claim(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
         return None if pull_row is None else Pull(*self._signed(log, claim, pull_row), messages, suspect=claim.suspect)
 
     def blocks(self, log: PullLog, claim: Claim) -> CompactPull | None:
         """Returns the claim as an answer in blocks, and None where ``pulled`` does."""
-        if self.group.ordered:
+        if claim.taken:
             blocks = [part.block(log.queue) for part in claim.taken]
-            signed = self._signed(log, claim, _shortened(claim))
-            return CompactPull(*signed, blocks, ordered=True, suspect=claim.suspect)
+            return CompactPull.by_key(*self._signed(log, claim, _shortened(claim)), blocks, suspect=claim.suspect)
         counts, blocks = read_blocks(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
         if pull_row is None:
@@ -70,7 +69,7 @@ class Answers:
     def _signed(
         self, log: PullLog, claim: Claim, pull_row: Versioned[PullRow]
     ) -> tuple[str, int | Literal["retry"], str]:
-        """Returns the receipt of a claim, its queue, and when its lease ends. The receipt of an ordered pull is short,
+        """Returns the receipt of a claim, its queue, and when its lease ends. The receipt of a pull by key is short,
         however many keys the row names: a settlement reads the row."""
         receipt = Receipt(
             self.subject.name,
@@ -150,7 +149,7 @@ def exclude_unreadable(
 
 
 def _shortened(claim: Claim) -> Versioned[PullRow]:
-    """Returns the short form of the pull row that the receipt of an ordered pull contains."""
+    """Returns the short form of the pull row that the receipt of a pull by key contains."""
     row = claim.pull_row.value
     short = PullRow(
         consumer="",

@@ -14,13 +14,10 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.pulls import PullRequest, Settled
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.claims import claim as claim_in_order
-from hourwheel.ordered.key_state_cache import KeyStateCache
-from hourwheel.ordered.suspects import has_suspect
-from hourwheel.pull_log.claims import Claim, ClaimRequest, ClaimResult, Nothing
-from hourwheel.pull_log.growth import SettledRow
+from hourwheel.pull_log.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledRow
 from hourwheel.pull_log.limits import Limit
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import PullLogs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare, share_of
 from hourwheel.pulling.flow import FlowControl, is_current
 from hourwheel.reach.storages import by_storage
@@ -82,20 +79,20 @@ class Claimer:
 
     context: Context
     flow: FlowControl
-    key_states: KeyStateCache
+    opener: PullLogs
     faults: Faults
     settlements: Settlements
     request: PullRequest
     single: bool
     shares: bool = False
 
-    def take(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
+    def claim_messages(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         """Carries out the settlements, then claims from these logs, which are given by the name of their source."""
         if look.group.flow_limited:
             return self._within_limits(look, opened, logs)
         return self._by_cell(self._shared(look, logs), opened, logs)
 
-    def take_held_back(self, look: Look) -> Look:
+    def claim_held_back(self, look: Look) -> Look:
         """Claims the retries that exceed their share, where new messages have left room. A suspect has room only in a
         pull without other messages; where none is taken, notes the logs that would have given one."""
         if look.limit is not None:
@@ -107,7 +104,7 @@ class Claimer:
         if not logs or self.is_satisfied(look):
             return look
         suspects = [log for log in look.suspects if log.source.name not in logs]
-        return self.take(replace(look, share=NOT_SHARED, held_back={}, suspects=suspects), (), logs)
+        return self.claim_messages(replace(look, share=NOT_SHARED, held_back={}, suspects=suspects), (), logs)
 
     def _with_suspects(self, look: Look) -> Look:
         """Returns the look with the logs in which a suspect comes next, of those that no claim has looked into."""
@@ -117,8 +114,6 @@ class Claimer:
         return replace(look, suspects=[*look.suspects, *suspects])
 
     def _comes_to_suspect(self, log: PullLog) -> bool:
-        if log.group.ordered:
-            return bool(self._having_suspects([log]))
         # The messages claimed before must be handed out: the next claim from this log raises the error again.
         with suppress(Corrupt, Unavailable, Broken):
             return log.comes_to_suspect()
@@ -139,7 +134,7 @@ class Claimer:
             return look
         # Earlier parts of the queues have taken a share already.
         room, _ = self._room(look)
-        allowance = self.flow.allowance(pull_logs(self.context, look.subject, look.group), room)
+        allowance = self.flow.allowance(self.opener.of(self.context, look.subject, look.group), room)
         if not allowance.messages:
             return replace(look, limit=allowance.limit)
         most = self.request.max_messages - room + allowance.messages
@@ -186,14 +181,13 @@ class Claimer:
         return turns
 
     def _takes_suspects_first(self, look: Look) -> bool:
-        """Returns whether the logs of an ordered group that have suspects come before the others: a suspect is taken
-        only if nothing was claimed before it."""
-        return self.request.suspects and look.group.ordered and look.share_left.turn and not look.claims
+        """Returns whether the logs that are known to have suspects come before the others: a suspect is taken only if
+        nothing was claimed before it."""
+        return self.request.suspects and look.share_left.turn and not look.claims
 
     def _having_suspects(self, logs: Iterable[PullLog]) -> set[str]:
-        """Returns the names of the logs of an ordered group that have suspects, as far as this process knows."""
-        now_ms = self.context.clock.now_ms()
-        return {log.source.name for log in logs if has_suspect(self.key_states.cached(log), now_ms)}
+        """Returns the names of the logs that have suspects, as far as this process knows."""
+        return {log.source.name for log in logs if log.knows_suspect()}
 
     def _settle_and_claim_in_cell(
         self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]
@@ -232,7 +226,7 @@ class Claimer:
     def _settle_and_claim(self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]) -> Look:
         """Settles, then claims from these logs, in one transaction where all of them are in one cell."""
         # Not within the transaction: a cell is looked up in the home store.
-        all_logs = pull_logs(self.context, look.subject, look.group) if look.rows else []
+        all_logs = self.opener.of(self.context, look.subject, look.group) if look.rows else []
 
         def work(context: Context) -> Look:
             # A transaction may run more than once: each run begins with what was claimed before it.
@@ -292,7 +286,7 @@ class Claimer:
             return SettlementAnswers([], {}, None)
         first = logs[0].on(context) if logs and not look.claims else None
         request = self._claim_request(look, first)
-        return self.settlements.apply_and_grow(context, look.subject, look.group, opened, first, request)
+        return self.settlements.apply_and_claim(context, look.subject, look.group, opened, first, request)
 
     def _claim_request(
         self, look: Look, log: PullLog | None, only_row: int | None = None, before: SettledRow | None = None
@@ -341,7 +335,7 @@ class Claimer:
         """Claims from one log. An error passes through where the claim is ``alone``. Otherwise returns None,
         because the messages claimed before must be handed out: nobody else gets them before their lease ends."""
         try:
-            return claim_in_order(self.key_states, log, request) if log.group.ordered else log.claim(request)
+            return log.claim(request)
         except Corrupt as error:
             if alone:
                 raise

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
-from hourwheel.dozing.rests import Dozes, LastWakeups, LookState, Rest
+from hourwheel.dozing.rests import LastWakeups, LookState, Rest, rests_of
 from hourwheel.errors import Broken, CellUnavailable, GroupRemoved, HourwheelError, ReceiptsUnavailable, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import (
@@ -25,19 +25,19 @@ from hourwheel.model.pulls import (
     WakeupQueue,
 )
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.pull_log.claims import Claim, Nothing
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.limits import Limit, pause_of
 from hourwheel.pull_log.message_blocks import count_of
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import PullLogs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pulling.answers import Answers
 from hourwheel.pulling.claimer import Claimer, Look
 from hourwheel.pulling.flow import FlowControl
-from hourwheel.pulling.source_logs import GroupLogs, SourceLogs, Sources, first_parts
+from hourwheel.pulling.source_logs import GroupLogs, SourceLogs, Sources
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
-from hourwheel.settling.settlements import OpenedSettlement, Settlements
+from hourwheel.settling.settlements import OpenedSettlement, Settlements, moves_any
 
 A = TypeVar("A")
 
@@ -102,16 +102,16 @@ class Puller:
     ends: SourceEnds
     group_logs: GroupLogs
     flow: FlowControl
-    key_states: KeyStateCache
+    opener: PullLogs
     secret: bytes
     subject: str
     group: str
     passed_on: LastWakeups
 
     def __post_init__(self) -> None:
-        self._settlements = Settlements(self.registry, self.key_states, self.secret, self.subject, self.group)
+        self._settlements = Settlements(self.registry, self.opener, self.secret, self.subject, self.group)
         self._source_logs = SourceLogs(
-            self.context, self.leases, self.ends, self.key_states, self._settlements, self.group_logs
+            self.context, self.leases, self.ends, self.opener, self._settlements, self.group_logs
         )
 
     def pull(self, request: PullRequest, *, pushing: bool = False) -> PullResult:
@@ -137,13 +137,31 @@ class Puller:
         the consumer rests."""
         opened = self._settlements.open(request.settle or ())
         began_ms = self.context.clock.now_ms()
-        wakeups = self.context.wakeups
-        seen = wakeups.announcements(self.subject)
-        look = first = self._look(request, opened, answer, pushing)
-        dozes = self._dozes(request, began_ms)
-        wait_seconds = request.wait_seconds if dozes is None else dozes.wait_seconds(look.state)
-        until_ms = began_ms + int(wait_seconds * 1_000)
-        tries = 0
+        seen = self.context.wakeups.announcements(self.subject)
+        first = self._look(request, opened, answer, pushing)
+        rests = rests_of(
+            self.context, self.registry, self.opener, self.ends, self.passed_on, request, began_ms=began_ms
+        )
+        until_ms = began_ms + int(rests.wait_seconds(first.state) * 1_000)
+        look = self._wait(first, lambda: self._look(request, [], answer, pushing), seen, until_ms)
+        rest = Rest()
+        if look.more:
+            # This pull stopped at a limit: another one looks for the rest.
+            rests.pass_on(look.state)
+        elif look.pulls:
+            rest = rests.busy(look.state)
+        elif not look.suspects_wait:
+            rest = rests.rest(look.state)
+        settled = None if request.settle is None else first.settled
+        limited_by = None if look.limit is None else look.limit.name
+        return _Pulled(look.pulls, settled, limited_by, *rest, suspects_wait=look.suspects_wait)
+
+    def _wait(
+        self, look: _LookAnswer[A], look_again: Callable[[], _LookAnswer[A]], seen: int, until_ms: int
+    ) -> _LookAnswer[A]:
+        """Looks again until a look finds something, or the time is over. ``seen``: the announcements before the first
+        look. Returns the last look."""
+        wakeups, tries = self.context.wakeups, 0
         # A consumer that takes no suspect learns at once that one waits: it lets its messages go, and asks for it.
         while not look.pulls and not look.suspects_wait:
             now_ms = self.context.clock.now_ms()
@@ -157,40 +175,13 @@ class Puller:
                 break
             seen = wakeups.announcements(self.subject)
             try:
-                look = self._look(request, [], answer, pushing)
+                look = look_again()
             except BaseException:
                 # The message that woke this pull still waits: another pull gets the chance.
                 wakeups.announce(self.subject, look.group)
                 raise
             tries += 1
-        if look.more and dozes is None:
-            # This pull stopped at a limit: the next pull that waits looks for the rest.
-            wakeups.announce(self.subject, look.group)
-        settled = None if request.settle is None else first.settled
-        rest = Rest()
-        if dozes is not None and look.more:
-            dozes.pass_on(look.state)
-        elif dozes is not None and (look.pulls or not look.suspects_wait):
-            rest = dozes.busy(look.state) if look.pulls else dozes.rest(look.state)
-        limited_by = None if look.limit is None else look.limit.name
-        return _Pulled(look.pulls, settled, limited_by, *rest, suspects_wait=look.suspects_wait)
-
-    def _dozes(self, request: PullRequest, began_ms: int) -> Dozes | None:
-        """Returns what lets the consumer rest; None where it waits in its pulls."""
-        queues = self.context.wakeup_queues
-        if queues is None or request.idle_seconds is None:
-            return None
-        return Dozes(
-            self.context,
-            queues,
-            self.registry,
-            self.key_states,
-            self.ends,
-            self.passed_on,
-            request,
-            request.idle_seconds,
-            began_ms,
-        )
+        return look
 
     def _count(self, messages: int) -> None:
         if messages:
@@ -206,8 +197,7 @@ class Puller:
         failure = self._settlements.failure
         if failure is not None and all(each.status == "unavailable" for each in settled):
             raise ReceiptsUnavailable(str(failure), is_logged=failure.is_logged, is_lasting=failure.is_lasting)
-        # In an ordered group each settlement may free a key.
-        if group.ordered or group.max_in_flight or any(parsed.moves for _, parsed in opened):
+        if group.settling_frees or moves_any(opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
 
@@ -215,7 +205,7 @@ class Puller:
         self, request: PullRequest, opened: Sequence[OpenedSettlement], answer: _Answer[A], pushing: bool
     ) -> _LookAnswer[A]:
         """Settles and claims once, and reads the messages that it claimed."""
-        look = self._taken(request, opened, pushing)
+        look = self._settle_and_claim(request, opened, pushing)
         answers = Answers(self.context, self.secret, look.subject, look.group)
         pulls, failed = self._answered(look, partial(answer, answers))
         more = look.limited or len(pulls) + failed < len(look.claims)
@@ -242,16 +232,16 @@ class Puller:
                     raise failure
         return pulls, len(errors)
 
-    def _taken(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
+    def _settle_and_claim(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
         """Settles and claims once."""
         try:
-            return self._taken_from(request, opened, pushing)
+            return self._look_at_group(request, opened, pushing)
         except GroupRemoved:
             # Deleted through another process, which has stored so before it erased the logs.
             self.registry.forget(self.subject)
-            return self._taken_from(request, opened, pushing)
+            return self._look_at_group(request, opened, pushing)
 
-    def _taken_from(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
+    def _look_at_group(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
         """Settles and claims once, with the records of the subject and the group as they are cached."""
         # Looked up for each look: during a wait the subject may get more queues, or be deleted and created again.
         create = request.create and not pushing
@@ -259,56 +249,63 @@ class Puller:
         pause = pause_of(subject, group, self.context.settings)
         if pause is not None:
             return self._paused(subject, group, opened, pause)
-        joins = self._joins(subject, group)
+        joins = self._source_logs.joins(subject, group)
         if joins:
             sources = self._source_logs.without_totals(subject, group)
         else:
             sources = self._source_logs.read(subject, group, opened, create=create)
-        subject, group, logs, totals = sources
-        moved = self._source_logs.with_messages(sources)
-        leased = [log for log in logs if log.source.name in moved or self.leases.due(log)]
-        if self._source_logs.end_leases(subject, leased) or any(parsed.moves for _, parsed in opened):
-            # The totals were read before these retries were stored.
-            moved[group.retry_log] = logs[0]
-        if joins:
-            moved |= {log.source.name: log for log in logs if log.queue is not None}
-        look = Look(subject, group)
-        if opened or moved:
+        logs = self._logs_with_messages(sources, opened, joins=joins)
+        look = Look(sources.subject, sources.group)
+        if opened or logs:
+            shares = self._source_logs.shares(sources, logs)
             claimer = Claimer(
                 self.context,
                 self.flow,
-                self.key_states,
+                self.opener,
                 self.leases.faults,
                 self._settlements,
                 request,
                 single=pushing,
-                shares=self._source_logs.shares(sources, moved),
+                shares=shares,
             )
-            look = self._take(claimer, look, opened, sources, moved)
+            look = self._claim_retries_last(claimer, look, opened, sources, logs)
+        self._remember(look, sources)
+        if opened and not look.claims and sources.subject.routes:
+            # The settlements may have finished a part of a queue: then the next part has its turn.
+            begun = self._source_logs.with_messages(sources).keys() - logs.keys()
+            look = replace(look, limited=look.limited or bool(begun))
+        dues_ms = [due_ms for log in sources.logs if (due_ms := log.next_due_ms()) is not None]
+        return replace(look, due_ms=min(dues_ms)) if dues_ms else look
+
+    def _logs_with_messages(
+        self, sources: Sources, opened: Sequence[OpenedSettlement], *, joins: bool
+    ) -> dict[str, PullLog]:
+        """Returns the logs to claim from, by the name of their source. Ends leases that are over before."""
+        subject, group, logs, _ = sources
+        moved = self._source_logs.with_messages(sources)
+        leased = [log for log in logs if log.source.name in moved or self.leases.due(log)]
+        if self._source_logs.end_leases(subject, leased) or moves_any(opened):
+            # The totals were read before these retries were stored.
+            moved[group.retry_log] = logs[0]
+        if joins:
+            moved |= {log.source.name: log for log in logs if log.queue is not None}
+        return moved
+
+    def _remember(self, look: Look, sources: Sources) -> None:
+        """Remembers the claims of the look, and where logs have no message left."""
         for log, claim in look.claims:
             self.leases.record_claim(log, claim.row_no, claim.pull_row.value.lease_until_ms)
             if log.queue is None:
-                self.leases.record_pull(log.on(self.context), subject)
+                self.leases.record_pull(log.on(self.context), sources.subject)
         ended = [
             (log, Nothing(claim.row_no + 1, claim.log_end)) for log, claim in look.claims if claim.log_end is not None
         ]
         for log, nothing in (*look.nothing, *ended):
             # What is not remembered costs a look; an error here would lose what was claimed.
             with suppress(Unavailable, Broken):
-                self._source_logs.remember(log.on(self.context), nothing, totals[log.source.name])
-        if opened and not look.claims and group.ordered and subject.routes:
-            # The settlements may have finished a part of a queue: then the next part has its turn.
-            begun = self._source_logs.with_messages(sources).keys() - moved.keys()
-            look = replace(look, limited=look.limited or bool(begun))
-        return replace(look, due_ms=self._source_logs.next_due_ms(group, logs)) if group.ordered else look
+                self._source_logs.remember(log.on(self.context), nothing, sources.totals[log.source.name])
 
-    def _joins(self, subject: Subject, group: Group) -> bool:
-        """Returns whether the claim of this look joins the transaction that woke the pull, and claims from every
-        queue: the totals of the logs do not count the messages of that transaction yet."""
-        early = self.context.early_wakeups.is_early(self.subject)
-        return early and not (group.ordered or subject.routes or subject.change)
-
-    def _take(
+    def _claim_retries_last(
         self,
         claimer: Claimer,
         look: Look,
@@ -317,15 +314,15 @@ class Puller:
         logs: dict[str, PullLog],
     ) -> Look:
         """Settles, and claims from these logs: retries beyond their share last, where there is room for them."""
-        look = self._take_parts(claimer, look, opened, sources, logs)
+        look = self._claim_by_parts(claimer, look, opened, sources, logs)
         if look.held_back:
             try:
-                look = claimer.take_held_back(look)
+                look = claimer.claim_held_back(look)
             except (Unavailable, Broken) as error:
                 look = self._cut_off(look, error)
         return replace(look, limited=True) if look.held_back and not look.limited else look
 
-    def _take_parts(
+    def _claim_by_parts(
         self,
         claimer: Claimer,
         look: Look,
@@ -334,29 +331,22 @@ class Puller:
         logs: dict[str, PullLog],
     ) -> Look:
         """Settles, and claims from these logs. A part of a queue has its turn when the parts before it have no message
-        left, so that messages of a key come in order. (Ordered groups have chosen their logs so already.)"""
-        if sources.group.ordered or not sources.subject.routes:
-            return claimer.take(look, opened, logs)
+        left, so that messages of a key come in order."""
+        if not sources.subject.routes:
+            return claimer.claim_messages(look, opened, logs)
         left = list(logs.values())
         while True:
-            first, later = first_parts(left)
-            claims, nothing = len(look.claims), len(look.nothing)
+            first, later = self.opener.first_parts(sources.group, left)
+            before = len(look.claims), len(look.nothing)
             try:
-                look = claimer.take(look, opened, first)
+                look = claimer.claim_messages(look, opened, {log.source.name: log for log in first})
             except (Unavailable, Broken) as error:
                 return self._cut_off(look, error)
             opened = ()
-            if not later or claimer.is_satisfied(look):
-                break
-            ended = [log for log, _ in look.nothing[nothing:]]
-            names = {log.source.name for log in ended}
-            # Another claim may have come first, or the cell is out of reach: such a part keeps the turn of its queue.
-            goes_on = {log.queue for log in (*ended, *(log for log, _ in look.claims[claims:]))}
-            left = [log for log in left if log.queue in goes_on and log.source.name not in names]
+            left = [] if not later or claimer.is_satisfied(look) else _left_behind(look, *before, left)
             if not left:
-                break
-        # Of the queues from which this look claimed, other pulls may claim the next parts.
-        return replace(look, limited=look.limited or bool(later and look.claims))
+                # Of the queues from which this look claimed, other pulls may claim the next parts.
+                return replace(look, limited=look.limited or bool(later and look.claims))
 
     def _cut_off(self, look: Look, error: Unavailable | Broken) -> Look:
         """Returns the look as far as it came: the messages claimed so far must be handed out, because nobody else gets
@@ -368,7 +358,17 @@ class Puller:
 
     def _paused(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], pause: Limit) -> Look:
         """Ends leases and settles, and claims nothing. Reads nothing where there is nothing to settle."""
-        logs = pull_logs(self.context, subject, group)
+        logs = self.opener.of(self.context, subject, group)
         self._source_logs.end_leases(subject, [log for log in logs if self.leases.due(log)])
         settled = self._settlements.settle(self.context, subject, group, opened) if opened else []
         return Look(subject, group, settled, limit=pause)
+
+
+def _left_behind(look: Look, claims: int, nothing: int, left: Sequence[PullLog]) -> list[PullLog]:
+    """Returns the logs that are left behind those from which the look has claimed, or in which no message waits,
+    since it had this number of claims and of logs with nothing."""
+    ended = [log for log, _ in look.nothing[nothing:]]
+    names = {log.source.name for log in ended}
+    # Another claim may have come first, or the cell is out of reach: such a part keeps the turn of its queue.
+    goes_on = {log.queue for log in (*ended, *(log for log, _ in look.claims[claims:]))}
+    return [log for log in left if log.queue in goes_on and log.source.name not in names]

@@ -1,6 +1,6 @@
 """Finds the logs that may have messages for a group, without a look into those that have none."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from hourwheel.context import Context
 from hourwheel.errors import Broken, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
-from hourwheel.ordered.parts import in_turn
 from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.claims import Nothing
 from hourwheel.pull_log.ends import SourceEnds
-from hourwheel.pull_log.pull_log import PullLog, erased, pull_logs
+from hourwheel.pull_log.log_rows import erased
+from hourwheel.pull_log.open_logs import PullLogs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
 from hourwheel.reach.storages import by_storage
 from hourwheel.registry.removed_names import RemovedNames, drop_keys
@@ -47,17 +47,17 @@ class GroupLogs:
         """Drops the logs of deleted groups."""
         drop_keys(self._kept, [name for name in list(self._kept) if deleted.has_group(*name[:2])])
 
-    def of(self, context: Context, subject: Subject, group: Group) -> list[PullLog]:
-        """Returns what ``pull_logs`` returns."""
+    def of(self, opener: PullLogs, context: Context, subject: Subject, group: Group) -> list[PullLog]:
+        """Returns what ``PullLogs.of`` returns."""
         if subject.routes:
             # Whether a cell can be opened changes without a change of the records.
-            return pull_logs(context, subject, group)
+            return opener.of(context, subject, group)
         name = (subject.name, group.name, group.consumer)
         kept = self._kept.get(name)
         if kept is None or kept[0] is not subject or not (kept[1] is group or kept[1] == group):
             if len(self._kept) >= _MOST_GROUPS:
                 self._kept.clear()
-            kept = self._kept[name] = (subject, group, pull_logs(context, subject, group))
+            kept = self._kept[name] = (subject, group, opener.of(context, subject, group))
         return kept[2]
 
 
@@ -68,50 +68,65 @@ class SourceLogs:
     context: Context
     leases: Leases
     ends: SourceEnds
-    key_states: KeyStateCache
+    opener: PullLogs
     settlements: Settlements
     group_logs: GroupLogs
+
+    def _logs_of(self, subject: Subject, group: Group) -> list[PullLog]:
+        return self.group_logs.of(self.opener, self.context, subject, group)
+
+    def joins(self, subject: Subject, group: Group) -> bool:
+        """Returns whether the claim of a look joins the transaction that woke the pull, and claims from every queue:
+        the totals of the logs do not count the messages of that transaction yet."""
+        early = self.context.early_wakeups.is_early(subject.name)
+        return early and not (subject.routes or subject.change) and self._logs_of(subject, group)[0].joins
 
     def read(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], *, create: bool) -> Sources:
         """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
         moved; the subject and the group are then read again. Raises ``GroupRemoved`` where the totals show that another
         process has deleted the group."""
         # Twice at most: a queue that moves again in this moment is found by the next look.
-        for last in (False, True):
-            logs = self.group_logs.of(self.context, subject, group)
-            if subject.routes:
-                logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
-            totals = self._totals(logs)
-            if is_erased(group, totals):
-                raise erased(group)
-            logs = [log for log in logs if log.source.name in totals]
-            if last or (subject.change is None and not any(_went_on(log, totals) for log in logs)):
-                break
+        sources = self._read(subject, group)
+        if self._may_have_moved(sources):
             with suppress(Unavailable, Broken), self._contained(f"moving queues of {subject.name}"):
                 refresh_route(self.settlements.registry, subject)
             subject, group = self.settlements.subject_and_group(opened, create=create, consumer=group.consumer)
-        return Sources(subject, group, logs, totals)
+            sources = self._read(subject, group)
+        return sources
+
+    def _read(self, subject: Subject, group: Group) -> Sources:
+        """Returns the logs whose totals can be read, without parts of queues that have nothing left for the group."""
+        logs = self._logs_of(subject, group)
+        if subject.routes:
+            logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
+        totals = self._totals(logs)
+        if is_erased(group, totals):
+            raise erased(group)
+        return Sources(subject, group, [log for log in logs if log.source.name in totals], totals)
+
+    @staticmethod
+    def _may_have_moved(sources: Sources) -> bool:
+        """Returns whether a queue may have moved since the record of its subject was read."""
+        if sources.subject.change is not None:
+            return True
+        return any(_went_on(log, sources.totals) for log in sources.logs)
 
     def without_totals(self, subject: Subject, group: Group) -> Sources:
         """Returns the logs of a subject that has no routes as if nothing had been stored in them. Reads nothing."""
-        logs = self.group_logs.of(self.context, subject, group)
+        logs = self._logs_of(subject, group)
         return Sources(subject, group, logs, dict.fromkeys([log.source.name for log in logs], Counter(0, 0)))
 
     def with_messages(self, sources: Sources) -> dict[str, PullLog]:
         """Returns the logs, by the name of their source, that may have messages whose turn it is. Reads rows only where
-        an ordered group has queues with several parts."""
+        the parts of a queue have to wait for one another."""
         subject, group, logs, totals = sources
-        moved = [
-            log
-            for log in logs
-            if self.ends.moved(log, group, totals[log.source.name]) or (group.ordered and self.key_states.waits(log))
-        ]
-        return {log.source.name: log for log in in_turn(self.context, self.key_states, subject, group, moved)}
+        moved = [log for log in logs if self.ends.moved(log, group, totals[log.source.name]) or log.waits()]
+        return {log.source.name: log for log in self.opener.in_turn(self.context, subject, group, moved)}
 
     def shares(self, sources: Sources, logs: dict[str, PullLog]) -> bool:
         """Returns whether these logs may have both retries and messages that nobody has pulled. Reads nothing."""
         _, group, _, totals = sources
-        if not group.ordered and group.retry_log not in logs:
+        if not any(log.has_retries for log in logs.values()):
             return False
         queues = (log for log in logs.values() if log.queue is not None)
         return any(self.ends.moved(log, group, totals[log.source.name]) for log in queues)
@@ -136,15 +151,8 @@ class SourceLogs:
         if end < totals.rows:
             # Rows from ``end`` on are missing: not stored yet, or below the trim mark.
             end = max(end, log.source.trimmed())
-        final = totals.sealed and end >= totals.rows and not self.key_states.holds(log)
+        final = totals.sealed and end >= totals.rows and not log.holds()
         self.ends.remember(log, log.group, end, unmatched=nothing.unmatched, final=final)
-
-    def next_due_ms(self, group: Group, logs: Sequence[PullLog]) -> int | None:
-        """Returns when the next parked message is due; None if none has a time."""
-        states = [self.key_states.cached(log) for log in logs] if group.ordered else []
-        now_ms = self.context.clock.now_ms()
-        dues = [state.next_due_ms(now_ms) for state in states if state is not None]
-        return min((due_ms for due_ms in dues if due_ms is not None), default=None)
 
     def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
         """Returns the totals of the source logs by name, perhaps out of date, without those in a cell that is out of
@@ -157,14 +165,6 @@ class SourceLogs:
 
     def _contained(self, what: str) -> AbstractContextManager[None]:
         return self.leases.faults.contained(self.context, what)
-
-
-def first_parts(logs: Iterable[PullLog]) -> tuple[dict[str, PullLog], list[PullLog]]:
-    """Returns the first log of each queue, by the name of its source, and the other logs. The logs of a queue come in
-    the order of its parts."""
-    first: dict[int | None, PullLog] = {}
-    later = [log for log in logs if first.setdefault(log.queue, log) is not log]
-    return {log.source.name: log for log in first.values()}, later
 
 
 def _went_on(log: PullLog, totals: Mapping[str, Counter]) -> bool:

@@ -24,11 +24,8 @@ from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Rejection, RetryLater, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.model.targets import Outcome, PushDelivery, Targets
-from hourwheel.ordered.claims import has_turn
-from hourwheel.ordered.key_state_cache import KeyStateCache
-from hourwheel.ordered.key_states import SOON_MS
-from hourwheel.ordered.parts import in_turn
-from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.open_logs import PullLogs
+from hourwheel.pull_log.parked_counts import SOON_MS
 from hourwheel.push.decisions import SETTLING_SECONDS, SPARE_SECONDS, PusherEnd, decide_pull, printable, refused
 from hourwheel.push.lease import PushLease
 from hourwheel.push.state import state_record, target_of
@@ -41,7 +38,7 @@ _logger = logging.getLogger("hourwheel")
 _LIMITED_SECONDS = 0.5  # settlements make room at any time; a rate leaves half a second's worth by then
 _FLOW_LIMITS = frozenset({"max_in_flight", "messages_per_second"})
 _RETRY_SECONDS = 0.5
-"""A pusher that waits for the next retry of an ordered group looks for other messages this often."""
+"""A pusher that waits for a message to be tried again in its place looks for other messages this often."""
 
 _AGAIN_SECONDS = 0.2  # gives a row that is being written time to arrive
 
@@ -54,7 +51,7 @@ class PushedCell(Protocol):
     @property
     def registry(self) -> Registry: ...
     @property
-    def key_states(self) -> KeyStateCache: ...
+    def opener(self) -> PullLogs: ...
     @property
     def secret(self) -> bytes: ...
     def pull(self, subject: str, group: str, request: PullRequest, *, pushing: bool = False) -> PullResult: ...
@@ -168,12 +165,9 @@ class Pusher:
 
     def _something(self, subject: Subject, group: Group, *, soon: bool = False) -> bool:
         """Returns whether a message waits, or with ``soon`` is retried soon."""
-        logs = pull_logs(self.cell.context, subject, group)
-        if group.ordered:
-            logs = [*in_turn(self.cell.context, self.cell.key_states, subject, group, logs)]
-            waits = any(has_turn(self.cell.key_states, log) for log in logs)
-            return waits or (soon and self._retry_ms(subject, group) is not None)
-        return any(log.has_unpulled() for log in logs)
+        logs = self.cell.opener.of(self.cell.context, subject, group)
+        in_turn = self.cell.opener.in_turn(self.cell.context, subject, group, logs)
+        return any(log.has_message() for log in in_turn) or (soon and self._retry_ms(subject, group) is not None)
 
     # Delivering
 
@@ -263,13 +257,10 @@ class Pusher:
         return bool(pulls) or (not result.suspects_wait and self._waits_for_retry(current[0], group))
 
     def _retry_ms(self, subject: Subject, group: Group) -> int | None:
-        """Returns the milliseconds until a failed message of an ordered group is tried again; None if that is not soon.
-        Such a message stays in its place: no wheel hands it over, and nothing but the sweeper would start a pusher."""
-        if not group.ordered:
-            return None
-        states = [self.cell.key_states.cached(log) for log in pull_logs(self.cell.context, subject, group)]
+        """Returns the milliseconds until a failed message is tried again in its place; None if that is not soon. No
+        wheel hands such a message over, and nothing but the sweeper would start a pusher."""
         now_ms = self._now_ms()
-        dues = [state.next_due_ms(now_ms) for state in states if state is not None]
+        dues = [log.next_due_ms() for log in self.cell.opener.of(self.cell.context, subject, group)]
         # Without a message that failed, or with stopped keys alone, there is no retry: not soon.
         left_ms = min((due_ms - now_ms for due_ms in dues if due_ms is not None), default=SOON_MS + 1)
         return left_ms if left_ms <= SOON_MS else None

@@ -77,7 +77,7 @@ class _Watch:
         if row.state != CLOSED:
             self.record_end(row_no, _OpenRow.of(row, self.scanned._replace(row_no=row_no)))
         self.tail = Tail(row_no + 1, row.end, row.end_seq)
-        if not row.grows:
+        if row.is_final:
             self.scanned = self.tail
 
     def record_end(self, row_no: int, entry: _OpenRow) -> None:
@@ -124,8 +124,8 @@ class OpenLeaseRow(NamedTuple):
     @property
     def seq(self) -> int:
         """The sequence of the first message of the claim, which in a row that has grown is behind earlier ones."""
-        growth = self.row.growth
-        return growth.base_seq if growth is not None and growth.base else self.start.seq
+        base_seq = self.row.base_seq
+        return self.start.seq if base_seq is None else base_seq
 
 
 @dataclass
@@ -322,7 +322,7 @@ class Leases:
                 if row_no < watch.scanned.row_no:
                     continue
                 watch.record(row_no, value)
-                if value.grows:
+                if not value.is_final:
                     # The next row begins where this one will end: the next look reads it again.
                     break
             assert watch.tail is not None

@@ -3,55 +3,29 @@
 Retries and dead letters are handed over: the update that settles them also writes the reservations of their rows.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.errors import Sealed
-from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY, read_messages, row_builder
-from hourwheel.handover.handover import Transfer, carry_out, release, reserve
+from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY, read_messages
+from hourwheel.handover.handover import Transfer, release, reserve
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.logs.entries import DueTimes
-from hourwheel.model.fields import DEAD_RETENTION_MS, DETAILS_BYTES, MAX_LEASE_SECONDS
+from hourwheel.model.fields import DEAD_RETENTION_MS, MAX_LEASE_SECONDS
 from hourwheel.model.log_names import HOME
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
-from hourwheel.ordered.settle import settle_in_order, was_settled_otherwise
-from hourwheel.pull_log.growth import was_acknowledged
-from hourwheel.pull_log.ordered_rows import Order, OrderedRow
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
-from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.pull_log.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, Position, PullRow
+from hourwheel.pull_log.pull_log import DecidedRow, PullLog
+from hourwheel.pull_log.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, PullRow
+from hourwheel.pull_log.transfers import finish
 from hourwheel.times import rfc3339
 
 _STALE = Settled("stale")
-
-
-def _details_of(
-    picks: Sequence[tuple[int, int]], positions: Sequence[Position], parsed: ParsedSettlement
-) -> tuple[str | None, ...]:
-    """Returns the detail of each of these picks for their transfer; an empty tuple if none has any."""
-    by_pick = {(positions[index].row_no, positions[index].index): detail for index, detail in parsed.details.items()}
-    details = tuple([by_pick.get(pick) for pick in picks]) if by_pick else ()
-    return details if any(detail is not None for detail in details) else ()
-
-
-def _stops_of(
-    order: Order, stopped: Sequence[int], parsed: ParsedSettlement
-) -> tuple[tuple[int, bool, str | None], ...]:
-    """Returns ``Order.stops`` with these messages of the pull, whose details share the room of a row with earlier
-    ones."""
-    stops = list(order.stops)
-    left_bytes = DETAILS_BYTES - sum(len((detail or "").encode()) for _, _, detail in stops)
-    for index in stopped:
-        detail = parsed.details.get(index)
-        left_bytes -= len((detail or "").encode())
-        stops.append((index, index in parsed.dead, detail if left_bytes >= 0 else None))
-    return tuple(stops)
 
 
 def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) -> Settled | None:
@@ -70,8 +44,32 @@ def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) 
     if ended or row.state != OPEN:
         return _STALE
     if parsed.extend_seconds is None and parsed.named <= row.settled:
-        return _STALE if isinstance(row, OrderedRow) and was_settled_otherwise(row, parsed) else Settled("open")
+        return _STALE if row.was_settled_otherwise(parsed) else Settled("open")
     return None
+
+
+_Pick: TypeAlias = tuple[int, int]
+"""The row and the index of a message in its log."""
+
+
+@dataclass
+class _MovedMessages:
+    """The messages that leave a pull, by where they go."""
+
+    retried: list[_Pick] = field(default_factory=list)
+    released: list[_Pick] = field(default_factory=list)
+    spent: list[_Pick] = field(default_factory=list)
+    rejected: list[_Pick] = field(default_factory=list)
+    later: dict[tuple[str, str], tuple[Bucket, list[tuple[_Pick, int]]]] = field(default_factory=dict)
+    """Those that wait in a bucket, with their times, by the kind of their transfer and the name of the bucket's
+    log."""
+
+    def add(self, kind: str, pick: _Pick, bucket: Bucket | None, due_ms: int) -> None:
+        """Adds a message that is handed out again: at once, or from its bucket."""
+        if bucket is not None:
+            self.later.setdefault((kind, bucket.log), (bucket, []))[1].append((pick, due_ms))
+        else:
+            (self.released if kind == RELEASED else self.retried).append(pick)
 
 
 @dataclass(frozen=True)
@@ -80,15 +78,13 @@ class Settler:
 
     log: PullLog
     subject: Subject
-    key_states: KeyStateCache | None = None
-    """In an ordered group: learns which rows change."""
 
     @property
     def context(self) -> Context:
         return self.log.context
 
     def on(self, context: Context) -> "Settler":
-        return Settler(self.log.on(context), self.subject, self.key_states)
+        return Settler(self.log.on(context), self.subject)
 
     def apply(
         self,
@@ -116,7 +112,7 @@ class Settler:
         while True:
             # First the transfers that an earlier settlement left behind: the next one writes its own in their place.
             current = self.finish(row_no, current)
-            if was_acknowledged(current.value, claimed, parsed):
+            if parsed.only_acknowledges and current.value.goes_on_behind(claimed):
                 return Settled("settled")
             answer = answer_without_change(current.value, claimed.claim, parsed)
             if answer is not None:
@@ -176,18 +172,7 @@ class Settler:
 
     def finish(self, row_no: int, current: Versioned[PullRow]) -> Versioned[PullRow]:
         """Carries out the transfers that the pull row names, and returns the row without them."""
-        if not current.value.transfers:
-            return current
-        value = current.value
-        attempts = (
-            {(message.row_no, message.in_row): message.attempt for _, message in value.messages()}
-            if isinstance(value, OrderedRow)
-            else None
-        )
-        row = row_builder(self.context, self.log.source, self.log.queue, attempts=attempts)
-        done = carry_out(self.context, self.log.record(row_no), current, row)
-        # Only closed rows are removed, days later: a row that is missing was closed.
-        return done or Versioned(msgspec.structs.replace(current.value, state=CLOSED, transfers=()), current.token)
+        return finish(self.log, row_no, current)
 
     def _extended(self, row: PullRow, seconds: int) -> PullRow | None:
         """Returns the row with a lease that ends no sooner than before; None when it is at its longest already."""
@@ -197,7 +182,7 @@ class Settler:
         if latest_ms <= now_ms:
             return None
         until_ms = max(row.lease_until_ms, min(now_ms + seconds * 1_000, latest_ms))
-        return msgspec.structs.replace(row, lease_until_ms=until_ms, growth=row.final_growth)
+        return msgspec.structs.replace(row.final(), lease_until_ms=until_ms)
 
     def _swap(self, row_no: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
         outcome = self.log.record(row_no).swap(current.token, value, expires_ms=value.garbage_ms)
@@ -206,8 +191,8 @@ class Settler:
             release(self.context, value.transfers)
         elif dead := sum(len(transfer.picks) for transfer in value.transfers if transfer.kind in (ATTEMPTS, REJECTED)):
             self._count("DeadLetters", dead)
-        if outcome.stored and outcome.current is not None and self.key_states is not None:
-            self.key_states.changed(self.log, row_no, value, outcome.current.token)
+        if outcome.stored and outcome.current is not None:
+            self.log.changed(row_no, value, outcome.current.token)
         return outcome
 
     def _count(self, name: str, amount: int) -> None:
@@ -217,17 +202,14 @@ class Settler:
     def _settled_row(self, row: PullRow, parsed: ParsedSettlement, outcome: int) -> PullRow:
         """Returns the row with the settlement written into it; reserves a row in the target log for each transfer.
         ``outcome`` says how the row is closed, if the settlement closes it."""
-        settled = row.settled | parsed.named
-        if isinstance(row, OrderedRow):
-            earlier = 0 if row.order is None else len(row.order.failed)
-            row, transfers = self._in_order(row, parsed)
-            # Messages behind one that failed are released with it, also unnamed ones.
-            settled |= {index for index, _, _ in row.order.failed[earlier:]} if row.order is not None else set()
-        else:
+        decided = self.log.decided_in_place(row, parsed)
+        if decided is None:
             transfers = self._reserve(row, parsed) if parsed.moves else ()
+            decided = DecidedRow(row, row.settled | parsed.named, transfers)
+        row, settled, transfers = decided
         closed = len(settled) == row.claimed
         return msgspec.structs.replace(
-            row,
+            row.final(),
             # The outcome of a closed row says that all are settled; the row is kept for days without the set.
             settled=frozenset() if closed else settled,
             transfers=transfers,
@@ -236,108 +218,82 @@ class Settler:
             outcome=outcome if closed else 0,
             closed_ms=self.context.clock.now_ms() if closed else 0,
             last=parsed.mark,
-            growth=row.final_growth,
         )
 
     def _reserve(self, row: PullRow, parsed: ParsedSettlement) -> tuple[Transfer, ...]:
         """Reserves rows for the messages that leave the pull, and returns the transfers: retries without a delay and
         released messages go to the retry log, retries with a delay to the buckets of their times, messages without
         attempts left and rejected ones to the dead log."""
-        positions = row.positions()
-
-        def picks_of(indexes: frozenset[int]) -> list[tuple[int, int]]:
-            return [(positions[index].row_no, positions[index].index) for index in sorted(indexes - row.settled)]
-
-        picks = {
-            (positions[index].row_no, positions[index].index): index for index in sorted(parsed.retried - row.settled)
-        }
-        returned: dict[str, list[tuple[int, int]]] = {RETRY: [], RELEASED: picks_of(parsed.released)}
-        later: dict[tuple[str, Bucket], list[tuple[tuple[int, int], int]]] = {}
-        spent: list[tuple[int, int]] = []
-        group = self.log.group
-        policy = group.retry or self.context.settings.retry
+        leaving, group = self._leaving(row, parsed), self.log.group
         now_ms = self.context.clock.now_ms()
-        # Read for their attempts, which decide between a retry and a dead letter, and how long a retry waits.
-        for pick, message in read_messages(self.context, self.log.source, self.log.queue, picks):
-            uncounted = parsed.ended and not (message.suspect and row.claimed == 1)
-            kind = RELEASED if uncounted else RETRY
-            if kind == RETRY and message.attempt >= group.max_attempts:
-                spent.append(pick)
-                continue
-            delay_ms = parsed.delays_ms.get(picks[pick], policy.delay_ms(message.attempt))
-            wait_ms = group.redelivery_ms if uncounted else delay_ms
-            if wait_ms:
-                later.setdefault((kind, self._bucket(now_ms + wait_ms)), []).append((pick, now_ms + wait_ms))
-            else:
-                returned[kind].append(pick)
         targets = [
-            *((kind, group.retry_log, picked, now_ms + self.subject.retention_ms) for kind, picked in returned.items()),
-            (ATTEMPTS, group.dead_log, spent, now_ms + DEAD_RETENTION_MS),
-            (REJECTED, group.dead_log, picks_of(parsed.dead), now_ms + DEAD_RETENTION_MS),
+            (RETRY, group.retry_log, leaving.retried, now_ms + self.subject.retention_ms),
+            (RELEASED, group.retry_log, leaving.released, now_ms + self.subject.retention_ms),
+            (ATTEMPTS, group.dead_log, leaving.spent, now_ms + DEAD_RETENTION_MS),
+            (REJECTED, group.dead_log, leaving.rejected, now_ms + DEAD_RETENTION_MS),
         ]
         moved = [
             reserve(
                 self.context,
                 kind=kind,
                 log=log,
-                picks=tuple(picked),
+                picks=tuple(picks),
                 expires_ms=expires_ms,
-                details=_details_of(picked, positions, parsed),
+                details=row.details_of(picks, parsed),
                 suspects=parsed.ended and log == group.retry_log,
             )
-            for kind, log, picked, expires_ms in targets
-            if picked
+            for kind, log, picks, expires_ms in targets
+            if picks
         ]
-        for (kind, bucket), waiting in later.items():
-            dues = [due_ms for _, due_ms in waiting]
-            due_times = DueTimes.of(group.subject, group.subject_generation, group.member, dues)
-            delayed = tuple(pick for pick, _ in waiting)
-            details = _details_of(delayed, positions, parsed)
-            moved.append(
-                reserve(
-                    self.context,
-                    kind=kind,
-                    log=bucket.log,
-                    picks=delayed,
-                    expires_ms=0,
-                    due_times=due_times,
-                    details=details,
-                    suspects=parsed.ended,
-                )
-            )
+        moved += [self._reserve_later(row, parsed, kind, *waiting) for (kind, _), waiting in leaving.later.items()]
         return tuple(moved)
 
-    def _in_order(self, row: OrderedRow, parsed: ParsedSettlement) -> tuple[OrderedRow, tuple[Transfer, ...]]:
-        """Returns the row with the messages that are parked again, and a transfer for each kind of dead letters."""
-        if not parsed.moves or row.order is None:
-            return row, ()
-        now_ms, group = self.context.clock.now_ms(), self.log.group
-        outcome = settle_in_order(row, parsed, group, group.retry or self.context.settings.retry, now_ms)
-        stops = _stops_of(row.order, outcome.stopped, parsed) if outcome.stopped else row.order.stops
-        order = msgspec.structs.replace(
-            row.order,
-            failed=(*row.order.failed, *outcome.failed),
-            stops=stops,
-            suspects=(*row.order.suspects, *outcome.suspects),
+    def _reserve_later(
+        self, row: PullRow, parsed: ParsedSettlement, kind: str, bucket: Bucket, waiting: "list[tuple[_Pick, int]]"
+    ) -> Transfer:
+        """Reserves a row in the schedule log of a bucket for messages that wait there, each until its time."""
+        group = self.log.group
+        picks = tuple(pick for pick, _ in waiting)
+        dues = [due_ms for _, due_ms in waiting]
+        return reserve(
+            self.context,
+            kind=kind,
+            log=bucket.log,
+            picks=picks,
+            expires_ms=0,
+            due_times=DueTimes.of(group.subject, group.subject_generation, group.member, dues),
+            details=row.details_of(picks, parsed),
+            suspects=parsed.ended,
         )
+
+    def _leaving(self, row: PullRow, parsed: ParsedSettlement) -> "_MovedMessages":
+        """Decides where each message goes that leaves the pull."""
         positions = row.positions()
-        targets = [
-            (kind, tuple([(positions[index].row_no, positions[index].index) for index in indexes]))
-            for kind, indexes in ((ATTEMPTS, outcome.spent), (REJECTED, outcome.rejected))
-            if indexes
-        ]
-        transfers = tuple(
-            reserve(
-                self.context,
-                kind=kind,
-                log=group.dead_log,
-                picks=picks,
-                expires_ms=now_ms + DEAD_RETENTION_MS,
-                details=_details_of(picks, positions, parsed),
-            )
-            for kind, picks in targets
-        )
-        return msgspec.structs.replace(row, order=order), transfers
+
+        def picks_of(indexes: frozenset[int]) -> "list[_Pick]":
+            return [(positions[index].row_no, positions[index].index) for index in sorted(indexes - row.settled)]
+
+        retried = dict(zip(picks_of(parsed.retried), sorted(parsed.retried - row.settled), strict=True))
+        leaving = _MovedMessages(released=picks_of(parsed.released), rejected=picks_of(parsed.dead))
+        now_ms = self.context.clock.now_ms()
+        # Read for their attempts, which decide between a retry and a dead letter, and how long a retry waits.
+        for pick, message in read_messages(self.context, self.log.source, self.log.queue, retried):
+            uncounted = parsed.ended and not (message.suspect and row.claimed == 1)
+            if uncounted:
+                kind, wait_ms = RELEASED, self.log.group.redelivery_ms
+            elif message.attempt >= self.log.group.max_attempts:
+                leaving.spent.append(pick)
+                continue
+            else:
+                kind, wait_ms = RETRY, self._delay_ms(parsed, retried[pick], message.attempt)
+            bucket = self._bucket(now_ms + wait_ms) if wait_ms else None
+            leaving.add(kind, pick, bucket, now_ms + wait_ms)
+        return leaving
+
+    def _delay_ms(self, parsed: ParsedSettlement, index: int, attempt: int) -> int:
+        """Returns how long the retry of a message waits: as its consumer says, or else as the policy does."""
+        policy = self.log.group.retry or self.context.settings.retry
+        return parsed.delays_ms.get(index, policy.delay_ms(attempt))
 
     def _bucket(self, due_ms: int) -> Bucket:
         settings = self.context.settings

@@ -13,9 +13,8 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import HOME, cell_of, queue_log
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
-from hourwheel.pull_log.claims import ClaimRequest, ClaimResult
-from hourwheel.pull_log.growth import SettledRow, acknowledges, may_grow
+from hourwheel.pull_log.claims import ClaimRequest, ClaimResult, SettledRow
+from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement, parse_settlement
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.receipts import Receipt, open_receipt
@@ -37,7 +36,7 @@ class OpenedSettlement(NamedTuple):
 
 class SettlementAnswers(NamedTuple):
     """The answers to settlements; the last row of each log that they have acknowledged as a whole, by partition; and
-    the claim of a row that grew."""
+    the claim that was stored with one of the settlements."""
 
     answers: list[Settled]
     acknowledged: dict[str, SettledRow]
@@ -49,7 +48,7 @@ class Settlements:
     """Reads and carries out the settlements of one request to a group."""
 
     registry: Registry
-    key_states: KeyStateCache
+    opener: PullLogs
     secret: bytes
     subject: str
     group: str
@@ -136,7 +135,7 @@ class Settlements:
         """Carries out settlements in order, and returns the answer to each."""
         return [self._settle(subject, self._log_of(context, subject, group, each.receipt), each) for each in opened]
 
-    def apply_and_grow(
+    def apply_and_claim(
         self,
         context: Context,
         subject: Subject,
@@ -145,44 +144,43 @@ class Settlements:
         first: PullLog | None,
         request: ClaimRequest,
     ) -> SettlementAnswers:
-        """Carries out settlements like ``apply``, before a pull claims, from the log ``first`` to begin with. If one of
-        them acknowledges a row of that log that may grow, the row grows where it can: the claim is in the result then.
-        That settlement comes after the others."""
+        """Carries out settlements like ``apply``, before a pull claims, from the log ``first`` to begin with. One of
+        them may be stored together with the claim that follows it, which is in the result then. That settlement comes
+        after the others."""
         logs = [self._log_of(context, subject, group, each.receipt) for each in opened]
-        growing = self._growing(opened, logs, first, request)
-        # ``_STALE`` holds the place of the growing row, which is settled by its own claim below.
+        last = self._before_claim(opened, logs, first, request)
+        # ``_STALE`` holds the place of the last one, which is carried out below.
         answers = [
-            _STALE if index == growing else self._settle(subject, log, each)
+            _STALE if index == last else self._settle(subject, log, each)
             for index, (log, each) in enumerate(zip(logs, opened, strict=True))
         ]
         claimed = None
-        if growing is not None and first is not None:
-            each = opened[growing]
-            claimed, current = first.grow(each.receipt.row_no, each.receipt.pull_row, request)
+        if last is not None and first is not None:
+            each = opened[last]
+            claimed, current = first.claim_behind(each.receipt.row_no, each.receipt.pull_row, request)
             if claimed is None:
-                answers[growing] = self._settle(subject, first, each, current)
+                answers[last] = self._settle(subject, first, each, current)
             else:
-                answers[growing] = Settled("settled")
+                answers[last] = Settled("settled")
                 context.meter.record("Settled", each.receipt.value.claimed)
         return SettlementAnswers(answers, _acknowledged(opened, logs, answers), claimed)
 
-    def _growing(
+    def _before_claim(
         self,
         opened: Sequence[OpenedSettlement],
         logs: Sequence[PullLog | None],
         first: PullLog | None,
         request: ClaimRequest,
     ) -> int | None:
-        """Returns the index of the settlement that acknowledges a row of ``first`` that may grow. A row that two
-        settlements name does not: they are carried out in their order."""
-        if first is None or not first.rows_grow:
+        """Returns the index of the settlement that may be stored together with a claim from ``first``. Two settlements
+        of one row are carried out in their order instead."""
+        if first is None or not first.claims_behind:
             return None
-        now_ms = first.context.clock.now_ms()
         of_log = [index for index, log in enumerate(logs) if log is not None and log.partition == first.partition]
         rows = Counter(opened[index].receipt.row_no for index in of_log)
         for index in of_log:
             receipt, parsed = opened[index]
-            if rows[receipt.row_no] == 1 and may_grow(receipt.value, parsed, request.consumer, now_ms):
+            if rows[receipt.row_no] == 1 and first.may_claim_behind(receipt.value, parsed, request.consumer):
                 return index
         return None
 
@@ -191,7 +189,7 @@ class Settlements:
         member = self._group_of(receipt, group)
         if member is None or subject.generation != receipt.subject_generation:
             return None
-        return PullLog(context, member, context.log(_source_of(receipt, subject, member)), receipt.queue)
+        return self.opener.log(context, member, _source_of(receipt, subject, member), receipt.queue)
 
     def _settle(
         self,
@@ -202,12 +200,9 @@ class Settlements:
     ) -> Settled:
         if log is None:
             return _STALE
-        receipt = opened.receipt
-        if not log.group.ordered:
-            return Settler(log, subject).apply(receipt.row_no, receipt.pull_row, opened.parsed, current)
-        row = self.key_states.claimed_row(log, receipt.row_no, receipt.value.claim)
-        settler = Settler(log, subject, self.key_states)
-        return _STALE if row is None else settler.apply(receipt.row_no, row, opened.parsed, current)
+        row_no = opened.receipt.row_no
+        row = log.claimed_row(row_no, opened.receipt.pull_row)
+        return _STALE if row is None else Settler(log, subject).apply(row_no, row, opened.parsed, current)
 
     def _group_of(self, receipt: Receipt, group: Group) -> Group | None:
         """Returns the group that a receipt names, which in a broadcast group is that of a consumer; None if it was
@@ -222,11 +217,10 @@ def _acknowledged(
 ) -> dict[str, SettledRow]:
     last: dict[str, SettledRow] = {}
     for (receipt, parsed), log, answer in zip(opened, logs, answers, strict=True):
-        if log is None or answer.status != "settled" or not acknowledges(receipt.value, parsed):
+        if log is None or answer.status != "settled" or not parsed.acknowledges(receipt.value.claimed):
             continue
         if log.partition not in last or last[log.partition].row_no < receipt.row_no:
-            growth = receipt.value.growth
-            last[log.partition] = SettledRow(receipt.row_no, 0 if growth is None else growth.streak)
+            last[log.partition] = SettledRow(receipt.row_no, receipt.value.streak)
     return last
 
 
@@ -253,7 +247,12 @@ def are_at_home(opened: Sequence[OpenedSettlement]) -> bool:
     return all(_cell_of(each) == HOME for each in opened)
 
 
+def moves_any(opened: Sequence[OpenedSettlement]) -> bool:
+    """Returns whether one of these settlements moves messages to another log, or parks them."""
+    return any(parsed.moves for _, parsed in opened)
+
+
 def settled_logs(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> list[str]:
     """Returns the logs that settlements need: those of the pulls, and the retry log for messages that are retried."""
     logs = [_source_of(receipt, subject, group) for receipt, _ in opened]
-    return [*logs, group.retry_log] if any(parsed.moves for _, parsed in opened) else logs
+    return [*logs, group.retry_log] if moves_any(opened) else logs

@@ -1,15 +1,12 @@
 """Deletes the groups of consumers that were away for too long, or whose broadcast group was deleted."""
 
-from contextlib import suppress
-
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.dozing.dozing import forget_groups
-from hourwheel.errors import NotFound
+from hourwheel.groups.deletions import delete_consumer
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.registry.broadcast import away, is_orphan
 from hourwheel.registry.registry import Registry, alive, group_record
 from hourwheel.settling.leases import Leases
@@ -39,7 +36,5 @@ def _delete_unseen(context: Context, registry: Registry, subject: Subject, group
 
 
 def _delete(registry: Registry, subject: Subject, group: Group) -> bool:
-    with suppress(NotFound):  # another sweeper has erased it
-        registry.delete_group(subject, group.name)
-    forget_groups(registry, subject, [group])
+    delete_consumer(registry, subject, group)
     return True

@@ -13,8 +13,8 @@ from hourwheel.groups.progress import LogLag
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_states import ParkedCounts
 from hourwheel.ports.storage import Counter
+from hourwheel.pull_log.parked_counts import ParkedLag
 from hourwheel.pull_log.records import Tail
 from hourwheel.push.state import target_of
 from hourwheel.times import within
@@ -133,7 +133,7 @@ def groups_to_wake(
 ) -> list[int]:
     """Returns the indexes of the groups whose messages have waited longer than consumers that are awake leave them: a
     wake-up was lost, or a consumer took it and ended. Paused groups wait until they are resumed."""
-    if subject.paused or not subject.dozing:
+    if subject.paused or not subject.wakes_groups:
         return []
     return [
         number
@@ -153,14 +153,6 @@ def next_rest_ms(
     # Only a sweep finds a push whose wake was lost: such a subject rests for a minute at most.
     pushed = any(group.push is not None for group in snapshot.groups)
     return min(max(2 * last.rest_ms, REST_MS), REST_MS if pushed else longest_ms)
-
-
-@dataclass(frozen=True)
-class ParkedLag:
-    """The parked messages of an ordered group in one pull log, and the time since which the oldest one waits."""
-
-    counts: ParkedCounts
-    oldest_ms: int | None
 
 
 def lag_of_group(

@@ -8,7 +8,8 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import pull_log
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Counter, Key, Table
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below

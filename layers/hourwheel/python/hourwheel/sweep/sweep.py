@@ -21,16 +21,16 @@ from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.maintenance import RegisteredBucket, buckets_due_soon, drop_closed, start_wheels
 from hourwheel.delay.orphans import orphan_logs, unregister_orphan
 from hourwheel.errors import NotFound
-from hourwheel.groups.held_keys import oldest_parked_ms
 from hourwheel.groups.open_ends import LogEnd, OpenEnds
 from hourwheel.groups.progress import LogLag, lag_of_log
 from hourwheel.logs.log import Log
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ports.storage import Counter, Table
-from hourwheel.pull_log.pull_log import PullLog, pull_logs
+from hourwheel.pull_log.open_logs import PullLogs
+from hourwheel.pull_log.parked_counts import ParkedLag
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
 from hourwheel.push.waking import start_free, start_overdue
 from hourwheel.registry.broadcast import with_all_settings
@@ -46,7 +46,6 @@ from hourwheel.sweep.decisions import (
     GroupLag,
     LastLook,
     LostRow,
-    ParkedLag,
     SubjectSnapshot,
     expired_below,
     groups_to_push,
@@ -97,7 +96,7 @@ class Sweeper:
     context: Context
     registry: Registry
     leases: Leases
-    key_states: KeyStateCache = field(default_factory=KeyStateCache)
+    opener: PullLogs
     _looks: dict[str, LastLook] = field(default_factory=dict)
     _ends: OpenEnds = field(default_factory=OpenEnds)
     _done_ms: dict[str, int] = field(default_factory=dict)
@@ -204,20 +203,20 @@ class Sweeper:
     def _stirs(self, last: LastLook | None, subject: Subject) -> bool:
         """Returns whether a resting subject with dozing groups has new rows, or its counters cannot be read: a wake-up
         may be lost, and a consumer that took one may end before it pulls. Half a read unit for each log."""
-        if last is None or not subject.dozing:
+        if last is None or not subject.wakes_groups:
             return False
         totals = last.snapshot.totals
         with self._contained(f"reading the counters of {subject.name}"):
             return any(total.rows != totals[name].rows for name, total in read_totals(self.context, totals).items())
         return True
 
-    def _wake_dozing(self, subject: Subject, members: list[_Member], lags: Sequence[GroupLag | None]) -> None:
+    def _wake_idle(self, subject: Subject, members: list[_Member], lags: Sequence[GroupLag | None]) -> None:
         """Wakes the dozing groups in which messages wait that nobody takes."""
         for number in groups_to_wake(subject, [member.group for member in members], lags, self.context.clock.now_ms()):
             group, logs, _ = members[number]
             with self._contained(f"waking {group.member} of {subject.name}"):
                 # A filter passes over messages that its group will never take.
-                if group.ordered or any(log.has_unpulled() for log in logs):
+                if any(log.has_message() for log in logs):
                     self.context.wakeups.announce(subject.name, group.shared_name)
 
     def _moves_queues(self, subject: Subject) -> bool:
@@ -266,7 +265,7 @@ class Sweeper:
             maintained_ms = at_ms
         lags = [self._behind(member, totals, at_ms) for member in members]
         behind += [lag for lag in lags if lag is not None]
-        self._wake_dozing(subject, members, lags)
+        self._wake_idle(subject, members, lags)
         for group in groups_to_push(subject, groups, lags):
             with self._contained(f"pushing for {group.member} of {subject.name}"):
                 report.started_pushes += start_free(self.context, group)
@@ -285,7 +284,7 @@ class Sweeper:
     def _member(self, subject: Subject, group: Group, totals: dict[str, Counter], report: SweepReport) -> _Member:
         """Reads the logs of a group and ends its expired leases."""
         totals[group.retry_log] = self.context.log(group.retry_log).totals()
-        retries, *logs = pull_logs(self.context, subject, group)
+        retries, *logs = self.opener.of(self.context, subject, group)
         if totals[group.retry_log].rows:
             logs.insert(0, retries)  # most groups never retry
         logs = [log for log in logs if log.source.name in totals]
@@ -321,9 +320,8 @@ class Sweeper:
             unread = 0
             for log in logs:
                 with self._contained(f"the checkpoint of {log.partition}"):
-                    if group.ordered:
-                        # Before the checkpoint: rows below it may be removed some days later.
-                        self.key_states.sweep(log)
+                    # Before the checkpoint: rows below it may be removed some days later.
+                    log.sweep()
                     self.leases.checkpoint(log)
                 if log.queue is None:
                     trimmed[log.source.name] = self._trim(log.source)
@@ -353,8 +351,8 @@ class Sweeper:
         return all(complete)
 
     def _behind(self, member: _Member, totals: dict[str, Counter], since_ms: int) -> GroupLag | None:
-        """Returns how far the group is behind; None if that is unknown. States of ordered logs that were read since
-        ``since_ms`` are not read again."""
+        """Returns how far the group is behind; None if that is unknown. Parked messages that were counted since
+        ``since_ms`` are not counted again."""
         log_lags: dict[bool, list[LogLag]] = {False: [], True: []}
         in_flight = []
         parked: list[ParkedLag] = []
@@ -365,15 +363,10 @@ class Sweeper:
                     return None  # the leases of the log could not be read
                 log_lags[log.queue is None].append(lag_of_log(log, tail, totals[log.source.name]))
                 in_flight.append(leased)
-                if member.group.ordered:
-                    parked.append(self._parked(log, since_ms))
+                if (parked_lag := log.parked(since_ms)) is not None:
+                    parked.append(parked_lag)
             return lag_of_group(member.group, log_lags[True], log_lags[False], in_flight, parked)
         return None
-
-    def _parked(self, log: PullLog, since_ms: int) -> ParkedLag:
-        """Counts the parked messages of a log. Reads the row of the oldest one."""
-        counts = self.key_states.counts(log, since_ms)
-        return ParkedLag(counts, oldest_parked_ms(log, counts))
 
     def _report(self, behind: list[GroupLag], began_ms: int) -> None:
         """Records the gauges that are not zero, and logs a line for each group with waiting messages. Groups of resting

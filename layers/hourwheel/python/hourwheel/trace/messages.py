@@ -24,11 +24,11 @@ from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
-from hourwheel.pull_log.pull_log import pull_logs
+from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.records import Position
 from hourwheel.times import rfc3339
-from hourwheel.trace.groups import GroupReader
 from hourwheel.trace.history import SourceLog, StoredHistory
+from hourwheel.trace.key_reader import reader_of
 from hourwheel.trace.scheduled import BucketRow, ScheduleSearch
 from hourwheel.wire.answer_size import PULL_BYTES, answerable, nested_size
 
@@ -284,7 +284,7 @@ class Trace:
         return answerable(message), None
 
     def _group(self, group: Group, match: _Found) -> GroupTrace:
-        reader = GroupReader(StoredHistory(self.context, group), match.target.queue, match.target.offset)
+        reader = reader_of(StoredHistory(self.context, group), match.target.queue, match.target.offset)
         log = next(log for log in pull_logs(self.context, self.subject, group) if log.source.name == match.log.name)
         source = SourceLog(log.source.name, log.queue, log.origin)
         return reader.trace(source, Position(match.row_no, match.index))

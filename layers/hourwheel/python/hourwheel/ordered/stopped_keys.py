@@ -22,7 +22,7 @@ from hourwheel.ordered.key_states import KeyStates
 from hourwheel.pull_log.ordered_rows import STOPPED_MS, Order, OrderedRow, Parked, digest_of
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED, CLOSING, SETTLED
-from hourwheel.settling.settle import Settler
+from hourwheel.pull_log.transfers import finish
 
 _NAMED = 5  # keys that a refusal names, each with up to 40 characters
 _AT_ONCE = 100
@@ -88,7 +88,7 @@ class KeyDecision:
             row = self._row(state, chosen)
             outcome = self.log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
             if outcome.stored and outcome.current is not None:
-                Settler(self.log, self.subject).finish(state.row_no, outcome.current)
+                finish(self.log, state.row_no, outcome.current)
                 return len(chosen)
             # Another claim won this row, and may have changed what is stopped. No reader waits for the reserved row.
             release(self.log.context, row.transfers)

@@ -1,0 +1,94 @@
+"""Checks that features which cut across the library are named where their owners are, and nowhere else.
+
+A name is an identifier of the code, an attribute, a keyword or the path of an import; comments and texts do not count.
+The rooms ``api``, ``cli`` and ``client`` are left out: their records have the fields that users name.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hourwheel
+
+LIBRARY = Path(hourwheel.__file__).parent
+USERS = frozenset({"api", "cli", "client", "console", "testing"})
+ORDERED = frozenset(
+    {
+        "archive/blocks.py",  # segments contain the rows of ordered groups
+        "archive/reading.py",
+        "archive/rebuild.py",
+        "archive/summary.py",
+        "cell.py",  # makes the caches, and refuses decisions for other groups
+        "groups/groups.py",  # the setting of a group
+        "groups/numbers.py",  # a field of the overview
+        "model/groups.py",
+        "model/overview.py",
+        "model/pulls.py",
+        "registry/registry.py",  # the setting of a new group
+        "sweep/erasure.py",  # removes snapshots, also where no process has opened the logs
+        "trace/key_reader.py",
+        # A start that was ordered, and pieces in order:
+        "adapters/targets.py",
+        "delay/schedule_rows.py",
+        "embedded/rates.py",
+        "embedded/wheels.py",
+    }
+)
+GROWTH = frozenset({"pull_log/growth.py", "pull_log/pull_log.py", "pull_log/records.py"})
+DOZING = frozenset(
+    {
+        "cell.py",
+        "dozing/dozing.py",
+        "dozing/rests.py",
+        "groups/deletions.py",
+        "model/subjects.py",
+        "pulling/pull.py",
+    }
+)
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name", "module"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                yield value
+        if isinstance(node, ast.alias) and node.asname is not None:
+            yield node.asname
+
+
+def words_in(path: Path) -> set[str]:
+    apart = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name) for name in names_in(ast.parse(path.read_text("utf-8"))))
+    return {word.lower() for name in apart for word in re.split(r"[^A-Za-z0-9]+", name)}
+
+
+def files_that_say(words: frozenset[str], rooms: frozenset[str] = frozenset()) -> set[str]:
+    files = {path.relative_to(LIBRARY): path for path in LIBRARY.rglob("*.py")}
+    return {
+        relative.as_posix()
+        for relative, path in files.items()
+        if relative.parts[0] not in USERS | rooms and words & words_in(path)
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "owners", "allowed"),
+    [
+        (frozenset({"ordered"}), frozenset({"ordered", "pull_log"}), ORDERED),
+        (frozenset({"growth", "grow", "grows", "grown", "growing"}), frozenset(), GROWTH),
+        (frozenset({"doze", "dozes", "dozing"}), frozenset(), DOZING),
+    ],
+    ids=["ordered", "growth", "dozing"],
+)
+def test_a_feature_is_named_where_its_owner_is(
+    words: frozenset[str], owners: frozenset[str], allowed: frozenset[str]
+) -> None:
+    assert files_that_say(words, owners) == allowed
+
+
+def test_names_are_found_in_imports_calls_and_classes() -> None:
+    tree = ast.parse("from a.ordered.b import c as grows\nclass OrderedLog: pass\nf(x, dozing=1)\n")
+    assert {"a.ordered.b", "grows", "OrderedLog", "dozing"} <= set(names_in(tree))
