@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from base64 import b64decode
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,6 @@ import msgspec
 import pytest
 
 from hourwheel.api import problems
-from hourwheel.api.events import Event
-from hourwheel.model.messages import ProduceRequest
-from hourwheel.producing.idempotency import IdempotencyKey
 from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api
 
 
@@ -37,22 +33,6 @@ def test_the_same_idempotency_key_gets_the_first_answer(api: Api) -> None:
     assert api.call("POST", MESSAGES, batch) == first
     other = api.call("POST", MESSAGES, {"messages": [{"body": "b"}], "idempotency_key": "k"})
     assert (other.status, other.slug, other.json["field"]) == (409, "idempotency-key-reused", "idempotency_key")
-    assert [message["body"] for pull in api.pull() for message in pull["messages"]] == ["a"]
-
-
-def test_a_batch_whose_record_an_earlier_version_stored_gets_its_first_answer(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def former_key(request: ProduceRequest, data: bytes, event: Event) -> IdempotencyKey:
-        return IdempotencyKey(str(request.idempotency_key), blake2b(data, digest_size=16).digest(), request.sequence)
-
-    batch = {"messages": [{"body": "a"}], "idempotency_key": "k"}
-    with monkeypatch.context() as earlier:
-        earlier.setattr("hourwheel.api.produce._idempotency", former_key)
-        first = api.call("POST", MESSAGES, batch)
-    assert api.call("POST", MESSAGES, batch) == first
-    other = api.call("POST", MESSAGES, {"messages": [{"body": "b"}], "idempotency_key": "k"})
-    assert other.slug == "idempotency-key-reused"
     assert [message["body"] for pull in api.pull() for message in pull["messages"]] == ["a"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.embedded.directory import Neighbours, database, on_one_disk, prepare
+from hourwheel.embedded.directory import Neighbours, database, prepare
 from tests.processes import Child
 
 NEIGHBOUR = """
@@ -82,11 +82,3 @@ def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def test_directories_are_on_one_disk_if_they_share_a_file_system(tmp_path: Path) -> None:
-    beside = tmp_path / "beside"
-    beside.mkdir()
-    assert on_one_disk([tmp_path])
-    assert on_one_disk([tmp_path, beside])
-    assert not on_one_disk([tmp_path, beside, Path("/dev")])

@@ -61,8 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     it never lets one rest. ``archive``: the sweeper removes no row before it is archived. ``max_wait_seconds``: the
     longest wait of a pull, whatever its request asks for, as a waiting pull holds a Lambda execution. ``auto_create``:
     produce and pull create the subject and the group that they name. ``max_subjects``, and ``max_groups`` of each
-    subject: the largest number that may exist; 0: no limit. ``cell_turn_ms``: cells take turns of this length to get
-    the messages without a key of subjects that have queues in several cells; 0: each batch goes to any queue.
+    subject: the largest number that may exist; 0: no limit.
     """
 
     compression_level: Annotated[int, msgspec.Meta(ge=1, le=19)] = 1
@@ -84,7 +83,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_subjects: Annotated[int, msgspec.Meta(ge=0)] = 0
     max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
     max_wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT_SECONDS)] = MAX_WAIT_SECONDS
-    cell_turn_ms: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 0
 
 
 class Spans(Exception):

@@ -1,8 +1,7 @@
 """Function ``produce``: stores a batch of messages."""
 
 from collections.abc import Sequence
-from functools import partial
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from typing import Annotated, TypeVar, cast
 
 import msgspec
@@ -154,11 +153,7 @@ def _idempotency(request: ProduceRequest | ProduceManyRequest, data: bytes, even
         return None
     digest = sha256(data).digest()[:_DIGEST_BYTES]
     repeated = REPEAT_HEADER in (event.get("headers") or {})
-    return IdempotencyKey(request.idempotency_key, digest, request.sequence, partial(_former_digest, data), repeated)
-
-
-def _former_digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
+    return IdempotencyKey(request.idempotency_key, digest, request.sequence, repeated)
 
 
 def _check(messages: Sequence[NewMessage], request_bytes: int) -> None:

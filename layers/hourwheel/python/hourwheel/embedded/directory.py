@@ -17,7 +17,7 @@ import fcntl
 import os
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,11 +116,6 @@ def prepare(data: Path, *, cell: str = "") -> None:
         raise DataVersion(expected=FORMAT, actual=int(text))
     # Creates the database with a mode for the owner alone: SQLite gives its other files the mode of the database.
     os.close(_open_private(database(data)))
-
-
-def on_one_disk(directories: Iterable[Path]) -> bool:
-    """Returns whether the directories, which exist, are in one file system."""
-    return len({directory.stat().st_dev for directory in directories}) == 1
 
 
 def database(data: Path) -> Path:

@@ -35,7 +35,6 @@ from hourwheel.embedded.directory import (
     check_not_given_up,
     database,
     lake_of,
-    on_one_disk,
     prepare,
     synced,
 )
@@ -71,10 +70,6 @@ _CUT_OFF_MS = 2_000
 _SWEEP_SECONDS = 60.0  # as on AWS, where the schedule of the sweeper has no shorter period
 _ARCHIVE_MS = 3_000
 """The longest run of the archiver, for which a stop of the server waits."""
-# Some dozens of batches of a busy server; consumers of each queue notice nothing of it. Without turns two cells on one
-# disk committed 1.4 times as often, and sends took 1.03 to 1.14 times as long. Disks of their own sync at one time.
-_CELL_TURN_MS = 20
-
 # Larger batches of noise are compressed at level -3: a batch of 208 KB, half of it base64, takes 127 us instead of 527,
 # and a third more space. On one machine CPU is scarcer than room on the disk.
 _NOISE_BYTES = 4 * 1024
@@ -302,5 +297,4 @@ def _settings(options: ServeOptions) -> Settings:
         max_subjects=options.max_subjects,
         max_groups=options.max_groups,
         # Cells on disks of their own take batches at the same time, because their disks sync at the same time.
-        cell_turn_ms=_CELL_TURN_MS if on_one_disk([options.data, *options.cells.values()]) else 0,
     )

@@ -13,7 +13,7 @@ last batch, and stays. A batch with the sequence of the record is a repetition, 
 record, and one with a lower sequence is refused (docs/decisions/0033).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -62,13 +62,11 @@ class Remembered(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 @dataclass(frozen=True)
 class IdempotencyKey:
     """The sender's key, a digest of the content it goes with, and the number that the sender gave the batch.
-    ``former_digest`` computes the digest that earlier versions stored, which has another length. ``repeated``: the
-    sender says that it has sent the batch before."""
+    ``repeated``: the sender says that it has sent the batch before."""
 
     key: str
     digest: bytes
     sequence: int | None = None
-    former_digest: Callable[[], bytes] | None = None
     repeated: bool = False
 
     def record(self, context: Context, keyspace: str) -> CasRecord[Remembered]:
@@ -100,14 +98,8 @@ class IdempotencyKey:
 
     def check_repeat(self, first: Remembered, generations: Mapping[str, int]) -> None:
         """Raises ``Conflict`` when the batch is not the one that came with its key before."""
-        if first.sequence != self.sequence or first.generations != generations or not self._is_content_of(first):
+        if first.sequence != self.sequence or first.generations != generations or first.digest != self.digest:
             raise self._conflict(first)
-
-    def _is_content_of(self, first: Remembered) -> bool:
-        """Returns whether the record is that of a batch with the content of this one."""
-        if self.former_digest is None or len(first.digest) == len(self.digest):
-            return first.digest == self.digest
-        return first.digest == self.former_digest()
 
     def _conflict(self, first: Remembered) -> Conflict:
         """Returns the error for a batch that differs from the first one: in its sequence, in its content, or otherwise
@@ -116,7 +108,7 @@ class IdempotencyKey:
             slug = "sequence-passed"
             detail = f"a batch with the sequence {first.sequence} came before: give each new batch a higher number"
             return Conflict(slug, detail, field="sequence")
-        if first.sequence != self.sequence or not self._is_content_of(first):
+        if first.sequence != self.sequence or first.digest != self.digest:
             slug = "idempotency-key-reused"
             detail = "this idempotency key came with other content before: use a new key for a new batch"
         else:

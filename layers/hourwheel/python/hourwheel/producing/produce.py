@@ -6,7 +6,7 @@ reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeAlias
 
 from hourwheel.buckets.buckets import Bucket, reserve_in
@@ -386,10 +386,8 @@ class _Batch:
     def _inputs(self) -> RoutingInputs:
         at_ms = self.context.clock.now_ms()
         settings = self.context.settings
-        draw = partial(self.context.ids.unique, at_ms)
-        turn = at_ms // settings.cell_turn_ms if settings.cell_turn_ms else None
         return RoutingInputs(
-            batch=draw() if turn is None else self.batch.name_in_turn(draw, turn),
+            batch=self.context.ids.unique(at_ms),
             queues={name: subject.queues for name, subject in self.batch.subjects.items()},
             at_ms=at_ms,
             cut=(settings.bucket_minutes, settings.shards),

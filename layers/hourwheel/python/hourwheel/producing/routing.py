@@ -5,7 +5,7 @@ queue of the key. Messages without a key that were sent together stay together: 
 spread over the queues.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -19,8 +19,6 @@ from hourwheel.model.fields import MAX_DELAY_MS
 from hourwheel.model.messages import NewMessage, are_plain
 from hourwheel.model.subjects import Subject
 from hourwheel.wire.words import no_queue
-
-_DRAWS = 8  # with two equal cells one batch in 256 misses its turn
 
 
 def queue_of(key: str | None, batch: str, queues: int) -> int:
@@ -114,21 +112,6 @@ class Batch:
     indexes: Mapping[str, Sequence[int]]
     messages: Sequence[NewMessage]
     dues: Mapping[int, Due]
-
-    def name_in_turn(self, draw: Callable[[], str], turn: int) -> str:
-        """Draws a unique name of the batch. Cells take turns: where the first message has no key, draws again until the
-        name leads it to the cell whose turn it is, so that one group commit of that cell takes all batches of the
-        moment."""
-        name, subject, first = draw(), next(iter(self.subjects.values())), self.messages[0]
-        if not subject.routes or first.key is not None or first.queue is not None:
-            return name
-        # A cell gets as many turns as it has queues, so that the batches spread evenly over the queues.
-        cell = subject.route(turn % subject.queues).last.cell
-        for _ in range(_DRAWS):
-            if subject.route(queue_of(None, name, subject.queues)).last.cell == cell:
-                break
-            name = draw()
-        return name
 
     def split(self, inputs: RoutingInputs, most_buckets: int) -> list[BatchPart]:
         """Divides the batch into parts, subject by subject, buckets before queues, each in ascending order. Equal
