@@ -10,5 +10,5 @@ def counted(number: int, noun: str) -> str:
 
 def found_words(counts: Mapping[str, int]) -> str:
     """Returns the number of findings, and the number of each kind."""
-    each = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    return f"{counted(sum(counts.values()), 'finding')}{': ' * bool(each)}{each}"
+    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return f"{counted(sum(counts.values()), 'finding')}{': ' * bool(listed)}{listed}"

@@ -75,7 +75,7 @@ def _across(evidence: Evidence, ranges: DataFrame) -> DataFrame:
     # A range that ends at index 0 of a row has no message of this row.
     last = fn.greatest("from_row", fn.col("to_row") - fn.when(fn.col("to_index") == 0, 1).otherwise(0))
     bins = fn.sequence(_bin(fn.col("from_row")), _bin(last))
-    each = ranges.withColumn("bin", fn.explode(bins))
+    binned = ranges.withColumn("bin", fn.explode(bins))
     batches = evidence.batches.select(
         fn.col("log").alias("source"), "row", "messages", "accepted_at", "expires_at", _bin(fn.col("row")).alias("bin")
     )
@@ -83,7 +83,7 @@ def _across(evidence: Evidence, ranges: DataFrame) -> DataFrame:
     until = (fn.col("row") < fn.col("to_row")) | ((fn.col("row") == fn.col("to_row")) & (fn.col("to_index") > 0))
     low = fn.when(fn.col("row") == fn.col("from_row"), fn.col("from_index")).otherwise(fn.lit(0))
     end = fn.when(fn.col("row") == fn.col("to_row"), fn.least("to_index", "messages")).otherwise(fn.col("messages"))
-    inside = each.join(batches, ["source", "bin"]).where(after & until)
+    inside = binned.join(batches, ["source", "bin"]).where(after & until)
     return inside.withColumn("low", low).withColumn("high", end).where("low < high")
 
 
@@ -125,8 +125,8 @@ def _passed_over(evidence: Evidence, coverage: Coverage, across: DataFrame, skew
 
 def _messages(evidence: Evidence, batches: DataFrame) -> DataFrame:
     """Returns the messages with the indexes ``[low, high)`` of each batch."""
-    each = evidence.messages.select(fn.col("log").alias("source"), "row", "index", "id")
-    members = batches.join(each, ["source", "row"])
+    messages = evidence.messages.select(fn.col("log").alias("source"), "row", "index", "id")
+    members = batches.join(messages, ["source", "row"])
     return members.where((fn.col("index") >= fn.col("low")) & (fn.col("index") < fn.col("high")))
 
 

@@ -242,9 +242,9 @@ def _parts(snapshots: DataFrame) -> DataFrame:
     """Returns the logs that each group has read. Snapshots list a log of a queue until it has expired, and no later log
     has its name."""
     following = fn.lead("at").over(Window.partitionBy(*GROUP).orderBy("manifest"))
-    each = snapshots.where(fn.col("group").isNotNull()).withColumn("following", following)
-    each = each.select(*GROUP, "manifest", "following", fn.inline("parts"))
-    once = each.groupBy(*GROUP, "log").agg(
+    parts = snapshots.where(fn.col("group").isNotNull()).withColumn("following", following)
+    parts = parts.select(*GROUP, "manifest", "following", fn.inline("parts"))
+    once = parts.groupBy(*GROUP, "log").agg(
         fn.max("queue").alias("queue"),
         fn.max("start").alias("start"),
         fn.max_by("origin", "manifest").alias("origin"),

@@ -105,19 +105,19 @@ class Evidence:
     @cached_property
     def handed(self) -> DataFrame:
         complete = self.pulls.where(fn.col("picks").isNull())
-        each = complete.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
+        steps = complete.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
         row = fn.col("first_row") + fn.col("step")
         low = fn.when(fn.col("step") == 0, fn.col("first_index")).otherwise(fn.lit(0))
         # A group with a filter is handed single messages of a row: each gets a row of its own.
         some = self.pulls.select("*", fn.explode("picks").alias("pick"), fn.lit(1).alias("count"))
         alone = _handed(some, fn.col("pick.row"), fn.col("pick.index"))
-        return self.keep(_handed(each, row, low).unionByName(alone))
+        return self.keep(_handed(steps, row, low).unionByName(alone))
 
     @cached_property
     def moves(self) -> DataFrame:
-        each = self.pulls.select(*PULL_KEY, *GROUP, "source", "queue", fn.explode("moved").alias("move"))
+        moves = self.pulls.select(*PULL_KEY, *GROUP, "source", "queue", fn.explode("moved").alias("move"))
         return self.keep(
-            each.select(
+            moves.select(
                 *PULL_KEY,
                 *GROUP,
                 "source",
@@ -176,9 +176,9 @@ def evidence_of(
     return Evidence(messages, frames[PULLS], frames[DISPATCHES])
 
 
-def _handed(each: DataFrame, row: Column, low: Column) -> DataFrame:
+def _handed(steps: DataFrame, row: Column, low: Column) -> DataFrame:
     columns = (*PULL_KEY, *GROUP, "source", "queue", row.alias("row"), low.alias("low"), "count")
-    return each.select(*columns, "claimed_at", "closed_at")
+    return steps.select(*columns, "claimed_at", "closed_at")
 
 
 def _table(
