@@ -65,7 +65,7 @@ def intervals(sent: float, handled: float, steps: list[Step]) -> dict[str, float
     steps earlier."""
     at, wanted, latest = {"handled": handled}, list(reversed(STEPS))[1:], handled
     for name in wanted:
-        times = [seconds for each, seconds in steps if each == name and sent <= seconds <= latest]
+        times = [seconds for step, seconds in steps if step == name and sent <= seconds <= latest]
         if times:
             latest = at[name] = times[-1]
     found, before = {}, sent
@@ -92,15 +92,15 @@ def measured(samples: int) -> dict[str, dict[str, float]]:
 
 
 def summary(spans: list[tuple[float, float]], steps: list[Step]) -> dict[str, dict[str, float]]:
-    each, position = [], 0
+    times_of_messages, position = [], 0
     for sent, handled in spans:
         while position < len(steps) and steps[position][1] < sent:
             position += 1
         last = position
         while last < len(steps) and steps[last][1] <= handled:
             last += 1
-        each.append(intervals(sent, handled, steps[position:last]))
-    found = {name: [times[name] for times in each if name in times] for name in STEPS}
+        times_of_messages.append(intervals(sent, handled, steps[position:last]))
+    found = {name: [times[name] for times in times_of_messages if name in times] for name in STEPS}
     found["from send to the handler"] = [(handled - sent) * 1_000 for sent, handled in spans]
     return {
         name: {"p50_ms": median(values), "p99_ms": quantile(values, 0.99)} for name, values in found.items() if values

@@ -117,8 +117,8 @@ def milliseconds(database: str, served: Served, commits: int, pause_seconds: flo
             while len(received) < commits:
                 pulled = api.pull("latency", "all", "bench", wait_seconds=5, settle=settle)
                 now = time.perf_counter()
-                received.update((str(message.body), now) for each in pulled.pulls for message in each.messages)
-                settle = [Settlement(receipt=each.receipt) for each in pulled.pulls]
+                received.update((str(message.body), now) for pull in pulled.pulls for message in pull.messages)
+                settle = [Settlement(receipt=pull.receipt) for pull in pulled.pulls]
 
     with relaying(database, served.url), psycopg.connect(database) as connection:
         with Api(served.url) as api:
@@ -143,7 +143,7 @@ def main() -> None:
     with postgresql() as (database, postmaster), serving() as served:
         for keys in (0, 1_000):
             rounds = [rows_a_second(database, postmaster, served, chosen.rows, keys, n) for n in range(chosen.rounds)]
-            numbers = {name: round(median([each[name] for each in rounds]), 1) for name in rounds[0]}
+            numbers = {name: round(median([measured[name] for measured in rounds]), 1) for name in rounds[0]}
             print(json.dumps({"keys": keys, **numbers}))
         delays = milliseconds(database, served, chosen.commits, 0.01)
         print(json.dumps({f"p{part * 100:g}_ms": round(quantile(delays, part), 1) for part in (0.5, 0.9, 0.99)}))

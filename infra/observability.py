@@ -187,9 +187,9 @@ class Observability(Construct):
 
     def _make_dashboard(self) -> None:
         functions = list(self._names)
-        own, each = self._own, self._of_function
+        own, of_function = self._own, self._of_function
         pushed = ["PushDelivered", "PushFailed", "PushPaused"] if self._settings.push else []
-        age = [each("push", "IteratorAge", "Maximum")] if self._settings.push else []
+        age = [of_function("push", "IteratorAge", "Maximum")] if self._settings.push else []
         unusual = (
             "ClaimConflicts",
             "HolesFilled",
@@ -233,10 +233,10 @@ class Observability(Construct):
             *([_graph("Push", [own(name) for name in pushed[:1]], right=age)] if pushed else []),
         )
         dashboard.add_widgets(
-            _graph("Invocations", [each(name, "Invocations") for name in functions]),
-            _graph("Errors", [each(name, "Errors") for name in functions]),
-            _graph("Time taken", [each(name, "Duration", "p99") for name in functions]),
-            _graph("Running at once", [each(name, "ConcurrentExecutions", "Maximum") for name in functions]),
+            _graph("Invocations", [of_function(name, "Invocations") for name in functions]),
+            _graph("Errors", [of_function(name, "Errors") for name in functions]),
+            _graph("Time taken", [of_function(name, "Duration", "p99") for name in functions]),
+            _graph("Running at once", [of_function(name, "ConcurrentExecutions", "Maximum") for name in functions]),
         )
         if self._settings.pipeline:
             dashboard.add_widgets(*self._pipeline_graphs())

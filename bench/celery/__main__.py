@@ -135,7 +135,7 @@ def rounds(measure: Callable[[Start, int], dict[str, float]], systems: dict[str,
         for name, start in systems.items():
             results[name].append(measure(start, count))
     for name, measured in results.items():
-        medians = {key: round(median(each[key] for each in measured), 1) for key in measured[0]}
+        medians = {key: round(median(run[key] for run in measured), 1) for key in measured[0]}
         print(f"{measure.__name__:10} {name:32} {medians}", flush=True)
 
 

@@ -79,7 +79,7 @@ def _start(deployment: Deployment, late_seconds: float) -> str:
         *deployment.precise.ordered,
         *((when_ms, {"bucket": bucket}) for when_ms, bucket in deployment.timers.ordered),
     ]
-    when_ms, event = start = min(starts, key=lambda each: each[0])
+    when_ms, event = start = min(starts, key=lambda started: started[0])
     if start in deployment.precise.ordered:
         deployment.precise.ordered.remove(start)
     else:

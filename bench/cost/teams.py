@@ -35,7 +35,7 @@ def lines() -> list[str]:
         rest = {item: ours.pop(item) for item in ("waiting", "delays", "idle")}
         urls = bill_items(counts, workload, "url")
         through_urls = sum(dollars for item, dollars in urls.items() if item not in rest)
-        others = [money(each.dollars) for each in other_bills(counts, prices, workload)]
+        others = [money(bill.dollars) for bill in other_bills(counts, prices, workload)]
         cells = [name, f"**{money(sum(ours.values()))}**", money(through_urls), *map(money, rest.values()), *others]
         rows.append(f"| {' | '.join(cells)} |")
     return rows
