@@ -71,7 +71,7 @@ def add(
     Example: hourwheel cell add fast --kind real-time
     """
     with connect(ctx) as api:
-        changed = api.put_cell(cell, kinds=None if kind is None else [each.value for each in kind], dry_run=dry_run)
+        changed = api.put_cell(cell, kinds=None if kind is None else [wanted.value for wanted in kind], dry_run=dry_run)
         _show(ctx, changed, dry_run=dry_run)
 
 
@@ -205,7 +205,7 @@ def _write_drain(result: DrainResult) -> None:
 def _write_unmoved(result: DrainResult) -> None:
     head = ["subject", "queue", "pending", "reason"]
     write_line(f"could not be moved: {counted(len(result.unmoved), 'queue')}")
-    write_table(head, [(each.subject, each.queue, each.pending, each.reason) for each in result.unmoved])
+    write_table(head, [(queue.subject, queue.queue, queue.pending, queue.reason) for queue in result.unmoved])
     if not result.dry_run:
         write_line(
             f"{result.cell} stays {result.state}: no queue moves to it. Pending moves are carried out once the cell"

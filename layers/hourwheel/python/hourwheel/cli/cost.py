@@ -103,12 +103,12 @@ def _write_json(
             "dollars": round(sum(items.values()), 4),
             "others": [
                 {
-                    "service": each.service,
-                    "dollars": round(each.dollars, 4),
-                    "remark": each.remark,
-                    "checked": each.checked,
+                    "service": other.service,
+                    "dollars": round(other.dollars, 4),
+                    "remark": other.remark,
+                    "checked": other.checked,
                 }
-                for each in others
+                for other in others
             ],
             "comparison": comparison(items, others),
             "counted": counts.date,
@@ -124,7 +124,7 @@ def _write_tables(counts: "Counts", items: dict[str, float], others: "list[Servi
     write_table(["Hourwheel", "$ a month"], [*rows, ("total", money(sum(items.values())))])
     write_table(
         ["other services", "$ a month", "remark"],
-        [(each.service, money(each.dollars), _remark(each)) for each in others],
+        [(other.service, money(other.dollars), _remark(other)) for other in others],
     )
     write_line(comparison(items, others))
     write_line(

@@ -78,7 +78,7 @@ def reasons(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) 
     if settings_of(ctx).json:
         write_json(answer)
         return
-    rows = [(each.messages, each.reason, each.detail, each.first_at, each.last_at) for each in answer.reasons]
+    rows = [(row.messages, row.reason, row.detail, row.first_at, row.last_at) for row in answer.reasons]
     write_table(["messages", "reason", "detail", "first", "last"], rows)
     if answer.others:
         write_line(f"{answer.others} have other reasons")

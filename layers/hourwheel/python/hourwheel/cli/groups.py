@@ -179,7 +179,7 @@ def list_(ctx: typer.Context, subject: SubjectArgument) -> None:
         ctx,
         groups,
         columns,
-        lambda each: (each.group, each.start, each.max_attempts, each.push and each.push.kind, each.paused),
+        lambda group: (group.group, group.start, group.max_attempts, group.push and group.push.kind, group.paused),
     )
 
 
@@ -228,7 +228,14 @@ def consumers(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument
         ctx,
         states,
         columns,
-        lambda each: (each.consumer, each.since, each.pulled_at, each.in_flight, each.leases, each.lease_until),
+        lambda listed: (
+            listed.consumer,
+            listed.since,
+            listed.pulled_at,
+            listed.in_flight,
+            listed.leases,
+            listed.lease_until,
+        ),
     )
 
 
@@ -243,7 +250,7 @@ def leases(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) -
     if settings_of(ctx).json:
         write_json(answer)
         return
-    rows = [(each.consumer, each.queue, each.offset, each.messages, each.lease_until) for each in answer.leases]
+    rows = [(lease.consumer, lease.queue, lease.offset, lease.messages, lease.lease_until) for lease in answer.leases]
     write_table(["consumer", "queue", "offset", "messages", "lease until"], rows)
     if not answer.complete:
         write_line("there are more leases, which end later")
@@ -260,7 +267,7 @@ def retries(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument) 
     if settings_of(ctx).json:
         write_json(counts)
         return
-    rows = [(each.attempt, each.retrying, each.backing_off) for each in counts.attempts]
+    rows = [(retries.attempt, retries.retrying, retries.backing_off) for retries in counts.attempts]
     write_table(["attempt", "retrying", "backing off"], rows)
     if not counts.complete:
         write_line("there are more retries: the server stopped counting at its limit")
@@ -280,7 +287,7 @@ def leave(
     """
     with connect(ctx) as api:
         # Before the call, which has the server forget the consumer.
-        exists = any(each.consumer == consumer for each in api.list_consumers(subject, group))
+        exists = any(listed.consumer == consumer for listed in api.list_consumers(subject, group))
         released = api.leave(subject, group, consumer)
     if not exists and not released:
         write_error(
@@ -317,7 +324,7 @@ def seek(
     if settings_of(ctx).json:
         write_json(positions)
     elif dry_run:
-        rows = [(each.queue, each.offset, each.served_again, each.passed_over) for each in positions]
+        rows = [(moved.queue, moved.offset, moved.served_again, moved.passed_over) for moved in positions]
         write_table(["queue", "offset", "served again", "passed over"], rows)
     else:
         write_table(["queue", "offset"], [(position.queue, position.offset) for position in positions])

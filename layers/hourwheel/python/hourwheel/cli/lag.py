@@ -70,31 +70,31 @@ _CONSUMER_COLUMNS = ["consumer", "waiting", "in flight", "retrying", "backing of
 def _consumer_rows(lag: Lag) -> list[tuple[Any, ...]]:
     return [
         (
-            each.consumer,
-            each.waiting,
-            each.in_flight,
-            each.retrying,
-            each.backing_off,
-            each.dead,
-            each.expired_unread,
+            row.consumer,
+            row.waiting,
+            row.in_flight,
+            row.retrying,
+            row.backing_off,
+            row.dead,
+            row.expired_unread,
         )
-        for each in lag.consumers
+        for row in lag.consumers
     ]
 
 
 def _rows(lag: Lag) -> list[tuple[Any, ...]]:
     if not _is_partial(lag):
-        return [(each.queue, each.waiting, each.in_flight, each.offset, each.end) for each in lag.queues]
+        return [(row.queue, row.waiting, row.in_flight, row.offset, row.end) for row in lag.queues]
     return [
         (
-            each.queue,
-            _at_least(each.waiting, each.cells_out),
-            _at_least(each.in_flight, each.cells_out),
-            each.offset,
-            each.end,
-            each.cells_out or None,
+            row.queue,
+            _at_least(row.waiting, row.cells_out),
+            _at_least(row.in_flight, row.cells_out),
+            row.offset,
+            row.end,
+            row.cells_out or None,
         )
-        for each in lag.queues
+        for row in lag.queues
     ]
 
 
@@ -104,7 +104,7 @@ def _columns(lag: Lag) -> list[str]:
 
 def _is_partial(lag: Lag) -> bool:
     """Returns whether a queue has messages in a cell that is offline or does not answer."""
-    return any(each.cells_out for each in lag.queues)
+    return any(row.cells_out for row in lag.queues)
 
 
 def _at_least(number: int, cells_out: list[str]) -> str:
@@ -140,10 +140,10 @@ def _held(lag: Lag) -> str:
         lines.append(f"full of held keys, so waiting: queue {', '.join(map(str, lag.held.full))}")
     if lag.held.full_of_messages:
         lines.append(f"full of parked messages, so waiting: queue {', '.join(map(str, lag.held.full_of_messages))}")
-    for each in lag.held.first[:_NAMED]:
-        state = _stopped(each) if each.stopped else f"attempt {each.attempt} at {_time(each.due_at)}"
-        key = "no key" if each.key is None else f"key {each.key}"
-        lines.append(f"{key}: queue {each.queue} offset {each.offset}, {state}, {each.behind} behind")
+    for held_key in lag.held.first[:_NAMED]:
+        state = _stopped(held_key) if held_key.stopped else f"attempt {held_key.attempt} at {_time(held_key.due_at)}"
+        key = "no key" if held_key.key is None else f"key {held_key.key}"
+        lines.append(f"{key}: queue {held_key.queue} offset {held_key.offset}, {state}, {held_key.behind} behind")
     return "\n" + "\n".join(lines)
 
 

@@ -43,7 +43,7 @@ def write_raw(raw: bool) -> None:
 
 def _shown_json(line: str) -> str:
     """Returns an equal line of JSON, in which the characters that ``shown`` replaces are JSON escapes."""
-    return "".join(each if each == shown(each) else _json_escape(each) for each in line)
+    return "".join(character if character == shown(character) else _json_escape(character) for character in line)
 
 
 def _json_escape(character: str) -> str:

@@ -59,7 +59,7 @@ def _write(ctx: typer.Context, pages: list[PeekPage]) -> None:
     else:
         columns = ["offset", "produced at", "key", "id", "body"]
         names = [column.replace(" ", "_") for column in columns]
-        write_table(columns, [[getattr(each, name) for name in names] for each in messages])
+        write_table(columns, [[getattr(shown, name) for name in names] for shown in messages])
     for row in (row for page in pages for row in page.damaged):
         where = "at an unknown offset" if row.offset is None else f"from offset {row.offset} on"
         write_error(f"{counted(row.messages, 'message')} {where} cannot be read: {row.reason}")

@@ -424,8 +424,8 @@ def _reports(
             return session(name, master=master, scratch=scratch)
 
     try:
-        for each, job_choice in zip(jobs, options, strict=True):
-            yield each.name, each.run(start, job_choice, now_ms)
+        for chosen, job_choice in zip(jobs, options, strict=True):
+            yield chosen.name, chosen.run(start, job_choice, now_ms)
     finally:
         if start.cache_info().currsize:
             start().stop()

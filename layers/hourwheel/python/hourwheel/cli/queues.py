@@ -123,12 +123,12 @@ def write_step(step: RouteStep) -> None:
 def _write_route(when: str, route: SubjectRoute) -> None:
     write_line(f"{route.subject}, epoch {route.epoch}, {when}:")
     # Most routes have no pending move, and need no column for it.
-    moving = any(each.moving_to is not None for each in route.queues)
+    moving = any(queue.moving_to is not None for queue in route.queues)
     rows = [
-        (each.queue, m.start, _end(m), m.cell, m.log, m.generation, m.state)
-        + ((each.moving_to if m is each.mappings[-1] else None,) if moving else ())
-        for each in route.queues
-        for m in each.mappings
+        (queue.queue, m.start, _end(m), m.cell, m.log, m.generation, m.state)
+        + ((queue.moving_to if m is queue.mappings[-1] else None,) if moving else ())
+        for queue in route.queues
+        for m in queue.mappings
         # A queue that was empty when queues were added has left an empty part behind, which tells nobody anything.
         if m.state != "expired" or m.start != m.end
     ]

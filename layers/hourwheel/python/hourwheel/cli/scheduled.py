@@ -85,7 +85,7 @@ def list_(
         write_json(counts)
         return
     if counts.hours:
-        write_table(["hour", "messages"], [(each.hour, each.messages) for each in counts.hours])
+        write_table(["hour", "messages"], [(hour.hour, hour.messages) for hour in counts.hours])
     write_line(_counted(counts, hours))
 
 

@@ -80,7 +80,10 @@ def list_(ctx: typer.Context) -> None:
     with connect(ctx) as api:
         columns = ["subject", "queues", "retention seconds", "groups"]
         write_list(
-            ctx, _all(api), columns, lambda each: (each.subject, each.queues, each.retention_seconds, each.groups)
+            ctx,
+            _all(api),
+            columns,
+            lambda subject: (subject.subject, subject.queues, subject.retention_seconds, subject.groups),
         )
 
 
