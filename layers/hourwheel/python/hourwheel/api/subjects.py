@@ -124,7 +124,9 @@ def seek(cell: Cell, event: Event) -> Response:
         assert body.queue is not None
         assert body.offset is not None
         moved = seeks.seek_offset(subject, group, body.queue, body.offset)
-    return ok(_dry_run(moved) if body.dry_run else {"positions": [_position(*each) for each in sorted(moved.items())]})
+    return ok(
+        _dry_run(moved) if body.dry_run else {"positions": [_position(*entry) for entry in sorted(moved.items())]}
+    )
 
 
 def _position(queue: int, seek: QueueSeek) -> dict[str, int]:

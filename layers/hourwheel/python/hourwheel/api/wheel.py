@@ -38,7 +38,9 @@ def turning(flush: Callable[[], None]) -> Function:
 
     def wheel(cell: Cell, event: Event, context: Invocation | None) -> Response:
         if isinstance(event, dict) and "Records" in event:
-            return {"batchItemFailures": [{"itemIdentifier": each} for each in _start_all(cell, event["Records"])]}
+            return {
+                "batchItemFailures": [{"itemIdentifier": record_id} for record_id in _start_all(cell, event["Records"])]
+            }
         bucket, wakes_ms = _ordered(event)
         clock = cell.context.clock
         now_ms = clock.now_ms()

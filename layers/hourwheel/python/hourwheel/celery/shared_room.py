@@ -42,7 +42,7 @@ class SharedRoom:
     @gives_back
     def leave(self, subscription: "SharingSubscription") -> None:
         with self._lock:
-            left = [each for each in self._queues.get(subscription.queue, ()) if each is not subscription]
+            left = [other for other in self._queues.get(subscription.queue, ()) if other is not subscription]
             self._queues[subscription.queue] = left
             if not left:
                 del self._queues[subscription.queue]
@@ -75,19 +75,19 @@ class SharedRoom:
     def waiting_elsewhere(self, queue: str) -> int:
         """Returns how many messages of other queues wait to be handed out. Each level of priority of a queue may have
         as many as there is room for: those of a higher level come first."""
-        return sum(max(each.waiting for each in others) for others in self._others(queue))
+        return sum(max(other.waiting for other in others) for others in self._others(queue))
 
     def reserved_elsewhere(self, subscription: "SharingSubscription") -> int:
         """Returns the room of the pulls of other queues that reserve some, and a message for each other queue that has
         messages and has waited for room longer."""
         return sum(
-            max(each.reserved or int(each.waits_since(subscription.turn)) for each in others)
+            max(other.reserved or int(other.waits_since(subscription.turn)) for other in others)
             for others in self._others(subscription.queue)
         )
 
     def _claimants(self, queue: str) -> int:
         """Returns how many queues have messages, with this one."""
-        return 1 + sum(any(each.eager for each in others) for others in self._others(queue))
+        return 1 + sum(any(other.eager for other in others) for others in self._others(queue))
 
     def _others(self, queue: str) -> list[list["SharingSubscription"]]:
         return [subscriptions for name, subscriptions in self._queues.items() if name != queue]

@@ -144,7 +144,7 @@ def given_up_names(store: Store, ids: Ids) -> list[str]:
     """Returns the names of the cells of this home that were given up and removed."""
     items = items_of(store, Table.META, "cells", page=_PAGE)
     stored = [record_of_cell(store, ids, name).opened(record) for name, record in items]
-    return [each.value.name for each in stored if each is not None and each.value.removed and each.value.lost_ms]
+    return [kept.value.name for kept in stored if kept is not None and kept.value.removed and kept.value.lost_ms]
 
 
 def all_cells(context: Context) -> list[CellRecord]:

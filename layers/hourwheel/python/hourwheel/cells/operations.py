@@ -147,7 +147,7 @@ class CellOperations:
         for subject, queue, _, open_ in self._parts(cell):
             if open_ and not subject.deleted:
                 subjects.setdefault(subject.name, []).append(queue)
-                if not dry_run and subject.change and any(each.cell == cell for each in subject.change.targets):
+                if not dry_run and subject.change and any(target.cell == cell for target in subject.change.targets):
                     # A pending move to the cell, which takes no queues any more, is given up.
                     with suppress(Unavailable):
                         finish_change(self.registry, subject.name)
@@ -157,8 +157,10 @@ class CellOperations:
             step, left = self._drained(name, queues, plan_drain(cell, others), dry_run=dry_run)
             moved += [] if step is None or step.before.epoch == step.after.epoch else [step]
             unmoved += [
-                UnmovedQueue(subject=name, queue=each.queue, pending=each.pending, reason=str(each.error))
-                for each in left
+                UnmovedQueue(
+                    subject=name, queue=queue_left.queue, pending=queue_left.pending, reason=str(queue_left.error)
+                )
+                for queue_left in left
             ]
         return DrainResult(
             cell=cell,
@@ -213,7 +215,7 @@ class CellOperations:
             lost = "" if reachable(self.context, cell) else _if_gone(record)
             raise Conflict("cell-in-use", f"cell {cell!r} is normal: drain it first{lost}", field="cell")
         if left := self.left(cell):
-            lost = _if_gone(record) if any(each.messages is None for each in left) else ""
+            lost = _if_gone(record) if any(use.messages is None for use in left) else ""
             raise Conflict("cell-in-use", f"cell {cell!r} still holds {_told(left)}{lost}", field="cell")
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state="removed"))
@@ -324,14 +326,14 @@ def _present(record: Versioned[CellRecord] | None) -> CellRecord | None:
 def _told(left: Sequence[CellContent]) -> str:
     """Returns the part of a sentence that names the remaining contents."""
     parts = [
-        f"{each.subject}/{each.queue} ({_counted(each.messages, 'message')}, {_counted(each.leases, 'lease')})"
-        for each in left[:_LISTED]
+        f"{use.subject}/{use.queue} ({_counted(use.messages, 'message')}, {_counted(use.leases, 'lease')})"
+        for use in left[:_LISTED]
     ]
     more = _more(left)
-    last = max((each.kept_until for each in left if each.kept_until is not None), default=None)
+    last = max((use.kept_until for use in left if use.kept_until is not None), default=None)
     when = "" if last is None else f", at {last} at the earliest"
     advice = f"wait until their messages have expired{when}"
-    if open_ := sum(each.writable for each in left):
+    if open_ := sum(use.writable for use in left):
         advice = f"drain the cell, which still takes the messages of {counted(open_, 'queue')}"
     noun = "part" if open_ else "closed part"
     return f"{counted(len(left), noun)} of queues: {', '.join(parts)}{more}; {advice}"

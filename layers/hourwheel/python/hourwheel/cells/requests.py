@@ -156,7 +156,7 @@ class Routes:
             return subject, unmoved
         epoch = subject.epoch + 1
         routes = continued(subject.all_routes(), done, ends, epoch=epoch)
-        waiting = tuple(each for each in open_targets if each.queue not in ends)
+        waiting = tuple(open_target for open_target in open_targets if open_target.queue not in ends)
         rest = RouteChange(waiting, change.queues) if waiting else None
         after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=rest)
         return after, unmoved

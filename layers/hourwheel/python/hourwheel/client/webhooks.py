@@ -70,7 +70,7 @@ def verify(
     content = body.encode(errors="surrogatepass") if isinstance(body, str) else bytes(body)
     # A header may hold surrogates, which UTF-8 cannot encode; then no signature matches.
     expected = hmac.digest(key, f"{message_id}.{seconds}.".encode(errors="replace") + content, hashlib.sha256)
-    if not any(hmac.compare_digest(expected, each) for each in _signatures(signatures)):
+    if not any(hmac.compare_digest(expected, signature) for signature in _signatures(signatures)):
         raise Unverified(
             "no v1 signature of webhook-signature is right: it was made with another secret, or another body"
         )

@@ -167,7 +167,7 @@ class OutgoingBatches:
         indexes = _indexes_by_row(transfer.picks)
         texts: dict[int, str] = {}
         messages: dict[Pick, Message | None] = {}
-        for row_no, row in self.row_cache.each(indexes):
+        for row_no, row in self.row_cache.rows(indexes):
             source = _Source(row_no, row, indexes[row_no])
             messages |= {(row_no, index): source.message(index, texts) for index in indexes[row_no]}
         destination = source.destination
@@ -184,7 +184,7 @@ class OutgoingBatches:
         indexes = _indexes_by_row(picks)
         sources: dict[int, _Source] = {}
         total = 0
-        for row_no, row in self.row_cache.each(indexes):
+        for row_no, row in self.row_cache.rows(indexes):
             source = sources[row_no] = _Source(row_no, row, indexes[row_no])
             total += source.size
             # The positions of the other rows go back to the wheel, and are due at its next step.

@@ -67,7 +67,7 @@ class ScheduleRowCache:
         """The bytes of memory that the kept messages take."""
         return self._size
 
-    def each(self, indexes: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ScheduleRow]]:
+    def rows(self, indexes: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ScheduleRow]]:
         """Yields the rows with these numbers in ascending order, each with its messages at these indexes. Reads
         those that are not cached in few calls, and drops the least recently used rows when the cache is full."""
         numbers = sorted(indexes)

@@ -308,7 +308,7 @@ class DozingWakeups:
         if owner.dozing:
             prefix = "" if group is None else group_prefix(subject, shared_name(group))
             now_ms = self.context.clock.now_ms()
-            due = [each for each in due_wakeups(owner.dozing, prefix, now_ms) if self.sent.is_due(each, now_ms)]
+            due = [wakeup for wakeup in due_wakeups(owner.dozing, prefix, now_ms) if self.sent.is_due(wakeup, now_ms)]
             if due:
                 self._send(registry, owner, due)
 

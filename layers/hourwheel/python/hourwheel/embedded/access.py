@@ -90,7 +90,7 @@ def read_only_refusal(grant: Grant, route: HttpRoute, request_id: str) -> Respon
 
 
 def header(headers: Headers, name: bytes) -> bytes | None:
-    return next((value for each, value in headers if each == name), None)
+    return next((value for own_name, value in headers if own_name == name), None)
 
 
 def _from_a_web_page(headers: Headers, allowed_hosts: frozenset[str], secure: bool, request_id: str) -> Response | None:

@@ -84,9 +84,11 @@ def _of_consumer(choose: Callable[[Position, int], bool], group: Group) -> Calla
     if not isinstance(choose, NamedLetters):
         return partial(_chosen, choose, group)
     named = [
-        each for each in choose.positions if isinstance(each, ConsumerPosition) and each.consumer == group.consumer
+        position
+        for position in choose.positions
+        if isinstance(position, ConsumerPosition) and position.consumer == group.consumer
     ]
-    return NamedLetters(frozenset(Position(each.row_no, each.index) for each in named))
+    return NamedLetters(frozenset(Position(letter.row_no, letter.index) for letter in named))
 
 
 def _chosen(choose: Callable[[Position, int], bool], group: Group, position: Position, died_ms: int) -> bool:
@@ -107,15 +109,15 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
     queue is that of the consumer that is furthest behind."""
     queues: dict[int, QueueLag] = {}
     for _, lag in lags:
-        for each in lag.queues:
-            summed = queues.get(each.queue, QueueLag(each.queue, 0, 0, each.offset, each.end))
-            queues[each.queue] = QueueLag(
-                each.queue,
-                summed.waiting + each.waiting,
-                summed.in_flight + each.in_flight,
-                None if summed.offset is None or each.offset is None else min(summed.offset, each.offset),
-                None if summed.end is None or each.end is None else max(summed.end, each.end),
-                sorted({*summed.cells_out, *each.cells_out}),
+        for queue in lag.queues:
+            summed = queues.get(queue.queue, QueueLag(queue.queue, 0, 0, queue.offset, queue.end))
+            queues[queue.queue] = QueueLag(
+                queue.queue,
+                summed.waiting + queue.waiting,
+                summed.in_flight + queue.in_flight,
+                None if summed.offset is None or queue.offset is None else min(summed.offset, queue.offset),
+                None if summed.end is None or queue.end is None else max(summed.end, queue.end),
+                sorted({*summed.cells_out, *queue.cells_out}),
             )
     # The texts of times have one form, in UTC, so they sort as the times do.
     oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]

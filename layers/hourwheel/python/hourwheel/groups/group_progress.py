@@ -46,7 +46,7 @@ class GroupProgress:
     def lag(self, owner: Subject, member: Group) -> Lag:
         if member.broadcast:
             members = consumer_groups(self.registry, owner, member)
-            return total_lag([(each, self._lag(owner, each)) for each in members])
+            return total_lag([(consumer, self._lag(owner, consumer)) for consumer in members])
         return self._lag(owner, member)
 
     def _lag(self, owner: Subject, member: Group) -> Lag:
@@ -72,7 +72,7 @@ class GroupProgress:
         if member.broadcast:
             members = consumer_groups(self.registry, owner, member)
             # Consumers that a process has seen and the registry has forgotten are left out.
-            seen = {each.consumer: max(each.seen_ms, seen.get(each.consumer, 0)) for each in members}
+            seen = {consumer.consumer: max(consumer.seen_ms, seen.get(consumer.consumer, 0)) for consumer in members}
         return consumer_states(self._consumer_logs(owner, member), self.leases, seen)
 
     def leave(self, owner: Subject, member: Group, consumer: str, *, forget: bool = False) -> int:
@@ -102,7 +102,7 @@ class GroupProgress:
 
     def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:
         groups = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
-        return [log for each in groups for log in self.opener.of(self.context, owner, each)]
+        return [log for group in groups for log in self.opener.of(self.context, owner, group)]
 
     def _backing_off(self, subject: Subject, group: Group) -> int:
         policy = group.retry or self.context.settings.retry
@@ -115,14 +115,14 @@ class GroupProgress:
 def _with_outages(lag: Lag, subject: Subject, group: Group, outages: Outages) -> list[QueueLag]:
     """Returns the lag of every queue, also of those with a part out of reach. Leaves out the offsets that only such a
     part knows."""
-    counted = {each.queue: each for each in lag.queues}
+    counted = {row.queue: row for row in lag.queues}
     queues = []
     for queue in range(subject.queues):
         parts = group_parts(subject, group, queue)
-        each = counted.get(queue, QueueLag(queue, 0, 0, None, None))
+        row = counted.get(queue, QueueLag(queue, 0, 0, None, None))
         if missing := [(mapping, log) for mapping, log, _ in parts if outages.has(log)]:
-            each.cells_out = outages.names_of(log for _, log in missing)
-            each.offset = None if each.offset is None or each.offset >= missing[0][0].start else each.offset
-            each.end = None if outages.has(parts[-1][1]) else each.end
-        queues.append(each)
+            row.cells_out = outages.names_of(log for _, log in missing)
+            row.offset = None if row.offset is None or row.offset >= missing[0][0].start else row.offset
+            row.end = None if outages.has(parts[-1][1]) else row.end
+        queues.append(row)
     return queues

@@ -93,7 +93,7 @@ class GroupNumbers:
                 except GroupRemoved:  # deleted since it was listed
                     if not group.consumer:
                         del numbers[group.shared_name]
-        complete = complete and all(each.complete for each in numbers.values())
+        complete = complete and all(entry.complete for entry in numbers.values())
         return SubjectNumbers(list(numbers.values()), totals, outages, complete)
 
     def _lag(self, subject: Subject, group: Group, totals: Mapping[str, Counter]) -> tuple[Lag, bool]:

@@ -77,7 +77,9 @@ class Seeks:
                 if not member.broadcast:
                     raise
                 continue  # the consumer is forgotten in this moment
-            positions = {number: each.beside(positions.get(number, QueueSeek(0))) for number, each in moved.items()}
+            positions = {
+                number: moved_queue.beside(positions.get(number, QueueSeek(0))) for number, moved_queue in moved.items()
+            }
         if not self.dry_run:
             self.context.wakeups.announce(subject, group)
         return positions
@@ -107,7 +109,7 @@ def _counted(parts: list[PullLog], seek: SeekQueue) -> QueueSeek:
     """Returns what the seek would do in one queue."""
     shifts: list[int] = []
     offset = seek(parts, lambda log, target: shifts.append(progress.shift(log, target)))
-    return QueueSeek(offset, sum(each for each in shifts if each > 0), -sum(each for each in shifts if each < 0))
+    return QueueSeek(offset, sum(shift for shift in shifts if shift > 0), -sum(shift for shift in shifts if shift < 0))
 
 
 def unopened(subject: Subject, logs: Sequence[PullLog], queues: Iterable[int]) -> Outages:

@@ -172,6 +172,6 @@ def dead_reasons(letters: Iterator[Message]) -> DeadReasons:
         )
         counted.messages += 1
         counted.first_at, counted.last_at = min(counted.first_at, died_at), max(counted.last_at, died_at)
-    ranked = sorted(reasons.values(), key=lambda each: (-each.messages, each.reason, each.detail or ""))
-    others = sum(each.messages for each in ranked[_REASONS:])
+    ranked = sorted(reasons.values(), key=lambda entry: (-entry.messages, entry.reason, entry.detail or ""))
+    others = sum(entry.messages for entry in ranked[_REASONS:])
     return DeadReasons(reasons=ranked[:_REASONS], others=others, complete=next(letters, None) is None)

@@ -107,7 +107,7 @@ def ids_of(row: Row, blobs: Blobs) -> list[str]:
     if row.filler:
         return []
     stored = _counted(row, ids(_block(row, blobs)))
-    return [each or (row.id_of(index) if row.prefix else "") for index, each in enumerate(stored)]
+    return [own_id or (row.id_of(index) if row.prefix else "") for index, own_id in enumerate(stored)]
 
 
 def tags_of(row: Row, blobs: Blobs) -> list[tuple[str, ...] | None]:

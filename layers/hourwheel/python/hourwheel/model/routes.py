@@ -110,7 +110,12 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
     def part_of(self, offset: int) -> Mapping | None:
         """Returns the mapping to which the offset belongs; None for one of a part that was used again since."""
         return next(
-            (each for each in self.mappings if each.start <= offset and (each.end is None or offset < each.end)), None
+            (
+                mapping
+                for mapping in self.mappings
+                if mapping.start <= offset and (mapping.end is None or offset < mapping.end)
+            ),
+            None,
         )
 
     def messages(self, start: int, end: int) -> int:
@@ -152,16 +157,22 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
     def expired(self, ended: "Mapping") -> "Route":
         """Returns the route after every row of a closed mapping was removed."""
         return Route(
-            tuple(msgspec.structs.replace(each, state="expired") if each == ended else each for each in self.mappings),
+            tuple(
+                msgspec.structs.replace(mapping, state="expired") if mapping == ended else mapping
+                for mapping in self.mappings
+            ),
             self.parts,
         )
 
     def without_cell(self, cell: str, *, closed: bool = False) -> "Route":
         """Returns the route after the cell was given up: what its parts hold is lost. With ``closed`` the last mapping
         stays as it is."""
-        lost = [each for each in self.readable if each.cell == cell and not (closed and each is self.last)]
+        lost = [mapping for mapping in self.readable if mapping.cell == cell and not (closed and mapping is self.last)]
         return Route(
-            tuple(msgspec.structs.replace(each, state="lost") if each in lost else each for each in self.mappings),
+            tuple(
+                msgspec.structs.replace(mapping, state="lost") if mapping in lost else mapping
+                for mapping in self.mappings
+            ),
             self.parts,
         )
 
@@ -198,7 +209,9 @@ def joined(change: RouteChange | None, more: RouteChange | None) -> RouteChange 
     if change is None or more is None:
         return change or more
     queues = {target.queue for target in change.targets}
-    return RouteChange((*change.targets, *(each for each in more.targets if each.queue not in queues)), change.queues)
+    return RouteChange(
+        (*change.targets, *(further for further in more.targets if further.queue not in queues)), change.queues
+    )
 
 
 def continued(

@@ -143,9 +143,9 @@ class Overview:
             self._count_delayed()
         groups, following = self.registry.group_page(subject, after, limit)
         members = [
-            each
+            member
             for group in groups
-            for each in (group, *(consumer_groups(self.registry, subject, group) if group.broadcast else ()))
+            for member in (group, *(consumer_groups(self.registry, subject, group) if group.broadcast else ()))
         ]
         complete = len(members) <= MOST_GROUPS and self._delayed_read
         read = self.numbers.read_groups(subject, members[:MOST_GROUPS], self._delayed, complete=complete)
@@ -189,7 +189,7 @@ class Overview:
         now_ms = self.context.clock.now_ms()
         fresh = within(self._listed_ms, now_ms, _LISTED_MS)
         if self._listed_ms == _NEVER or (not fresh and self._share.allows(now_ms)):
-            self._listed = [each for each in self.registry.all_subjects() if not each.deleted]
+            self._listed = [record for record in self.registry.all_subjects() if not record.deleted]
             self._listed_ms = now_ms
             self._share.spend(self.context.clock.now_ms() - now_ms)
             # Numbers of subjects that were deleted since would stay in memory.
@@ -197,9 +197,9 @@ class Overview:
             self._entries = {name: entry for name, entry in self._entries.items() if name in names}
         self._refresh(self._listed)
         descending = request.order == "desc"
-        matching = [each for each in self._listed if each.name.startswith(request.prefix) and self._known(each)]
+        matching = [record for record in self._listed if record.name.startswith(request.prefix) and self._known(record)]
         ranked = sorted(
-            ((_rank(request.sort, self._shown(each)), each.name, each) for each in matching),
+            ((_rank(request.sort, self._shown(record)), record.name, record) for record in matching),
             key=lambda entry: entry[:2],
             reverse=descending,
         )
@@ -243,7 +243,7 @@ class Overview:
             if read and (read >= MOST_GROUPS or self.context.clock.now_ms() - began_ms > _FIRST_MS):
                 break
             read += self._read(subject)
-        for subject in sorted(filter(self._known, subjects), key=lambda each: self._entries[each.name].read_ms):
+        for subject in sorted(filter(self._known, subjects), key=lambda record: self._entries[record.name].read_ms):
             now_ms = self.context.clock.now_ms()
             if read >= MOST_GROUPS or within(self._entries[subject.name].read_ms, now_ms, _FRESH_MS):
                 break

@@ -230,7 +230,7 @@ def _mysql_options(url: str) -> dict[str, str | bool]:
         elif name in _MYSQL_SWITCHES and value.lower() in _SWITCH:
             options[name] = _SWITCH[value.lower()]
         else:
-            names = ", ".join((*_MYSQL_TEXTS, *(f"{each}=true" for each in _MYSQL_SWITCHES)))
+            names = ", ".join((*_MYSQL_TEXTS, *(f"{switch}=true" for switch in _MYSQL_SWITCHES)))
             raise OutboxError(f"the URL of a MySQL database takes the parameters {names}; {name!r} is none of them")
     return options
 

@@ -189,7 +189,7 @@ class Batch:
             # The usual case, without a call for each message.
             messages = self.messages
             if not are_plain(messages):
-                messages = [each if each.queue is None else _without_queue(each) for each in messages]
+                messages = [message if message.queue is None else _without_queue(message) for message in messages]
             return BatchPart(subject, queue, messages, indexes, queues)
         return BatchPart(subject, queue, [_without_queue(self._stored(index)) for index in indexes], indexes, queues)
 

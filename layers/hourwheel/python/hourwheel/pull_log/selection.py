@@ -115,8 +115,8 @@ class Selection:
             unreadable(self.context, self.source.name, row_no, row.count, error)
             return 0
         # The messages of a batch mostly share a few lists of tags.
-        taken = {each for each in set(tags) if self.tag_filter.takes(each)}
-        return set_of([index for index, each in enumerate(tags) if each in taken])
+        taken = {message_tags for message_tags in set(tags) if self.tag_filter.takes(message_tags)}
+        return set_of([index for index, message_tags in enumerate(tags) if message_tags in taken])
 
 
 @dataclass

@@ -195,7 +195,7 @@ class Puller:
         subject, group = self._settlements.subject_and_group(opened, create=False)
         settled = self._settlements.settle(self.context, subject, group, opened)
         failure = self._settlements.failure
-        if failure is not None and all(each.status == "unavailable" for each in settled):
+        if failure is not None and all(entry.status == "unavailable" for entry in settled):
             raise ReceiptsUnavailable(str(failure), is_logged=failure.is_logged, is_lasting=failure.is_lasting)
         if group.settling_frees or moves_any(opened):
             self.context.wakeups.announce(self.subject, self.group)

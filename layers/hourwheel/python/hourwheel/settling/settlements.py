@@ -133,7 +133,7 @@ class Settlements:
         self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
     ) -> list[Settled]:
         """Carries out settlements in order, and returns the answer to each."""
-        return [self._settle(subject, self._log_of(context, subject, group, each.receipt), each) for each in opened]
+        return [self._settle(subject, self._log_of(context, subject, group, entry.receipt), entry) for entry in opened]
 
     def apply_and_claim(
         self,
@@ -147,22 +147,22 @@ class Settlements:
         """Carries out settlements like ``apply``, before a pull claims, from the log ``first`` to begin with. One of
         them may be stored together with the claim that follows it, which is in the result then. That settlement comes
         after the others."""
-        logs = [self._log_of(context, subject, group, each.receipt) for each in opened]
+        logs = [self._log_of(context, subject, group, entry.receipt) for entry in opened]
         last = self._before_claim(opened, logs, first, request)
         # ``_STALE`` holds the place of the last one, which is carried out below.
         answers = [
-            _STALE if index == last else self._settle(subject, log, each)
-            for index, (log, each) in enumerate(zip(logs, opened, strict=True))
+            _STALE if index == last else self._settle(subject, log, entry)
+            for index, (log, entry) in enumerate(zip(logs, opened, strict=True))
         ]
         claimed = None
         if last is not None and first is not None:
-            each = opened[last]
-            claimed, current = first.claim_behind(each.receipt.row_no, each.receipt.pull_row, request)
+            entry = opened[last]
+            claimed, current = first.claim_behind(entry.receipt.row_no, entry.receipt.pull_row, request)
             if claimed is None:
-                answers[last] = self._settle(subject, first, each, current)
+                answers[last] = self._settle(subject, first, entry, current)
             else:
                 answers[last] = Settled("settled")
-                context.meter.record("Settled", each.receipt.value.claimed)
+                context.meter.record("Settled", entry.receipt.value.claimed)
         return SettlementAnswers(answers, _acknowledged(opened, logs, answers), claimed)
 
     def _before_claim(
@@ -237,14 +237,14 @@ def _cell_of(opened: OpenedSettlement) -> str:
 
 def _indexes_by_cell(opened: Sequence[OpenedSettlement]) -> dict[str, list[int]]:
     indexes: dict[str, list[int]] = {}
-    for index, each in enumerate(opened):
-        indexes.setdefault(_cell_of(each), []).append(index)
+    for index, entry in enumerate(opened):
+        indexes.setdefault(_cell_of(entry), []).append(index)
     return indexes
 
 
 def are_at_home(opened: Sequence[OpenedSettlement]) -> bool:
     """Returns whether all messages of these settlements are in the home cell."""
-    return all(_cell_of(each) == HOME for each in opened)
+    return all(_cell_of(entry) == HOME for entry in opened)
 
 
 def moves_any(opened: Sequence[OpenedSettlement]) -> bool:

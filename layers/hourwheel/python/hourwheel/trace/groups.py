@@ -141,67 +141,67 @@ class GroupReader:
         whether there is one."""
         pick = (copy.position.row_no, copy.position.index)
         hand_overs: tuple[HandOver, ...] = (*row.moved, *row.transfers)
-        handed = [each for each in hand_overs if pick in each.picks]
-        for each in handed if every else handed[:1]:
-            self._handed_over(copy, pick, row, each)
+        handed = [hand_over for hand_over in hand_overs if pick in hand_over.picks]
+        for hand_over in handed if every else handed[:1]:
+            self._handed_over(copy, pick, row, hand_over)
         return bool(handed)
 
-    def _handed_over(self, copy: Copy, pick: tuple[int, int], row: PullRow, each: HandOver) -> None:
+    def _handed_over(self, copy: Copy, pick: tuple[int, int], row: PullRow, hand_over: HandOver) -> None:
         """Records why the copy was handed over, and follows it to its target."""
-        index = each.picks.index(pick)
-        if each.kind in (ATTEMPTS, REJECTED):
-            self._died(copy, each, index)
+        index = hand_over.picks.index(pick)
+        if hand_over.kind in (ATTEMPTS, REJECTED):
+            self._died(copy, hand_over, index)
             return
-        ended = row.outcome == EXPIRED and each.at_ms >= row.lease_until_ms
-        name = "lease_ended" if ended else "released" if each.kind == RELEASED else "retried"
-        attempt = copy.attempt + (each.kind == RETRY)
-        if LogName.parse(each.log).kind is LogKind.SCHEDULE:
-            self._delayed(copy, each, index, name, attempt)
+        ended = row.outcome == EXPIRED and hand_over.at_ms >= row.lease_until_ms
+        name = "lease_ended" if ended else "released" if hand_over.kind == RELEASED else "retried"
+        attempt = copy.attempt + (hand_over.kind == RETRY)
+        if LogName.parse(hand_over.log).kind is LogKind.SCHEDULE:
+            self._delayed(copy, hand_over, index, name, attempt)
         else:
-            copied = self.history.row(each.log, each.row_no)
-            copy_index = None if copied is None or name != "retried" else self._index_in(each, copied, index)
-            self._note(each.at_ms, name, attempt=copy.attempt, detail=self._detail(each, copied, copy_index))
-            self._served_again(each, index, attempt, copied)
+            copied = self.history.row(hand_over.log, hand_over.row_no)
+            copy_index = None if copied is None or name != "retried" else self._index_in(hand_over, copied, index)
+            self._note(hand_over.at_ms, name, attempt=copy.attempt, detail=self._detail(hand_over, copied, copy_index))
+            self._served_again(hand_over, index, attempt, copied)
 
-    def _detail(self, each: HandOver, row: Row | None, copy_index: int | None) -> str | None:
+    def _detail(self, hand_over: HandOver, row: Row | None, copy_index: int | None) -> str | None:
         """Returns what a consumer said of the failure, as the copy has it."""
         if row is None or copy_index is None:
             return None
-        return self.history.detail(each.log, each.row_no, row, copy_index)
+        return self.history.detail(hand_over.log, hand_over.row_no, row, copy_index)
 
-    def _served_again(self, each: HandOver, index: int, attempt: int, row: Row | None) -> None:
+    def _served_again(self, hand_over: HandOver, index: int, attempt: int, row: Row | None) -> None:
         """Follows a copy in a row of the group's retry log."""
         if row is None or row.filler:
-            removed = row is None and self.history.removed(each.log, each.row_no)
+            removed = row is None and self.history.removed(hand_over.log, hand_over.row_no)
             self._states.add("expired" if removed or row is not None else "retrying")
             # The copy may have been pulled before it expired, and its index in the removed row is not known.
             self._complete = self._complete and not removed
             return
-        copy_index = self._index_in(each, row, index)
+        copy_index = self._index_in(hand_over, row, index)
         if copy_index is None:
             self._states.add("expired")
         else:
-            self._retried.add(Position(each.row_no, copy_index))
-            self._copies.append(Copy(SourceLog(each.log, None), Position(each.row_no, copy_index), attempt))
+            self._retried.add(Position(hand_over.row_no, copy_index))
+            self._copies.append(Copy(SourceLog(hand_over.log, None), Position(hand_over.row_no, copy_index), attempt))
 
-    def _delayed(self, copy: Copy, each: HandOver, index: int, name: str, attempt: int) -> None:
+    def _delayed(self, copy: Copy, hand_over: HandOver, index: int, name: str, attempt: int) -> None:
         """Follows a copy that waits for its time in a schedule log, or has left it."""
-        row = self.history.row(each.log, each.row_no)
+        row = self.history.row(hand_over.log, hand_over.row_no)
         entry = None if row is None or not row.meta else decode_entry(row.meta)
         if row is None or not isinstance(entry, DueTimes):
             # The bucket was removed about a day after its last message was sent: the way from here on is not known.
-            self._note(each.at_ms, name, attempt=copy.attempt)
+            self._note(hand_over.at_ms, name, attempt=copy.attempt)
             self._states.add("unknown")
             self._complete = False
             return
-        copy_index = self._index_in(each, row, index)
+        copy_index = self._index_in(hand_over, row, index)
         if copy_index is None:
             self._states.add("expired")
             return
         due_ms = entry.due_ms(copy_index)
-        detail = self._detail(each, row, copy_index) if name == "retried" else None
-        self._note(each.at_ms, name, attempt=copy.attempt, due_at=rfc3339(due_ms), detail=detail)
-        named = self.history.dispatched(each.log, each.row_no, copy_index, due_ms)
+        detail = self._detail(hand_over, row, copy_index) if name == "retried" else None
+        self._note(hand_over.at_ms, name, attempt=copy.attempt, due_at=rfc3339(due_ms), detail=detail)
+        named = self.history.dispatched(hand_over.log, hand_over.row_no, copy_index, due_ms)
         if named is None:
             self._states.add("backing_off")
             return
@@ -209,20 +209,20 @@ class GroupReader:
         self._note(at_ms, "due", attempt=attempt)
         self._served_again(transfer, following, attempt, self.history.row(transfer.log, transfer.row_no))
 
-    def _died(self, copy: Copy, each: HandOver, index: int) -> None:
+    def _died(self, copy: Copy, hand_over: HandOver, index: int) -> None:
         """Records that the copy became a dead letter, and follows each redrive of it."""
-        row = self.history.row(each.log, each.row_no)
-        copy_index = None if row is None or row.filler else self._index_in(each, row, index)
-        dead_id = None if copy_index is None else dead_id_of(Position(each.row_no, copy_index))
-        detail = self._detail(each, row, copy_index)
-        self._note(each.at_ms, "dead", attempt=copy.attempt, reason=each.kind, dead_id=dead_id, detail=detail)
+        row = self.history.row(hand_over.log, hand_over.row_no)
+        copy_index = None if row is None or row.filler else self._index_in(hand_over, row, index)
+        dead_id = None if copy_index is None else dead_id_of(Position(hand_over.row_no, copy_index))
+        detail = self._detail(hand_over, row, copy_index)
+        self._note(hand_over.at_ms, "dead", attempt=copy.attempt, reason=hand_over.kind, dead_id=dead_id, detail=detail)
         if row is None:
-            self._went_on(each)
+            self._went_on(hand_over)
             return
         if copy_index is None:
             self._states.add("expired")
             return
-        self._left_dead_log(each.row_no, copy_index)
+        self._left_dead_log(hand_over.row_no, copy_index)
 
     def _left_dead_log(self, row_no: int, copy_index: int) -> None:
         """Follows each redrive of a dead letter, if it was redriven."""
@@ -256,12 +256,12 @@ class GroupReader:
             self._complete = False
             self._states.add("unknown")
 
-    def _index_in(self, each: HandOver, row: Row, index: int) -> int | None:
+    def _index_in(self, hand_over: HandOver, row: Row, index: int) -> int | None:
         """Returns the index of the message in a row of copies, of which some may be missing; None if it is missing."""
         # Each message was copied: the copies have the order of the picks.
-        if row.count == len(each.picks):
+        if row.count == len(hand_over.picks):
             return index
-        copied = self.history.offsets(each.log, each.row_no, row)
+        copied = self.history.offsets(hand_over.log, hand_over.row_no, row)
         return copied.index((self.queue, self.offset)) if (self.queue, self.offset) in copied else None
 
     def _filtered(self, copy: Copy) -> bool:
@@ -294,4 +294,4 @@ def _is_before_start(copy: Copy) -> bool:
 
 def index_of(row: PullRow, position: Position) -> int | None:
     """Returns the index of the message at this position in the pull of a row; None if it is not part of it."""
-    return next((index for index, each in enumerate(row.positions()) if each == position), None)
+    return next((index for index, own_position in enumerate(row.positions()) if own_position == position), None)

@@ -258,9 +258,9 @@ class Trace:
             ids = ids_of(row, self.context.blobs_of(log.name))
         except Corrupt:
             return  # a trace by queue and offset says so
-        for index, each in enumerate(ids):
+        for index, own_id in enumerate(ids):
             target = MessagePosition(queue, row.first_seq + index)
-            if each == message_id and target.offset >= offset:
+            if own_id == message_id and target.offset >= offset:
                 yield _Found(target, log, row_no, row, index)
 
     def _trace(self, match: _Found) -> MessageTrace:

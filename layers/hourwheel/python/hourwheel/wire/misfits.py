@@ -231,19 +231,19 @@ def _known_fields(kind: Any, path: str) -> str:
     nodes: list[Any] = [inspect.type_info(kind)]
     for step in _STEP.findall(path)[:-1]:
         nodes = [below for node in nodes for below in _below(inspect, node, step)]
-    names = [each.encode_name for node in nodes if isinstance(node, inspect.StructType) for each in node.fields]
+    names = [field.encode_name for node in nodes if isinstance(node, inspect.StructType) for field in node.fields]
     return known_fields(names)
 
 
 def _below(inspect: Any, node: Any, step: str) -> list[Any]:
     """Returns the types that a step of a path, such as ``messages`` or ``[3]``, leads to from a type."""
     if isinstance(node, inspect.StructType):
-        kinds = [each.type for each in node.fields if each.encode_name == step]
+        kinds = [field.type for field in node.fields if field.encode_name == step]
     elif step.startswith("["):
         kinds = [getattr(node, "item_type", None) or getattr(node, "value_type", None)]
     else:
         kinds = []
-    return [each for kind in kinds if kind is not None for each in getattr(kind, "types", (kind,))]
+    return [choice for kind in kinds if kind is not None for choice in getattr(kind, "types", (kind,))]
 
 
 def known_fields(names: Iterable[str]) -> str:

@@ -121,7 +121,7 @@ def _connected(url: str, endpoint: Endpoint, urls: "FrontUrls | None", timeout_s
     if urls is not None:
         from hourwheel.client.transport.urls import AsyncUrlConnections
 
-        return AsyncUrlConnections(urls, lambda each: AsyncConnections(each, timeout_seconds=timeout_seconds))
+        return AsyncUrlConnections(urls, lambda front: AsyncConnections(front, timeout_seconds=timeout_seconds))
     server = server_at(url)
     if server is not None:
         return AwaitedExchange(server.connect())

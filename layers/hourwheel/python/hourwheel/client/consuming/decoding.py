@@ -105,10 +105,10 @@ def arguments_of(function: Callable[..., object], *, batch: bool = False) -> Han
     except (TypeError, ValueError):  # a function in C without a signature
         return None
     with_session = any(parameter.name == SESSION for parameter in parameters)
-    taken = [each for each in parameters if each.kind in _POSITIONAL and each.name != SESSION]
-    required = [each for each in taken[1:] if each.default is inspect.Parameter.empty]
+    taken = [parameter for parameter in parameters if parameter.kind in _POSITIONAL and parameter.name != SESSION]
+    required = [parameter for parameter in taken[1:] if parameter.default is inspect.Parameter.empty]
     if len(required) > 1:
-        more = ", ".join(each.name for each in required[1:])
+        more = ", ".join(parameter.name for parameter in required[1:])
         raise TypeError(
             f"{_named(function)} gets two arguments, the body and the message: give {more} a default, or leave it out"
         )
@@ -170,7 +170,7 @@ def decoder_of(annotation: Any, handler: str = "the handler") -> Decode:
         raise _unsupported(annotation, handler, str(error)) from None
     if any(map(is_pydantic, classes)):
         return _pydantic_decoder(annotation, handler)
-    if unknown := next((each for each in classes if not is_dataclass(each)), None):
+    if unknown := next((member for member in classes if not is_dataclass(member)), None):
         raise _unsupported(annotation, handler, f"JSON has no form for {title_of(unknown)}")
     return _json_decoder(decoder, title_of(annotation))
 

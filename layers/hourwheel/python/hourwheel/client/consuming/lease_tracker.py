@@ -165,7 +165,7 @@ class LeaseTracker:
 
     def _postpone(self, lease: Lease, settlement: Settlement, now: float) -> None:
         """Records that the cell of the messages is out of reach: the settlement is sent again, unchanged."""
-        if not any(each.resume_at is not None for each in self._leases.values()):
+        if not any(held.resume_at is not None for held in self._leases.values()):
             _log.warning("messages of a cell that is out of reach cannot be settled: this is tried again")
         resume_at = lease.postpone(now)
         if settlement.extend_seconds is None:
@@ -174,7 +174,7 @@ class LeaseTracker:
 
     def _resume(self, lease: Lease) -> None:
         paused, lease.resume_at, lease.unavailable_seconds = lease.resume_at is not None, None, 0.0
-        if paused and not any(each.resume_at is not None for each in self._leases.values()):
+        if paused and not any(held.resume_at is not None for held in self._leases.values()):
             _log.warning("the settlements of all messages are answered again")
 
     @property

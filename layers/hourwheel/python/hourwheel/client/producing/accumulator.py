@@ -173,7 +173,9 @@ class Accumulator:
     def outstanding(self) -> list[tuple[str, Pending]]:
         """Returns every message that is not done, with its subject, in the order of ``send``."""
         return [
-            (buffer.subject, each) for buffer in self._buffers.values() for each in (*buffer.in_flight, *buffer.pending)
+            (buffer.subject, batch)
+            for buffer in self._buffers.values()
+            for batch in (*buffer.in_flight, *buffer.pending)
         ]
 
     def abandon(self) -> Iterable[Pending]:

@@ -165,7 +165,7 @@ class CompactPulls(Struct):
     def pulled(self) -> Pulled:
         """Returns the answer with decoded messages. Raises one of ``UNDECODABLE``."""
         return Pulled(
-            pulls=[each.pull() for each in self.pulls],
+            pulls=[pull.pull() for pull in self.pulls],
             settled=self.settled,
             limited_by=self.limited_by,
             next_pull_seconds=self.next_pull_seconds,

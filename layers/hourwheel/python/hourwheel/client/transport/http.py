@@ -133,6 +133,6 @@ def _connected(url: str, endpoint: Endpoint, urls: "FrontUrls | None", timeout_s
     if urls is not None:
         from hourwheel.client.transport.urls import UrlConnections
 
-        return UrlConnections(urls, lambda each: Connections(each, timeout_seconds=timeout_seconds))
+        return UrlConnections(urls, lambda front: Connections(front, timeout_seconds=timeout_seconds))
     server = server_at(url)
     return Connections(endpoint, timeout_seconds=timeout_seconds) if server is None else server.connect()

@@ -88,8 +88,8 @@ class UrlConnections:
         return self._opened.of(method, target).exchange(method, target, body, headers, extra_seconds=extra_seconds)
 
     def close(self) -> None:
-        for each in self._opened.close():
-            each.close()
+        for opened in self._opened.close():
+            opened.close()
 
 
 class AsyncUrlConnections:
@@ -105,5 +105,5 @@ class AsyncUrlConnections:
         return await opened.exchange(method, target, body, headers, extra_seconds=extra_seconds)
 
     async def close(self) -> None:
-        for each in self._opened.close():
-            await each.close()
+        for opened in self._opened.close():
+            await opened.close()
