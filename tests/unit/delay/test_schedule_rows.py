@@ -26,20 +26,20 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cache_bytes: int) -> None:
         self.decoded: dict[int, int] = {}
         self.most_bytes = 0
-        each = ScheduleRowCache.each
+        rows = ScheduleRowCache.rows
 
         def counted(row: Row, blobs: Any) -> Any:
             self.decoded[row.first_seq] = self.decoded.get(row.first_seq, 0) + 1
             return raw_messages_of(row, blobs)
 
         def measured(cache: ScheduleRowCache, numbers: Any) -> Any:
-            for row_no, row in each(cache, numbers):
+            for row_no, row in rows(cache, numbers):
                 self.most_bytes = max(self.most_bytes, cache._size)
                 yield row_no, row
 
         monkeypatch.setattr(schedule_rows, "_CACHE_BYTES", cache_bytes)
         monkeypatch.setattr(schedule_rows, "raw_messages_of", counted)
-        monkeypatch.setattr(ScheduleRowCache, "each", measured)
+        monkeypatch.setattr(ScheduleRowCache, "rows", measured)
 
 
 def waiting(*, size: int = 200) -> tuple[Bench, list[str]]:
