@@ -260,9 +260,9 @@ class Cell:
         else:
             groups, following = [self.registry.group(owner, group)], None
         members = [
-            each
+            member
             for record in groups
-            for each in (consumer_groups(self.registry, owner, record) if record.broadcast else [record])
+            for member in (consumer_groups(self.registry, owner, record) if record.broadcast else [record])
         ]
         more = following is not None or len(members) > GROUPS
         trace = Trace(self.context, owner, members[:GROUPS], more, self._scheduled_id)
@@ -498,4 +498,4 @@ class Cell:
         if not member.broadcast:
             return DeadLetters(self.context, owner, member)
         members = consumer_groups(self.registry, owner, member)
-        return BroadcastDeadLetters([(each, DeadLetters(self.context, owner, each)) for each in members])
+        return BroadcastDeadLetters([(consumer, DeadLetters(self.context, owner, consumer)) for consumer in members])
