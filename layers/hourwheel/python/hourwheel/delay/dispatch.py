@@ -94,7 +94,7 @@ class Dispatcher:
         """Repeats the puts of the open transfers, except those in cells that are out of reach. Hands batches over again
         whose rows were filled."""
         left: list[Transfer] = []
-        again: list[OutgoingBatch] = []
+        unsent: list[OutgoingBatch] = []
         given_up: list[Transfer] = []
         for transfer in self.cells.open:
             if self.cells.pauses(transfer.log):
@@ -111,13 +111,13 @@ class Dispatcher:
                 continue
             self.cells.reached(transfer.log)
             if batch is not None:
-                again.append(replace(batch, named=transfer))
+                unsent.append(replace(batch, named=transfer))
         self.cells.open = left
         for transfer in given_up:
             # Its row, if it was stored, is lost with the cell.
-            again += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
-        while again:
-            again = self._hand_over(again)
+            unsent += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
+        while unsent:
+            unsent = self._hand_over(unsent)
 
     def _put_again(self, transfer: Transfer) -> OutgoingBatch | None:
         """Puts the row of a transfer. Returns its batch if that has to be handed over again."""
@@ -237,7 +237,7 @@ class Dispatcher:
             self.cells.reached(batch.target.log)
             self.batches.row_cache.drop(batch.picks)
         self._announce(step.done)
-        return step.filled + [again for batch in step.closed for again in self._redirected(batch)]
+        return step.filled + [redirected for batch in step.closed for redirected in self._redirected(batch)]
 
     def _hold(self, batch: OutgoingBatch) -> None:
         """Keeps a batch whose cell is out of reach. A batch that the dispatch log names stays an open transfer: nobody
@@ -310,7 +310,7 @@ class Dispatcher:
         while rest:
             more, rest = self.batches.of(rest, _STEP_BATCHES, _STEP_BATCHES)
             batches += more
-        return [replace(again, named=batch.named) for again in batches]
+        return [replace(redirected, named=batch.named) for redirected in batches]
 
     def _announce(self, batches: Iterable[OutgoingBatch]) -> None:
         """Wakes the pulls that wait for the messages, counts them, and logs orphans for the operator."""

@@ -164,7 +164,7 @@ def _security(options: ServeOptions) -> ssl.SSLContext | None:
 def _listen(options: ServeOptions) -> socket.socket:
     addresses = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # "localhost" may resolve to both IPv4 and IPv6: more clients try IPv4 first.
-    family, kind, protocol, _, address = min(addresses, key=lambda found: found[0] != socket.AF_INET)
+    family, kind, protocol, _, address = min(addresses, key=lambda listed: listed[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
