@@ -71,7 +71,9 @@ def add(
     Example: hourwheel cell add fast --kind real-time
     """
     with connect(ctx) as api:
-        changed = api.put_cell(cell, kinds=None if kind is None else [known.value for known in kind], dry_run=dry_run)
+        changed = api.put_cell(
+            cell, kinds=None if kind is None else [one_kind.value for one_kind in kind], dry_run=dry_run
+        )
         _show(ctx, changed, dry_run=dry_run)
 
 
