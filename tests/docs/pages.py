@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/api/*.md"), *ROOT.glob("docs/howto/*.md")]
-)
+FOLDERS = ("", "docs/", "docs/api/", "docs/howto/", "docs/reference/")
+PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(f"{folder}*.md"))
 API_PAGES = sorted(ROOT.glob("docs/api/*.md"))
 """The reference of the HTTP API: a page for each resource."""
 HOWTOS = sorted(ROOT.glob("docs/howto/*.md"))

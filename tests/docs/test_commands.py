@@ -31,5 +31,5 @@ def parse(command: Any, name: str, args: list[str], parent: Any = None) -> None:
 
 
 def test_the_pages_show_commands() -> None:
-    assert {page.name for page, _ in LINES} >= {"README.md", "client.md", "serving.md"}
+    assert {page.name for page, _ in LINES} >= {"README.md", "command-line.md", "serving.md"}
     assert (ROOT / "README.md", "hourwheel serve --data ./queue") in LINES
