@@ -24,8 +24,7 @@ class HourwheelStack(Stack):
         encryption = Encryption(self, "Encryption", settings)
         tables = Tables(self, "Tables", settings, encryption=encryption)
         storage = Storage(self, "Storage", settings, encryption=encryption)
-        # The construct keeps an older name: under another one a deployed stack would get another bucket.
-        lake = Lake(self, "Pipeline", settings, encryption=encryption)
+        lake = Lake(self, "Lake", settings, encryption=encryption)
         cells = Cells(self, "Cells", settings, encryption=encryption)
         delay = Delay(self, "Delay", settings)
         functions = Functions(

@@ -67,9 +67,13 @@ def test_without_it_there_is_nothing_of_it_but_the_bucket(defaults: Synthesis, n
 
 
 def test_the_bucket_stays_the_same_when_the_pipeline_is_switched(defaults: Synthesis, everything: Synthesis) -> None:
-    for synthesis in (defaults, everything):
-        # With another id CloudFormation would create another bucket.
-        assert "PipelineLakeCA665B53" in synthesis.resources("S3::Bucket")
+    # With another id CloudFormation would create another bucket.
+    (without, with_it) = (
+        {name for name in synthesis.resources("S3::Bucket") if name.startswith("LakeLake")}
+        for synthesis in (defaults, everything)
+    )
+    assert without == with_it
+    assert len(with_it) == 1
 
 
 def test_the_application_stops_by_itself_and_grows_no_further_than_set(jobs: Jobs) -> None:
