@@ -1,7 +1,7 @@
 """Computes the batches a second that one queue takes from a partition of DynamoDB: the table of docs/costs.md.
 
 A partition takes 1,000 write and 3,000 read units a second, however many tables stand around it. A row of a queue is
-written once, at a unit for each KB that it begins; each group reads it once, at half a unit for each 4 KB that it
+written once, at a unit for each KB that it begins. Each group reads it once, at half a unit for each 4 KB that it
 begins, as reads may be out of date. ``python -m bench.capacity`` prints the table.
 """
 

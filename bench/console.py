@@ -1,8 +1,8 @@
 """Measures the cost of the console's overview for a server with many subjects: ``python -m bench.console``.
 
-Fills a data directory with 1,000 subjects of 10 groups, starts a server on it, and measures the first page of 100
-subjects, a page by a number, the time until the numbers of all subjects are read, and the CPU of the server while a
-page polls, beside its CPU without a page.
+Fills a data directory with 1,000 subjects of 10 groups, and starts a server on it. Measures the first page of 100
+subjects, a page by a number, and the time until the numbers of all subjects are read. Measures the CPU of the server
+while a page polls, beside its CPU without a page.
 """
 
 import argparse

@@ -5,7 +5,7 @@ Fills a data directory with 1,000 subjects of 10 groups, and measures
 - the time from the navigation until rows are shown: by a server that has just started, and later, each in a browser
   that has nothing in its cache;
 - the CPU of the server while a page is open, in windows between others without a page, once the server has read all
-  numbers, and without the CPU of the sweeper, which works for a quarter of the time;
+  numbers. It is without the CPU of the sweeper, which works for a quarter of the time;
 - the messages/s of a producer, and the CPU of the server for each message, in short windows with the page and without
   it by turns;
 - the compressed size of the page and of the files that it loads.

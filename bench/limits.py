@@ -22,7 +22,7 @@ _PAGES = ("page_count", "freelist_count", "page_size")
 @dataclass(frozen=True, kw_only=True)
 class Use:
     """The use of the machine by a run. ``per_s``: messages a second; ``client_us`` and ``server_us``: microseconds of
-    CPU for each message; ``commits``: commits a second; ``client``, ``server`` and ``disk``: the used part of a core, a
+    CPU for each message; ``commits``: commits a second. ``client``, ``server`` and ``disk``: the used part of a core, a
     core, and the syncs of the disk."""
 
     per_s: float

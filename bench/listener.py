@@ -1,8 +1,8 @@
 """Runs a consumer in a process of its own.
 
 ``python -m bench.listener URL SUBJECT MESSAGES SECONDS`` prints, as JSON, how many milliseconds late each delayed
-message came (``late_ms``), and the number of messages that were due before they were sent and so never waited
-(``sent_at_once``). It stops when all have come or time is up.
+message came (``late_ms``). It also prints the number of messages that were due before they were sent and so never
+waited (``sent_at_once``). It stops when all have come or time is up.
 """
 
 import json

@@ -4,7 +4,7 @@
 stored, the seconds, and the CPU seconds of this process. Each connection has one request under way. Of the ``keyed``
 ones each has a new idempotency key, as those of the clients of this library; ``plain`` ones have none. Nothing is
 parsed but the status of the answer, and no work of the interpreter is left for a message but one turn of epoll,
-``recv`` and ``send``: the row shows the speed of the server, where rows of ``Producer`` show that of client and server.
+``recv`` and ``send``. The row shows the speed of the server, where rows of ``Producer`` show that of client and server.
 """
 
 import json
@@ -80,7 +80,7 @@ def send_prepared(url: str, subject: str, connections: int, seconds: float, kind
 
 def prepared(served: Served, syncs_per_s: float, subject: str, seconds: float, case: str) -> dict[str, float]:
     """Returns the messages/s of a run with the client in a process of its own, the microseconds of CPU that a message
-    took on both sides, and the parts of a core and of the disk's syncs that were in use."""
+    took on both sides. Also returns the parts of a core and of the disk's syncs that were in use."""
     before = cpu_seconds(served.pid), commits(served)
     connections, kind = CASES[case]
     arguments = ["bench.prepared", served.url, subject, str(connections), str(seconds), kind]

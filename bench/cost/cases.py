@@ -154,8 +154,8 @@ def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, no
 
 
 def wheel_hour() -> Usage:
-    """Returns the usage of Lambda and Scheduler by a wheel that turns for an hour and the 90 s before it: runs of at
-    most 15 minutes, each of which starts 45 s before the former one leaves."""
+    """Returns the usage of Lambda and Scheduler by a wheel that turns for an hour and the 90 s before it. These are
+    runs of at most 15 minutes, each of which starts 45 s before the former one leaves."""
     seconds, runs = 3_600 + 90, 5
     run = invocation("wheel", (seconds + (runs - 1) * 45) / runs, MEMORY_MB["wheel"])
     return _sum(scaled(run, runs), Counter({"schedule-firing": 1}))
@@ -179,8 +179,8 @@ class _Enough(BaseException):
 
 @dataclass(frozen=True)
 class Scattered:
-    """The number of messages that one wheel hands over in a second when each message of a batch has its own time, and
-    the usage of a million such messages for sending and hand-over, without pulls."""
+    """The number of messages that one wheel hands over in a second when each message of a batch has its own time. The
+    usage is that of a million such messages for sending and hand-over, without pulls."""
 
     per_second: float
     measured: Measured
