@@ -1,9 +1,9 @@
 """Decides what a run of ``reconcile`` takes over from the last run that judged the whole lake, or the same number of
 days, and what it judges again.
 
-The findings about a subject follow from its own rows, from rows that name no subject (cancel markers, dropped
-messages), from the manifests and the snapshots of the registry in the archive, and from the horizon. So a run judges
-these subjects, each with all of its rows, and takes the findings of all others over:
+The findings about a subject follow from its own rows and from rows that name no subject (cancel markers, dropped
+messages). They also follow from the manifests and the snapshots of the registry in the archive, and from the horizon.
+So a run judges these subjects, each with all of its rows, and takes the findings of all others over:
 
 - subjects with new rows, or with logs of which the archive has more rows;
 - subjects with rows stored within a day before the last horizon: only a later horizon decides about these rows;
@@ -11,7 +11,7 @@ these subjects, each with all of its rows, and takes the findings of all others 
 - subjects with overdue messages, and those from whose buckets a wheel dropped messages since;
 - subjects with groups that were created, deleted, changed, or begin elsewhere.
 
-Rows that are missing or doubled, and new damage of the archive, are not judged by subject: then the run judges the
+Rows that are missing or doubled, and new damage of the archive, are not judged by subject. Then the run judges the
 whole lake, and so does the next one until no such finding is left.
 """
 
@@ -72,7 +72,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     expired: dict[str, int]
 
     def outdated(self, now_ms: int) -> bool:
-        """Returns whether a run limited to some days has to judge all subjects: the days move on with each run, and a
+        """Returns whether a run limited to some days has to judge all subjects. The days move on with each run, and a
         finding that was taken over may rest on days that are no longer read."""
         return self.days is not None and now_ms - self.whole_ms >= _WHOLE_EVERY_MS
 

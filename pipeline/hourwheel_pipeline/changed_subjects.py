@@ -4,8 +4,9 @@ Metrics and most checks follow from the rows of one subject and from rows that n
 messages). So a run reads only the subjects for which something may have changed. ``metrics.py`` and ``baseline.py``
 decide which subjects these are besides those with new rows.
 
-The search gives up, and the run reads everything, where rows may have changed in other ways: a quarantined segment was
-taken, the numbers of rows do not add up (rows were deleted, doubled or repaired), or a manifest cannot be read.
+The search gives up, and the run reads everything, where rows may have changed in other ways. It does so where a
+quarantined segment was taken, the numbers of rows do not add up (rows were deleted, doubled or repaired), or a manifest
+cannot be read.
 
 The tables are partitioned by day and subject, so Iceberg's metadata choose the files of a subject. A day would not
 do: a message may be delivered or redriven years after it was accepted, and each check joins a row with rows of any

@@ -1,7 +1,7 @@
 """Compacts the archive into the lake: adds the rows of the manifests that came since the last run, each row once.
 
 Manifests are taken in steps. In each step, table by table, Spark writes the rows of the new segments into a folder of
-the run, and a commit adds the files and records up to which manifest the table holds the archive. A run that stops in
+the run. Then a commit adds the files and records up to which manifest the table holds the archive. A run that stops in
 between leaves files that no table names; a run that another job overtakes drops its own files and reads the table anew.
 """
 

@@ -17,7 +17,7 @@ A row of the table ``metrics`` is an hour of a subject (``group`` is null) or of
 A delayed message counts as accepted when a wheel hands it over to its queue. Each run adds rows with its
 ``computed_at``; if several runs computed an hour, the newest row holds.
 
-A run reads only the subjects whose hours may have changed since the last run (``changed_subjects.py``), and computes
+A run reads only the subjects whose hours may have changed since the last run (``changed_subjects.py``). It computes
 their hours from two days before the last horizon on, or from the earliest new row on. A small lake is read as a whole.
 While all stored messages span at most 60 hours, a run computes everything.
 """
@@ -101,9 +101,9 @@ also adds rows of shorter steps: ``hour`` is then the time at which the step beg
 class MetricsOptions(Days, ArchiveOptions):
     """The options of ``metrics``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
 
-    The job computes the hours from the day ``since`` on, also those that it computed before; without ``since``, the
-    hours from two days before the last run's horizon on, or from the earliest new row on, of at most ``days``. It names
-    at most ``hot_keys`` keys for each hour and subject.
+    The job computes the hours from the day ``since`` on, also those that it computed before. Without ``since`` it
+    computes the hours from two days before the last run's horizon on, or from the earliest new row on, of at most
+    ``days``. It names at most ``hot_keys`` keys for each hour and subject.
 
     Raises:
         ValidationError: an option is unknown, missing or out of its range.

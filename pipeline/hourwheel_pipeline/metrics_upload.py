@@ -4,7 +4,7 @@
     QuarantinedSegments  segments of the archive that the lake lacks because they cannot be read
     ArchiveLacksObjects  manifests and segments of the archive that are missing or damaged
 
-The metrics go to a log group as a line in the embedded metric format, from which CloudWatch makes metrics: without a
+The metrics go to a log group as a line in the embedded metric format, from which CloudWatch makes metrics. Without a
 VPC a job on EMR Serverless reaches CloudWatch Logs, and not the endpoint that takes metrics.
 """
 

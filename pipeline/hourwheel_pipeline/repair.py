@@ -209,7 +209,7 @@ class _Repair:
 
     def _fewer(self, sound: DataFrame, progress: TableProgress, days: Collection[date]) -> Sequence[Fewer]:
         """Returns the logs and manifests of which the sound files have fewer rows than the archive, and all those with
-        rows of the ``days`` whose files were removed: no manifest counts cancel markers, so their loss does not
+        rows of the ``days`` whose files were removed. No manifest counts cancel markers, so their loss does not
         show."""
         archive = Archive(self.options.archive, progress.last_manifest, self.options.region, self.options.endpoint_url)
         brought = claims(self.spark, archive)

@@ -1,7 +1,7 @@
 """Reads segments of the archive as a DataFrame, by Spark's workers.
 
 A segment that cannot be read becomes a row of its own: if Spark repeats a task, it keeps or drops this row together
-with the rows of the task. The row lies in a partition whose subject is no valid name (``QUARANTINED``), and has the key
+with the rows of the task. The row lies in a partition whose subject is no valid name (``QUARANTINED``). It has the key
 of the segment, the reason, and the number of rows that were read before the damage was found.
 
 A file for each attempt would not do: storage may answer the second attempt, and the file of the first one would name a

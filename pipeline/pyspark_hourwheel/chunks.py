@@ -21,7 +21,7 @@ from hourwheel.times import HOUR_MS, parse_rfc3339
 from hourwheel.wire.answer_size import nested_bytes
 
 _HOURS = 50
-"""The messages of a chunk may fall due in this many hours: the cloud accepts at most a hundred hours in a batch, and an
+"""The messages of a chunk may fall due in this many hours. The cloud accepts at most a hundred hours in a batch, and an
 hour of relative delay may overlap two hours of the clock."""
 
 _encoder = msgspec.json.Encoder()

@@ -26,7 +26,7 @@ _logger = logging.getLogger("hourwheel")
 
 _SLICE_BYTES = 16 << 20
 _SLICE_SEGMENTS = 64
-"""A task reads about this much, and at most this many segments, one after the other: segments of a quiet archive are
+"""A task reads about this much, and at most this many segments, one after the other. Segments of a quiet archive are
 small, and a task costs some 50 ms, more than the time to fetch one segment."""
 
 _LEAST_BYTES = 4 << 20

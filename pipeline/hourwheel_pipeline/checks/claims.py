@@ -66,9 +66,9 @@ GROUPS = pa.schema(
         pa.field("detail", _TEXT),
     ]
 )
-"""``parts``: the logs of the subject's queues that were not expired ``at`` the time of the snapshot, each with the
-offset at which the log starts in its queue, and with the row at which the group begins there. A row without a group is
-a snapshot that cannot be read; ``detail`` gives the reason."""
+"""``parts``: the logs of the subject's queues that were not expired ``at`` the time of the snapshot. Each has the
+offset at which the log starts in its queue, and the row at which the group begins there. A row without a group is a
+snapshot that cannot be read; ``detail`` gives the reason."""
 
 Reader: TypeAlias = Callable[[Blobs, Manifest], Iterator[dict[str, Any]]]
 

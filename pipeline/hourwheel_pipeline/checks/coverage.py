@@ -1,8 +1,8 @@
 """Computes the coverage: which rows of each log the archive holds, and which of these rows the lake may lack.
 
-Rows outside of the coverage are unknown, and never a finding: rows that are not archived yet, or were removed before
-they could be; rows whose messages could not be read; rows of quarantined segments; and rows of a log and manifest of
-which the lake holds fewer than the archive says (one finding for all of them, not one for each).
+Rows outside of the coverage are unknown, and never a finding. These are rows that are not archived yet, or were removed
+before they could be; rows whose messages could not be read; and rows of quarantined segments. So are rows of a log and
+manifest of which the lake holds fewer than the archive says (one finding for all of them, not one for each).
 
     heads      log, start, end                              the archived rows of a log of messages
     doubtful   log, start, end, why                         ranges of which rows may be missing
@@ -10,9 +10,9 @@ which the lake holds fewer than the archive says (one finding for all of them, n
     groups     subject, generation, group, group_generation, alive, max_attempts, created_at, parts
     chains     log, origin                                  pull logs of these groups, and the rows at which they begin
 
-``parts`` lists the logs of the subject's queues, also those that expired since: log, queue, start (the offset at which
-the log starts), origin (the row at which the group begins there), gone_at (the time from which on the queue no longer
-had the log).
+``parts`` lists the logs of the subject's queues, also those that expired since. Their columns are log, queue and start
+(the offset at which the log starts). Then come origin (the row at which the group begins there) and gone_at (the time
+from which on the queue no longer had the log).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
 from hourwheel_pipeline.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS
 
 MARGIN_MS = 24 * HOUR_MS
-"""A record that explains a row may be this much older than the row, or reach the archive this much later: a pull that
+"""A record that explains a row may be this much older than the row, or reach the archive this much later. A pull that
 is still open has moved messages already and is not archived yet, and clocks differ."""
 
 

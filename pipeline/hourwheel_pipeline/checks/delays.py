@@ -58,8 +58,8 @@ def _handovers(evidence: Evidence) -> DataFrame:
 
 
 def _timed(evidence: Evidence, handovers: DataFrame) -> DataFrame:
-    """Returns the delayed messages that were handed over to a queue or a group, each with the times of the first and
-    the last hand-over, and with the time ``expected_at`` at which it should have been handed over."""
+    """Returns the delayed messages that were handed over to a queue or a group. Each has the times of the first and the
+    last hand-over, and the time ``expected_at`` at which it should have been handed over."""
     delivered = handovers.where(fn.col("kind").isin("due", "again"))
     by_message = delivered.groupBy(
         *(fn.col(position).alias(name) for name, position in zip(MESSAGE_KEY, _POSITION, strict=True))

@@ -18,8 +18,8 @@ List = Annotated[tuple[str, ...], BeforeValidator(_list)]
 class Selection(BaseModel):
     """Selects the messages that ``subject`` accepted in ``[since, until)``; with ``dead_of`` the dead letters of that
     group that died in that time and are not known to have been redriven. ``keys``, ``tags`` and ``where`` select among
-    them: messages with one of the keys, with one of the tags, and for which ``where`` holds, a condition in Spark's SQL
-    on the columns of the table ``messages``. Lists are Python's, or text with commas."""
+    them. They take messages with one of the keys, with one of the tags, and for which ``where`` holds, a condition in
+    Spark's SQL on the columns of the table ``messages``. Lists are Python's, or text with commas."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,5 +1,5 @@
 """Finds out which messages of a chunk the server has, when it is too late to send the chunk again under its idempotency
-key: a group of its own reads the messages that the subject accepted around that time, and is deleted afterwards."""
+key. A group of its own reads the messages that the subject accepted around that time, and is deleted afterwards."""
 
 import logging
 from collections.abc import Collection, Sequence
