@@ -5,7 +5,7 @@ also come between ``with lock:`` and the first line of its block: then the lock 
 (python/cpython issue 148874). ``threading.Condition`` and ``threading.Event`` have such gaps in every version, because
 they are written in Python.
 
-So code that the main thread of a program may run follows one rule: a method that enters ``self._lock`` is decorated
+So code that the main thread of a program may run follows one rule. A method that enters ``self._lock`` is decorated
 with ``gives_back``, the lock is a ``threading.RLock``, which knows its owner, and conditions and events are those of
 this module. A function that a decorator would make too slow, or that has no ``self._lock``, calls ``give_back`` in its
 ``except BaseException``. The signal handlers of a thread may call methods whose lock this thread holds.

@@ -104,8 +104,8 @@ class GroupCommit:
         self, work: Callable[[Store], Any], *, notify: Notify, invite: Callable[[], object], owner: Any = None
     ) -> Ticket:
         """Queues the work of a caller that cannot wait, and returns its ticket, which keeps ``owner``. Calls ``notify``
-        when the work is done, once for all tickets of a group that have this very ``notify``, and ``invite`` when the
-        caller is to call ``lead``: from any thread, ``invite`` perhaps before this returns."""
+        when the work is done, once for all tickets of a group that have this very ``notify``. Calls ``invite`` when the
+        caller is to call ``lead``. Both come from any thread, ``invite`` perhaps before this returns."""
         ticket = Ticket(work, notify, invite, owner)
         with self._mutex:
             if self._committer is None:

@@ -5,7 +5,7 @@ meta, consume, pull, keys    (partition, sort, value, token, expires_ms), keyed 
 commits                      (number, at_ms) of the last transaction that changed anything
 
 ``consume`` and ``schedule`` have rowids, as their values are large. A table without rowids has its values beside the
-keys, and SQLite reads the whole value of each row with whose key it compares another: two or three values of 150 KB for
+keys. SQLite reads the whole value of each row with whose key it compares another: two or three values of 150 KB for
 each row that is stored or found. Databases that were made before have these tables without rowids; the statements are
 the same for both.
 """

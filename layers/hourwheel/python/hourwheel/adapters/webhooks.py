@@ -6,7 +6,7 @@ these addresses, whatever the name resolves to a moment later. Redirects are not
 bounded as a whole (the system's resolver has its own bound), and so is the size of the answer.
 
 A URL may name any port. The receiver must first prove, in a TLS handshake, that it has a certificate for the host of
-the URL: a server that speaks another protocol, or that belongs to another host, gets no byte that a user wrote.
+the URL. A server that speaks another protocol, or that belongs to another host, gets no byte that a user wrote.
 """
 
 import http.client

@@ -160,8 +160,8 @@ def open_grant(cell: Cell, token: str, keys: GrantKeys) -> OpenedGrant:
 
 
 def renewed(checked: OpenedGrant, version: int, now_ms: int) -> AccessGrant | None:
-    """Returns the grant that replaces a request's grant; None in the first half of its lifetime, if it may not be
-    renewed, or if ``version``, the current one, is no longer that of the check."""
+    """Returns the grant that replaces a request's grant. Returns None in the first half of its lifetime, if it may not
+    be renewed, or if ``version``, the current one, is no longer that of the check."""
     # The token may have been revoked during the request: signed with a later version it would be valid again.
     if version != checked.version:
         return None

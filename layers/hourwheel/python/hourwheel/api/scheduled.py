@@ -31,7 +31,7 @@ def reschedule(cell: Cell, event: Event) -> Response:
 
 
 def pending(cell: Cell, event: Event) -> Response:
-    """Answers with the number of messages that are due in each of the next hours; where the caller names no number of
+    """Answers with the number of messages that are due in each of the next hours. Where the caller names no number of
     hours, with the total of all times and the next due time too."""
     subject = path_name(event, "subject")
     asked = decode_query(PendingQuery, event).hours

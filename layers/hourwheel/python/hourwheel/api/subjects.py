@@ -187,7 +187,7 @@ def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
 
 def _shown_group(cell: Cell, group: Group, event: Event) -> dict[str, object]:
     """Returns the group for the caller of the event. A caller who may only read, or who asks to be answered so, gets of
-    a target's URL the scheme and the host: whoever knows the rest may be able to send to the target."""
+    a target's URL the scheme and the host. The rest may be all that it takes to be able to send to the target."""
     reads_only = event.get("readOnly") or READ_ONLY_HEADER in (event.get("headers") or {})
     if group.push is not None and group.push.kind == "https" and reads_only:
         group = replace(group, push=replace(group.push, address=_origin_of(group.push.address)))

@@ -163,8 +163,8 @@ def _waiting_dollars(counts: Counts, front: str, workload: Workload, batches: fl
 
 
 def _delay_dollars(counts: Counts, workload: Workload) -> float:
-    """Returns the dollars of delays, by the cheaper of two estimates: each message starts a wheel of its own, and the
-    queue of timers is read meanwhile, or the messages share wheels that turn all the time."""
+    """Returns the dollars of delays, by the cheaper of two estimates. Either each message starts a wheel of its own,
+    and the queue of timers is read meanwhile; or the messages share wheels that turn all the time."""
     delays = counts.delays
     # Messages are due at random times: the readings of several overlap.
     read_share = 1 - exp(-workload.delayed * _READ_MINUTES / (_MONTH_HOURS * 60))

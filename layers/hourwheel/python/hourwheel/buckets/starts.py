@@ -24,7 +24,7 @@ SOON_MS = 5_000
 
 SWITCH_MS = 180_000
 """The time within which the sweeper, which comes each minute, has seen a start and switched on the reading of the queue
-of precise timers: a change of the mapping takes a minute or two."""
+of precise timers. A change of the mapping takes a minute or two."""
 
 COARSE_MS = 60_000
 """The longest delay of a start by ``Timers``."""
@@ -91,8 +91,8 @@ def shortest_rest_ms(context: Context, wait_ms: int, rest_ms: int) -> int:
 
 
 def keep_listening(context: Context, near: bool) -> None:
-    """Switches the reading of the queue of precise timers on if a start is ``near``, and promises how long it stays on;
-    switches it off if no start is near and the promise is over. One read, and one write a minute while a start is near;
+    """Switches the reading of the queue of precise timers on if a start is ``near``, and promises how long it stays on.
+    Switches it off if no start is near and the promise is over. One read, and one write a minute while a start is near;
     nothing once this process has seen that the queue is not read."""
     precise = context.precise_timers
     hints = context.hints

@@ -102,8 +102,8 @@ class Channel(virtual.Channel):
         """Sends a message. Returns once it is durable, unless it is transient or ``confirm_publish`` is off.
 
         Raises ``ChannelError`` for an exchange that neither this program nor the server knows, ``OperationalError``
-        where the server does not answer, ``AnswerError`` where it refuses the message, and ``ValueError`` for a delay
-        that is not valid. A message for an exchange without a queue is dropped with a warning.
+        where the server does not answer. Raises ``AnswerError`` where it refuses the message, and ``ValueError`` for a
+        delay that is not valid. A message for an exchange without a queue is dropped with a warning.
         """
         self._augment(message, exchange, routing_key)
         for target in self._targets(exchange, routing_key, message):

@@ -5,7 +5,7 @@ Kombu declares exchanges and queues before each use, so no server stores them. T
 - A durable direct exchange, such as Celery has for tasks. The sender declares the queue, so the sender knows the
   bindings, and a message goes into the subject of each queue.
 - Every other exchange: fanout, topic, and direct for replies. Its sender need not know the queues. The exchange is a
-  subject of its own; a durable queue is a group of that subject, any other queue is a consumer of a broadcast group,
+  subject of its own; a durable queue is a group of that subject. Any other queue is a consumer of a broadcast group,
   which the server forgets when nobody pulls for it. The receiver drops messages whose routing key does not match.
 """
 

@@ -74,7 +74,7 @@ class _MessageFields(Struct, rename={"content_type": "content-type", "content_en
 
 
 def _check(message: KombuMessage) -> None:
-    """Raises an error of any kind for fields that this transport or Kombu could not read: an error where they read the
+    """Raises an error of any kind for fields that this transport or Kombu could not read. An error where they read the
     fields would end the worker before it could settle the message, again at each delivery."""
     fields = msgspec.convert(message, _MessageFields)
     if fields.properties.expiration is not None:

@@ -32,8 +32,8 @@ class LostCells:
         """Marks every part of a queue in the cell as lost, continues the queues that sent their messages there in other
         cells, and removes the cell for good. Returns the cell and the lost parts; the same again for a cell that was
         given up before. Raises ``NotFound`` for an unknown cell, and ``Conflict`` for one that is not off line or whose
-        storage can be read, for a queue that has no offsets left, and if another process changes or removes the cell
-        meanwhile."""
+        storage can be read. Raises ``Conflict`` also for a queue that has no offsets left, and if another process
+        changes or removes the cell meanwhile."""
         stored = cell_record(self.context, cell).load()
         if stored is not None and stored.value.removed and stored.value.lost_ms:
             return stored.value, self._lost_parts(cell)

@@ -4,7 +4,7 @@
     2  begin the counter of each new log ``LOST_GAP`` above the start of the lost one
     3  mark the open parts as lost, add the new mappings and raise the epoch: one conditional write
 
-These are the steps of a move (``cells/moves.py``) without the seal, which the lost log cannot take: the cell is off
+These are the steps of a move (``cells/moves.py``) without the seal, which the lost log cannot take. The cell is off
 line, and a producer that does not know this yet does not acknowledge what it has stored there (docs/decisions/0058).
 """
 

@@ -58,7 +58,7 @@ def carried_out(context: Context, subject: Subject, change: RouteChange) -> tupl
 
 
 def _needs_unreachable_cell(context: Context, subject: Subject, change: RouteChange) -> CellUnavailable | None:
-    """Returns the error of a cell in which the change has to write, and cannot: no queue shall stand still because
+    """Returns the error of a cell in which the change has to write, and cannot. No queue shall stand still because
     another one waits for its cell, so all cells must be proven before one log is sealed."""
     logs = [subject.log(target.queue) for target in change.targets]
     cells = {target.cell for target in change.targets}

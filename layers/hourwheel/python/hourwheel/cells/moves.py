@@ -6,7 +6,7 @@
     4  close the old mapping, add the new one and raise the epoch: one conditional write
 
 Every process that finds a change after step 1 repeats the steps 2 to 4: an operator, a producer that meets the seal, a
-pull, the dispatcher, the sweeper. A target whose cell is out of reach, full or failing included, is given up: its move
+pull, the dispatcher, the sweeper. A target whose cell is out of reach, full or failing included, is given up. Its move
 is withdrawn, and a log that was sealed already is continued by a new part in its own cell, or in the home cell if its
 own is full (``move_steps.py``). So no seal stays without a log that follows it. A move whose old log does not answer
 stays pending, and the moves of other queues go on (``withdrawals.py`` withdraws one).
@@ -67,8 +67,8 @@ def request_moves(
     """Requests what ``plan`` returns for the subject, and carries out what can be carried out now; nothing happens
     where ``plan`` returns None. Finishes an open change first, and nothing else if it does what the plan says. Raises
     ``NotFound``, and ``Conflict`` while an open change moves one of these queues to another cell and for a queue with
-    too many parts, unless such queues are to be left out (``partial``); with ``once`` also if a change of one of the
-    queues was faster."""
+    too many parts, unless such queues are to be left out (``partial``). With ``once`` raises ``Conflict`` also if a
+    change of one of the queues was faster."""
     record = subject_record(registry.context, name)
     first: Subject | None = None
     held_up: Unavailable | None = None

@@ -74,7 +74,7 @@ class CellOperations:
     def add(self, cell: str, kinds: Sequence[CellKind] | None = None, *, dry_run: bool = False) -> CellDescription:
         """Registers a cell whose storage this process can open, or changes its kinds (None: keeps them, or all kinds
         for a new cell). Raises ``NotFound`` for a cell that the process does not know, ``Rejected`` for one that would
-        be of no kind, ``Conflict`` for a storage of another deployment, and for one that would no longer be
+        be of no kind. Raises ``Conflict`` for a storage of another deployment, and for one that would no longer be
         ``real-time`` while it takes the messages of queues."""
         self._check_other(cell, "is always there")
         current = cell_record(self.context, cell).load()

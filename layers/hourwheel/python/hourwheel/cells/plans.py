@@ -72,7 +72,7 @@ def plan_spread(cells: Sequence[str]) -> Plan:
 
 def plan_drain(cell: str, cells: Sequence[str]) -> Plan:
     """Plans that each of the subject's queues in the cell moves to that one of ``cells`` which has the fewest of its
-    queues then; a queue that is about to leave the cell anyway, to where it is about to go."""
+    queues then. A queue that is about to leave the cell anyway goes where it is about to go."""
 
     def plan(subject: Subject) -> RouteChange | None:
         before = [route.last.cell for route in subject.all_routes()]

@@ -2,7 +2,7 @@
 
 The caller who withdraws a change and the one who finishes it write the same record conditionally: one wins, and the
 other finds the route of the winner. A log that is sealed when its move is withdrawn goes on in a new part in its own
-cell, as if the target had been given up: the process that meets the seal next adds this part.
+cell, as if the target had been given up. The process that meets the seal next adds this part.
 """
 
 from collections.abc import Mapping, Sequence

@@ -46,9 +46,9 @@ class Api(
     """Makes every call of the HTTP API, one method each. Thread-safe; keeps its connections alive.
 
     While the server is unavailable, repeats a call for ``retry_seconds`` if the call certainly had no effect, or if
-    repeating it does no harm: every call but deletions, ``redrive``, ``drop``, ``move_queue``, ``spread_queues``,
-    ``rotate_grants``, and ``produce`` without an idempotency key. Waits ``timeout_seconds`` for one answer, in addition
-    to the time that a pull waits for messages.
+    repeating it does no harm. These are all calls but deletions, ``redrive``, ``drop``, ``move_queue``,
+    ``spread_queues``, ``rotate_grants``, and ``produce`` without an idempotency key. Waits ``timeout_seconds`` for one
+    answer, in addition to the time that a pull waits for messages.
 
     Sends ``token`` to a server that was started with tokens. For an ``https`` URL, trusts the certificates of
     ``ca_file`` (PEM) in place of the certificates of the system and of ``SSL_CERT_FILE``.

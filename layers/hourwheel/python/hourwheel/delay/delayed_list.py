@@ -174,8 +174,8 @@ class DelayedList:
         rows. It has none only at the end of the list, or after a search of ``_SEARCH_MS``. Raises ``Rejected`` for an
         empty span, and for a cursor of another list.
 
-        On DynamoDB: a query for each 500 buckets, and for each of up to 100 of them one for each 128 of its rows, up
-        to 2,000 rows in all; before the first message is found, as many as the time allows. For each bucket with
+        On DynamoDB: a query for each 500 buckets, and for each of up to 100 of them one for each 128 of its rows, up to
+        2,000 rows in all. Before the first message is found, there are as many as the time allows. For each bucket with
         messages on the page a batch of gets, and where messages are due the search of the dispatch log. An object for
         each row of the page that is stored as one.
         """

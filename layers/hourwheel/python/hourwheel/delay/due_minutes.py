@@ -29,9 +29,9 @@ def due_by_minute(
 
 
 def first_due_ms(context: Context, bucket: Bucket, subject: tuple[str, int] | None) -> int:
-    """Returns when the first message of the subject in this bucket is due, in Unix milliseconds; the start of the
-    bucket where not every row was read, or where its messages were handed over meanwhile. Reads as ``due_by_minute``
-    does."""
+    """Returns when the first message of the subject in this bucket is due, in Unix milliseconds. Returns the start of
+    the bucket where not every row was read, or where its messages were handed over meanwhile. Reads as
+    ``due_by_minute`` does."""
     dues, complete = _waiting(context, bucket, subject)
     return min(dues, default=bucket.start_ms) if complete else bucket.start_ms
 

@@ -89,9 +89,9 @@ class PendingCounts:
     def by_hour(
         self, context: Context, span: tuple[int, int], subject: tuple[str, int] | None
     ) -> tuple[dict[int, int], bool]:
-        """Returns the number of delayed messages of the subject (name and generation; None: of all) by the start of
-        the hour, in a span of Unix milliseconds, and whether they are exact. Overdue messages count in the first hour.
-        Reads no rows, but counts those that ``everywhere`` has read; of a bucket that is not read yet the counter tells
+        """Returns the number of delayed messages of the subject (name and generation; None: of all) by the start of the
+        hour, in a span of Unix milliseconds, and whether they are exact. Overdue messages count in the first hour.
+        Reads no rows, but counts those that ``everywhere`` has read. Of a bucket that is not read yet the counter tells
         how many messages and retries were stored, if those of all subjects are asked for."""
         first_ms, end_ms = span
         counts_by_hour: Counter[int] = Counter()

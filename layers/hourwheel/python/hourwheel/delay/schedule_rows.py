@@ -1,7 +1,7 @@
 """Reads the rows of a schedule log, and keeps their messages that are due next. The messages of a row fall due in
 several steps, and decoding a row costs as much as handing a hundred messages over.
 
-A cache of whole rows found none of them once more than 48 MB of messages waited: with 50,000 messages due each second
+A cache of whole rows found none of them once more than 48 MB of messages waited. With 50,000 messages due each second
 it took 74 us of CPU to hand a message over, and takes 9.
 """
 

@@ -1,7 +1,7 @@
 """Remembers the cells that a wheel could not reach, and what waits for them: other destinations of the bucket go on.
 
 A message that is not handed over yet goes back into the timing wheel, and is tried again some seconds later: a cancel
-still finds it there. A transfer that a dispatch row names, but whose row could not be put, stays *open*: each further
+still finds it there. A transfer that a dispatch row names, but whose row could not be put, stays *open*. Each further
 dispatch row names it again, so that the next owner of the bucket finds it in the last one.
 """
 

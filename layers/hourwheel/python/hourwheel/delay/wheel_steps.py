@@ -25,8 +25,8 @@ least ``COMPANY_MS`` after these, and rests as long as the last step took, up to
 much as the messages in it; far more if it has to decode many rows of the schedule log."""
 
 PREPARE_MS = 100
-"""A wheel that has at least this long until its next turn reads the messages that are due then: decoding rows takes
-0.4 ms for each, and would make the first step after a rest late."""
+"""A wheel that has at least this long until its next turn reads the messages that are due then. Decoding rows takes 0.4
+ms for each, and would make the first step after a rest late."""
 
 SETTLED_MS = 5_000
 """A wheel turns for at least this long before it goes to sleep: most buckets get more messages at once."""
@@ -37,7 +37,7 @@ REST_MS = 10_000
 it turn for some 4 s; a wheel that has handed over more than once stays this long for what may follow."""
 
 READING_SHARE = 20
-"""A wheel leaves only for this many times the time that it took to open: another one has to read the bucket again, and
+"""A wheel leaves only for this many times the time that it took to open. Another one has to read the bucket again, and
 a second of reading costs as much as 20 s of turning."""
 
 
@@ -149,8 +149,8 @@ def next_turn_ms(
 
 
 def _company_ms(now_ms: int, taken_ms: int) -> int:
-    """Returns until when a busy wheel waits for company: as long as its last step took, so that half of the time is
-    left for the consumers, and for the next step to become large."""
+    """Returns until when a busy wheel waits for company. It waits as long as its last step took, so that half of the
+    time is left for the consumers, and for the next step to become large."""
     # A clock that was set back leaves ``taken_ms`` far ahead.
     taken_ms = min(taken_ms, now_ms)
     return max(taken_ms + COMPANY_MS, now_ms + min(now_ms - taken_ms, LONGEST_COMPANY_MS))

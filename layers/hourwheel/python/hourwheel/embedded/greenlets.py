@@ -1,12 +1,13 @@
 """Runs blocking functions on the event loop, each in a greenlet. While one waits, others run.
 
-With a thread for each request, the interpreter lock would change hands a dozen times a request: with 16 clients that
+With a thread for each request, the interpreter lock would change hands a dozen times a request. With 16 clients that
 send one message at a time, this took a third of the server's time. A consumer that waits costs one small stack. Code in
 threads may use the same store, blobs and wakeups: outside a greenlet they block as usual.
 
-Measured on two cores, with a thread for each request and with greenlets: 11 and 2.3 context switches a request, 330 and
-200 us of the server's CPU for a single message, 137 k and 225 k messages a second in batches of 100. greenlet (MIT and
-PSF, the base of SQLAlchemy's asyncio support) is a dependency of the server alone: functions on Lambda have none.
+Measured on two cores, with a thread for each request and with greenlets: 11 and 2.3 context switches a request, and 330
+and 200 us of the server's CPU for a single message. The rates are 137 k and 225 k messages a second in batches of 100.
+The package greenlet (MIT and PSF, the base of SQLAlchemy's asyncio support) is a dependency of the server alone:
+functions on Lambda have none.
 """
 
 import asyncio

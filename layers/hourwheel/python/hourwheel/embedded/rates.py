@@ -11,8 +11,9 @@ class Rate:
     """Allows each key ``per_second`` calls in the long run, and as many calls at once (0: any number).
 
     For each key it keeps the time at which all calls so far would have been made at that rate (the generic cell rate
-    algorithm), and the keys in the order of their last call. Beyond ``_KEYS`` keys it forgets the one whose last call
-    is oldest, which may then make a second's calls at once. So the memory is bounded, and so is the cost of a call.
+    algorithm). It keeps the keys in the order of their last call. Beyond ``_KEYS`` keys it forgets the one whose last
+    call is oldest, which may then make a second's calls at once. So the memory is bounded, and so is the cost of a
+    call.
     """
 
     def __init__(self, per_second: float, clock: Clock) -> None:

@@ -21,8 +21,8 @@ from hourwheel.times import rfc3339
 
 RETRY, RELEASED, ATTEMPTS, REJECTED, REDRIVE = "retry", "released", "attempts", "rejected", "redrive"
 MOVED = "moved"
-"""The kinds of transfers: retry a message; release it without an attempt; make it dead after the last attempt; make it
-dead because a consumer rejected it; redrive a dead letter; move a delayed message to another time."""
+"""The kinds of transfers: retry a message; release it without an attempt; make it dead after the last attempt, or after
+a rejection; redrive a dead letter; move a delayed message to another time."""
 
 
 class ReadMessages(NamedTuple):

@@ -80,7 +80,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """A group's record, valid for one generation of its subject.
 
     A group that started at the latest message begins queue ``q`` at row ``origins[q]`` (0 if the tuple is shorter) of
-    the log that took the queue's messages in epoch ``origin_epoch``; for a subject with routes, ``origin_logs`` names
+    the log that took the queue's messages in epoch ``origin_epoch``. For a subject with routes, ``origin_logs`` names
     these logs. ``push_secret`` is the latest version of the secret that signs deliveries. ``seeks`` counts the seeks of
     the group, the changes of its filter and the decisions about its stopped keys: a waiting pull that sees the number
     change looks at all queues again. ``seeking_ms``: a seek or a decision began at this time and has not ended (0:
@@ -89,9 +89,9 @@ class Group(Struct, frozen=True, kw_only=True):
     forgets a consumer that was away for ``consumer_expires_seconds``. Each consumer has a group of its own, whose
     record names the ``consumer`` and says when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most
     ``max_in_flight`` messages are leased at once, and on average at most ``messages_per_second`` (0: no limit). An
-    ``ordered`` group serves the messages of a key one after the other; a queue with ``max_held`` held keys hands out
-    parked messages alone, and ``when_dead`` says what a dead letter means for its key. While new messages wait,
-    retries are ``retry_percent`` of the messages that pulls hand out. A message whose lease ended comes again after
+    ``ordered`` group serves the messages of a key one after the other. A queue with ``max_held`` held keys hands out
+    parked messages alone, and ``when_dead`` says what a dead letter means for its key. While new messages wait, retries
+    are ``retry_percent`` of the messages that pulls hand out. A message whose lease ended comes again after
     ``redelivery_delay_seconds``, and after the delays of ``retry`` where the end counts an attempt.
     """
 

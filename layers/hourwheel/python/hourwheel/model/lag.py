@@ -7,7 +7,7 @@ from hourwheel.model.pulls import LimitedBy
 
 class QueueLag(Struct, omit_defaults=True, repr_omit_defaults=True):
     """The lag of a group in one queue. The next message of the group has ``offset``; the next message that a producer
-    sends gets the offset ``end``. ``cells_out`` names cells that cannot be reached and hold messages of the queue: the
+    sends gets the offset ``end``. ``cells_out`` names cells that cannot be reached and hold messages of the queue. The
     group may have more messages there than the numbers say, and an offset that only such a cell knows is None.
 
     Example:
@@ -67,7 +67,7 @@ class HeldKey(Struct):
 class HeldKeys(Struct):
     """The keys and messages that an ordered group holds back. It holds this number of ``keys``, of which ``stopped``
     wait for an operator; ``first`` describes up to 100 of them. ``parked`` is the number of parked messages. Two bounds
-    make a queue wait: the queues in ``full`` have ``max_held`` held keys, and hand out parked messages alone; those in
+    make a queue wait: the queues in ``full`` have ``max_held`` held keys, and hand out parked messages alone. Those in
     ``full_of_messages`` have 1,000,000 parked messages, and wait at the next message whose key is busy.
 
     Example:

@@ -75,7 +75,7 @@ class OverviewPage(Struct, kw_only=True):
 
 class QueueOverview(Struct, kw_only=True):
     """A queue: the offset of the first message that is kept (``start``), the one that the next message gets (``end``),
-    and the number of ``messages`` that are kept, which is less than the difference where a part was lost.
+    and the number of ``messages`` that are kept. This number is less than the difference where a part was lost.
     ``produced_per_second`` is the mean of the last minute, ``bytes`` an estimate from the newest rows, before
     compression. None: not known, because the queue is out of reach or the subject has many queues."""
 
@@ -242,9 +242,10 @@ class ReportState(Struct, kw_only=True):
 
 class ArchiveState(Struct, kw_only=True):
     """The progress of the archive: the number of its ``manifests``, and when the last one was written; the time before
-    which every row is archived; when the pass that is under way began; and how many seconds the archive is behind.
-    ``enabled`` is False where this server archives nothing. ``lake``, ``reconciled`` and ``report`` are the results of
-    the last runs of the pipeline's jobs: None where none has run, or where the server cannot reach the lake."""
+    which every row is archived. It also tells when the pass that is under way began, and how many seconds the archive
+    is behind. ``enabled`` is False where this server archives nothing. ``lake``, ``reconciled`` and ``report`` are the
+    results of the last runs of the pipeline's jobs: None where none has run, or where the server cannot reach the
+    lake."""
 
     enabled: bool
     manifests: int

@@ -9,10 +9,10 @@ CellKind: TypeAlias = Literal["real-time", "delay"]
 
 
 class RouteMapping(Struct, frozen=True, kw_only=True):
-    """A span of a queue's offsets and the log that holds it: from ``start`` up to ``end``, which is excluded (None: the
-    log takes new messages, or was lost while it did, so that nobody knows its end). ``state`` is ``normal``,
-    ``read_only``, ``expired`` once nothing is left, or ``lost`` when the cell was given up; ``generation`` counts the
-    uses of this part of the queue, from 1.
+    """A span of a queue's offsets and the log that holds it, from ``start`` up to ``end``, which is excluded. ``end``
+    is None while the log takes new messages, or if it was lost while it did, so that nobody knows its end. ``state`` is
+    ``normal``, ``read_only``, ``expired`` once nothing is left, or ``lost`` when the cell was given up; ``generation``
+    counts the uses of this part of the queue, from 1.
 
     Example:
         >>> (queue,) = api.get_route("orders").queues
@@ -95,7 +95,7 @@ class CellDescription(Struct, frozen=True, kw_only=True):
     """A cell. ``queues`` is the number of queues whose new messages go there, ``parts`` the number of closed parts of
     queues in it, which take no new messages. ``reachable`` says whether the server that answers can read it.
     ``unreadable``, in the answer that sets a cell ``offline``, names the parts whose messages no group gets while the
-    cell is offline: closed ones, and in a cell that is out of reach also those to which producers send.
+    cell is offline. These are closed ones, and in a cell that is out of reach also those to which producers send.
 
     Example:
         >>> home = api.get_cell("home")

@@ -28,7 +28,7 @@ MOST_OFFSETS = 2**53
 
 
 def counted(offset: int) -> int:
-    """Returns the number of messages of a queue below the offset, without those that a lost open part gave out: each
+    """Returns the number of messages of a queue below the offset, without those that a lost open part gave out. Each
     such part takes up ``LOST_GAP`` offsets, and all other parts together take up fewer."""
     return offset % LOST_GAP
 

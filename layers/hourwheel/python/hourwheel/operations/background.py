@@ -91,7 +91,8 @@ class Background:
         next one is due.
 
         One query for each 500 buckets and one batch of counters for each 100, and the rows that this process has not
-        read before, up to 20,000 (2,000 on DynamoDB); of the first bucket with a message up to 2,000 rows of each log.
+        read before, up to 20,000 (2,000 on DynamoDB). Reads up to 2,000 rows of each log of the first bucket with a
+        message.
         """
         counts, complete = self.pending_counts.everywhere(self.context, most_rows=self._most_rows)
         bucket = self.pending_counts.first_bucket(owner)

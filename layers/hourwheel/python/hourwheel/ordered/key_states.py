@@ -1,8 +1,8 @@
 """Keeps the state of an ordered group on one log: which messages are parked, which are in flight. Reads and writes
 nothing.
 
-The state is what the pull rows say, read in their order. It may be behind the store, and is safe to use then: a message
-that it shows as settled stays settled, one that it shows as parked stays parked until a later row takes it, and a claim
+The state is what the pull rows say, read in their order. It may be behind the store, and is safe to use then. A message
+that it shows as settled stays settled, and one that it shows as parked stays parked until a later row takes it. A claim
 is refused where the state does not know the last row.
 """
 

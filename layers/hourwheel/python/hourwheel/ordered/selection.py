@@ -28,7 +28,7 @@ from hourwheel.wire.answer_size import message_size
 
 AHEAD = 100
 """A claim looks at least at this many messages, and at three times as many as it may take, for one whose key is not in
-flight: the digests of all of them stand in its row, at 6 bytes each."""
+flight. The digests of all of them stand in its row, at 6 bytes each."""
 
 _MOST_AHEAD = 1_000  # 6 KB of digests in a pull row
 _TURNS_SORTED = 4  # up to this many times the messages of a pull are sorted; of more the first ones are chosen

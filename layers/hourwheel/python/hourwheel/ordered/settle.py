@@ -1,7 +1,7 @@
 """Says what a settlement does with the messages of an ordered pull. Reads and writes nothing.
 
 A message that fails is parked at its place. The messages behind it that have its key and belong to the same pull are
-released with it, whatever the settlement says of them, and also if it does not name them: none may overtake it. When a
+released with it, whatever the settlement says of them, and also if it does not name them. None may overtake it. When a
 lease ends, all messages that are left are parked as suspects.
 """
 

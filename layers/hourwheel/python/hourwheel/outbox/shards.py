@@ -147,8 +147,8 @@ class Shards:
         self.connection.execute(sql, SENT, now_ms - self.keep_ms)
 
     def _claimable(self, columns: str, now_ms: int, resting: set[str]) -> tuple[str, list[Any]]:
-        """Returns a select of the shards that this worker may lease, and its parameters: those whose lease ended, those
-        whose lease comes from a clock that was ahead, and the worker's own, after a lost connection."""
+        """Returns a select of the shards that this worker may lease, and its parameters. It selects those whose lease
+        ended, those whose lease comes from a clock that was ahead, and the worker's own, after a lost connection."""
         not_resting, names = _not_resting(resting, "o.")
         sql = (
             f"{columns} FROM hourwheel_outbox_shard s"

@@ -1,8 +1,8 @@
 """Sends the rows of an outbox, one shard at a time.
 
-A turn of a worker: lease a shard, and record the ids of its first rows in the shard (a *recorded batch*); send the
+A turn of a worker: lease a shard, and record the ids of its first rows in the shard (a *recorded batch*). Then send the
 rows, one request for each subject, under the sender and the sequence of the shard; remove them and record the next
-ones. The batch is recorded before it is sent and its number is used for no other rows, so a worker that takes over
+ones. The batch is recorded before it is sent and its number is used for no other rows. So a worker that takes over
 sends the same requests again, and the server stores each of them once (docs/decisions/0033).
 """
 

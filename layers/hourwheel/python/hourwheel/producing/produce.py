@@ -60,8 +60,8 @@ def produce(
     """Stores a batch of one subject, and returns where its messages were stored.
 
     Creates the subject if it does not exist; without ``create`` raises ``NotFound``. Raises ``Conflict`` for an
-    idempotency key that came with another batch and for a read-only subject, ``TooLarge`` for delayed messages in too
-    many buckets, and ``Unavailable`` when the outcome is open: the caller sends the batch again.
+    idempotency key that came with another batch and for a read-only subject, and ``TooLarge`` for delayed messages in
+    too many buckets. Raises ``Unavailable`` when the outcome is open: the caller sends the batch again.
     """
     by_subject = {subject: range(len(messages))}
     return _produce(context, registry, by_subject, messages, idempotency, keyspace=subject, create=create)
@@ -362,7 +362,7 @@ class _Batch:
         return self._stored(first.prefix, *self.context.atomically(repeat, logs))
 
     def _refuse_undecided(self, parts: Sequence[BatchPart], first: Remembered) -> None:
-        """Raises ``Conflict`` if a row of the batch may have been stored and removed, or filled and removed: its sender
+        """Raises ``Conflict`` if a row of the batch may have been stored and removed, or filled and removed. Its sender
         repeats it so late that fillers are removed too (see ``FILLER_MS``), or that its cell was removed."""
         for part, reservation in zip(parts, first.reservations, strict=True):
             removed = was_removed(self.context, cell_of(reservation.log), first.at_ms)

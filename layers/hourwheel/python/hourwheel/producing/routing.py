@@ -94,7 +94,7 @@ class BatchPart:
 @dataclass(frozen=True, kw_only=True)
 class RoutingInputs:
     """The inputs of a split beside the messages: ``batch`` is the unique name of the batch, ``queues`` the number of
-    queues of each subject, ``at_ms`` the time from which delays count, ``cut`` the length of a bucket in minutes and
+    queues of each subject. ``at_ms`` is the time from which delays count, ``cut`` the length of a bucket in minutes and
     the number of shards."""
 
     batch: str

@@ -12,7 +12,7 @@ from hourwheel.pull_log.selection import MOST_BODIES, RowSelection, Unmatched
 
 EMPTY_ROWS = 2_000
 """A claim covers at most this many rows without messages, so that its receipt stays below the 16 KB that a settlement
-accepts: beside 1,000 messages, each in a row of its own, it takes 12 KB. Where more come first, a row of the pull log
+accepts. Beside 1,000 messages, each in a row of its own, it takes 12 KB. Where more come first, a row of the pull log
 passes over them."""
 
 EMPTY_BYTES = 8 << 20

@@ -92,8 +92,8 @@ class ClaimRequest(NamedTuple):
 
 class ClaimResult(NamedTuple):
     """The result of a try to claim. ``limited``: a limit ended it, and there may be more messages. ``nothing``: it came
-    to this end of the log without a message; ``held_back``: it left retries that exceed their share,
-    or a suspect for another turn; ``suspects_wait``: it came to a suspect, and did not take it."""
+    to this end of the log without a message. ``held_back``: it left retries that exceed their share, or a suspect for
+    another turn. ``suspects_wait``: it came to a suspect, and did not take it."""
 
     claim: Claim | None
     limited: bool

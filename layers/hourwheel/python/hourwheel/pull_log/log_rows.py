@@ -51,7 +51,7 @@ class LogRows:
     """The part of the queue that the source holds."""
     blobs: Blobs | None = None
     """The objects of the source's cell, opened before a transaction in which a claim may have to read a batch, as the
-    claims of ordered groups and of filters do; None: those of the context."""
+    claims of ordered groups and of filters do. None stands for those of the context."""
 
     @cached_property
     def partition(self) -> str:

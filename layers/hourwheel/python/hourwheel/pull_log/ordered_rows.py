@@ -64,10 +64,10 @@ def _hashed(text: str, person: bytes) -> bytes:
 
 
 class Parked(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False):
-    """A message that waits for its turn: its position (``in_row`` is the index within the row's batch), the attempt
-    that comes next, and the time (Unix milliseconds) before which it is not tried again; 0: it was not handed out yet.
-    The lease of a ``suspect`` ended: a pull takes it alone. Sorts by position. Not seen by the garbage collector, which
-    would go through all parked messages."""
+    """A message that waits for its turn, with its position (``in_row`` is the index within the row's batch). It has the
+    attempt that comes next, and the time (Unix milliseconds) before which it is not tried again (0: it was not handed
+    out yet). The lease of a ``suspect`` ended: a pull takes it alone. Sorts by position. Not seen by the garbage
+    collector, which would go through all parked messages."""
 
     row_no: int
     in_row: int
@@ -119,8 +119,8 @@ class Order(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     ``taken`` names by a bit each. ``digests`` holds the key digest of each message of ``parked``, then of each that is
     covered. ``dropped`` ([digest, row_no, index]) were parked and have expired or cannot be read. ``failed`` ([index of
     the pull, attempt, due_ms]) lists the messages of the pull that failed. ``stops`` ([index of the pull, whether its
-    consumer rejected it, detail]) says why those among them have failed that stopped their keys, and ``suspects`` are
-    those that are parked as suspects (indexes of the pull). ``suspect``: the pull takes a suspect, and nothing else.
+    consumer rejected it, detail]) says why those among them have failed that stopped their keys. ``suspects`` are those
+    that are parked as suspects (indexes of the pull). ``suspect``: the pull takes a suspect, and nothing else.
     """
 
     digests: bytes = b""

@@ -10,9 +10,9 @@ pusher that it starts waits for them."""
 @dataclass
 class ParkedCounts:
     """The numbers of keys that are ``held`` by a failed message, of those among them that are ``stopped`` until an
-    operator decides, of parked messages that wait for their turn, of failed ones that can be pulled, and of failed ones
-    that wait for their time. ``pullable``: the number of those whose turn it is now or soon; ``oldest_row``: the row of
-    the oldest one."""
+    operator decides. It also has the numbers of parked messages that wait for their turn, of failed ones that can be
+    pulled, and of failed ones that wait for their time. ``pullable``: the number of those whose turn it is now or soon;
+    ``oldest_row``: the row of the oldest one."""
 
     held: int = 0
     stopped: int = 0

@@ -34,8 +34,8 @@ OPEN, CLOSING, CLOSED = 0, 1, 2
 """Leased; every message settled, and transfers still to be carried out; done."""
 
 SETTLED, EXPIRED, SOUGHT, PASSED, UNREADABLE = 1, 2, 3, 4, 5
-"""How a row was closed: by its consumer; by the end of its lease; as a seek; because it passes over rows without
-messages to hand out; because none of its messages could be read."""
+"""How a row was closed: by its consumer, by the end of its lease, or as a seek. A row is also closed if it passes over
+rows without messages to hand out, or if none of its messages could be read."""
 
 SETTLED_KEPT_MS = 3 * 86_400_000
 """Settled rows are kept this long: far longer than any writer pauses, so that none puts a removed row again. The

@@ -2,7 +2,7 @@
 
 The pull rows tell which messages are leased and when they were claimed, whatever process claimed them. So nothing is
 written for a limit. A process reads the rows that are new to it, and a claim that follows takes the very next pull row
-or none, so it has counted all claims of its pull log before it. Claims of different logs of a group at the same moment
+or none. So it has counted all claims of its pull log before it. Claims of different logs of a group at the same moment
 may miss one another where the store has no transactions, or where the logs are in several cells. Of a log whose cell is
 out of reach count the leases that the process has seen. Messages that have expired do not count, however long their
 lease lasts.

@@ -189,8 +189,8 @@ class Puller:
 
     def settle(self, settlements: list[Settlement]) -> list[Settled]:
         """Carries out settlements in order, and returns the answer to each. Raises ``Rejected``, and settles nothing,
-        when a receipt was not issued to this group or a settlement contradicts itself; ``NotFound`` when there is no
-        subject or group; ``ReceiptsUnavailable`` when every settlement needs a cell that is out of reach."""
+        when a receipt was not issued to this group or a settlement contradicts itself. Raises ``NotFound`` when there
+        is no subject or group, and ``ReceiptsUnavailable`` when every settlement needs a cell that is out of reach."""
         opened = self._settlements.open(settlements)
         subject, group = self._settlements.subject_and_group(opened, create=False)
         settled = self._settlements.settle(self.context, subject, group, opened)

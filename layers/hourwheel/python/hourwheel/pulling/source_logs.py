@@ -38,7 +38,7 @@ class Sources(NamedTuple):
 
 @dataclass
 class GroupLogs:
-    """Keeps the pull logs of each group until the record of the group or of its subject changes: a subject may have 64
+    """Keeps the pull logs of each group until the record of the group or of its subject changes. A subject may have 64
     queues, and each look of a pull needs the logs of all of them. Thread-safe."""
 
     _kept: dict[tuple[str, str, str], tuple[Subject, Group, list[PullLog]]] = field(default_factory=dict)

@@ -296,8 +296,8 @@ class Pusher:
         )
 
     def _deliver(self, leased: _LeasedPull, part: range) -> Outcome:
-        """Delivers this part of a pull, and returns the outcome: ``unreached``, without a call to the target, if the
-        pusher has to stop, the target is not there any more, or a lease has ended."""
+        """Delivers this part of a pull, and returns the outcome. It is ``unreached``, without a call to the target, if
+        the pusher has to stop, the target is not there any more, or a lease has ended."""
         current = self._find()  # a pull that waits may outlast the target
         if current is None or current[2].kind == "notify" or self._over:
             return Outcome(unreached=True)

@@ -16,7 +16,7 @@ K = TypeVar("K")
 
 
 class _Owner(NamedTuple):
-    """The subject of a log, and the group to whom its records belong: ``group`` is empty for the messages of a queue,
+    """The subject of a log, and the group to whom its records belong. ``group`` is empty for the messages of a queue,
     and ``subject`` for a log of no subject, such as a schedule log."""
 
     subject: str

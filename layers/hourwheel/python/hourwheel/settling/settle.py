@@ -32,8 +32,8 @@ def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) 
     """Returns the answer to a settlement that leaves the pull row as it is; None when the row has to change.
 
     ``claim`` is the claim that the consumer's receipt names. The answer is ``stale`` when the row has another claim, or
-    was taken over when its lease ended, and when the row or a named message was settled otherwise, as far as the row
-    tells.
+    was taken over when its lease ended. It is ``stale`` also when the row or a named message was settled otherwise, as
+    far as the row tells.
     """
     if row.claim != claim:
         return _STALE
@@ -221,8 +221,8 @@ class Settler:
         )
 
     def _reserve(self, row: PullRow, parsed: ParsedSettlement) -> tuple[Transfer, ...]:
-        """Reserves rows for the messages that leave the pull, and returns the transfers: retries without a delay and
-        released messages go to the retry log, retries with a delay to the buckets of their times, messages without
+        """Reserves rows for the messages that leave the pull, and returns the transfers. Retries without a delay and
+        released messages go to the retry log, retries with a delay to the buckets of their times. Messages without
         attempts left and rejected ones to the dead log."""
         leaving, group = self._leaving(row, parsed), self.log.group
         now_ms = self.context.clock.now_ms()

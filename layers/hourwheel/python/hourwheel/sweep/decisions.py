@@ -145,8 +145,8 @@ def groups_to_wake(
 def next_rest_ms(
     last: LastLook | None, snapshot: SubjectSnapshot, lags: Sequence[GroupLag | None], longest_ms: int
 ) -> int:
-    """Returns how long the subject rests after this look: twice as long as before while it does not change and no
-    message waits or is leased; 0 if the next sweep looks at the subject."""
+    """Returns how long the subject rests after this look. It is twice as long as before while it does not change and no
+    message waits or is leased, and 0 if the next sweep looks at the subject."""
     idle = all(lag is not None and not (lag.total or lag.in_flight or lag.held_keys) for lag in lags)
     if last is None or not idle or not snapshot.unchanged(last.snapshot):
         return 0

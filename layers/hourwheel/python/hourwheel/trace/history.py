@@ -84,8 +84,8 @@ class History(Protocol):
 
     def redriven(self, queue: int, offset: int, died_ms: int, others: Set[Position]) -> RedrivenCopy | None:
         """Returns the copy in the retry log by which a message was redriven that had died at this time, and whose dead
-        letter was removed since; None if it was dropped, or a bounded search does not find the copy. ``others`` are
-        copies that belong to other deaths of the message."""
+        letter was removed since. Returns None if it was dropped, or a bounded search does not find the copy. ``others``
+        are copies that belong to other deaths of the message."""
         ...
 
 

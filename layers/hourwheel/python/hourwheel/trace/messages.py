@@ -62,7 +62,7 @@ class MessagePosition(NamedTuple):
 
 class SearchSpan(NamedTuple):
     """The time in which a message with a sender's id was accepted (Unix milliseconds), and the position at which the
-    search goes on: in the queues, or behind them in the buckets of delayed messages."""
+    search goes on. It goes on in the queues, or behind them in the buckets of delayed messages."""
 
     since_ms: int | None = None
     until_ms: int | None = None

@@ -27,12 +27,12 @@ ADDED_BYTES = 450
 times."""
 
 _WORST = 7
-"""A byte of msgpack takes at most this many bytes in an answer: a control character takes all of them, and the byte
+"""A byte of msgpack takes at most this many bytes in an answer. A control character takes all of them, and the byte
 that begins each string, list or map stands for two quotes and a comma."""
 
 _FRAMED_BYTES = 900
-"""The largest size of a message without its texts: quotes, commas and names of its fields, of 10 tags and of 32 headers
-(msgpack needs a byte or two for each), and the fields that delivery adds."""
+"""The largest size of a message without its texts. It counts quotes, commas and names of its fields, of 10 tags and of
+32 headers (msgpack needs a byte or two for each), and the fields that delivery adds."""
 
 _QUOTED = b'"\\'
 _NO_CONTROL = bytes(range(0x20, 0x100))

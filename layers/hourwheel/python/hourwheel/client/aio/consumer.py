@@ -175,7 +175,7 @@ class AsyncConsumer:
 
         Raises:
             TypeError: no body can be decoded as the annotation says, the function is not a coroutine function, or there
-                is an idempotency store: a transaction cannot undo the work for one message of a list alone, so only a
+                is an idempotency store. A transaction cannot undo the work for one message of a list alone, so only a
                 handler of one message takes a store.
 
         Example:

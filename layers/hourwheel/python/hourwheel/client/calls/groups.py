@@ -85,9 +85,9 @@ class GroupCalls(Calls):
         ``redelivery_delay_seconds`` (0 to 2,592,000; by default at once), and counts no attempt.
 
         A new group with ``ordered`` serves the messages of each key one after the other. ``when_dead`` says what
-        happens when the first message of a key is given up: the group serves the next message of the key
-        (``continue``, the default), or the key stops until an operator decides (``stop``). While ``max_held`` keys of a
-        queue (1 to 100,000; 10,000 by default) are held, the group leases none but parked messages of the queue.
+        happens when the first message of a key is given up. The group serves the next message of the key (``continue``,
+        the default), or the key stops until an operator decides (``stop``). While ``max_held`` keys of a queue (1 to
+        100,000; 10,000 by default) are held, the group leases none but parked messages of the queue.
 
         At most ``max_in_flight`` messages (0 to 1,000,000) are leased at once, and ``messages_per_second`` (0 to
         1,000,000) in the long run, retries included; 0 is no limit. While new messages wait, ``retry_percent`` (1 to

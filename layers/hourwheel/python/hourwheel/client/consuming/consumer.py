@@ -41,22 +41,21 @@ class Consumer:
 
     Delivery is at least once. By default the messages that a consumer holds are those that its handlers finish within
     about a second, and at least one more than they work on. With ``max_messages`` (1 to 1,000), with a batch handler
-    and in an ordered group, the next pull begins when fewer than ``max_messages`` (100) wait, and asks for that many;
-    if the handlers need less than 50 ms for them, for up to eight times as many. A pull waits ``wait_seconds`` (0 to
-    20) for the first message. Results are
-    settled with the next pull, or ``settle_linger_seconds`` after the first of them; at once if the group has as many
-    messages in flight as it may (``max_in_flight``), and in an ordered group 10 ms after the last message in hand of a
-    key if a handler is idle. The consumer extends leases (of ``lease_seconds``) until their messages are settled. If a
-    lease is lost nevertheless, ``message.lost`` is true, the result is dropped, and ``lost_messages`` counts the
-    message.
+    and in an ordered group, the next pull begins when fewer than ``max_messages`` (100) wait, and asks for that many.
+    If the handlers need less than 50 ms for them, it asks for up to eight times as many. A pull waits ``wait_seconds``
+    (0 to 20) for the first message. Results are settled with the next pull, or ``settle_linger_seconds`` after the
+    first of them. They are settled at once if the group has as many messages in flight as it may (``max_in_flight``).
+    In an ordered group they are settled 10 ms after the last message in hand of a key if a handler is idle. The
+    consumer extends leases (of ``lease_seconds``) until their messages are settled. If a lease is lost nevertheless,
+    ``message.lost`` is true, the result is dropped, and ``lost_messages`` counts the message.
 
     After ``stop`` the consumer goes on handing out the messages that it has pulled, for ``drain_seconds``, and then
     releases the rest; at the end of the ``with`` block it releases them at once. Other consumers get released messages
     at once, with the same attempt. A pull that was cut off may leave messages leased; they are delivered again when
     their lease ends.
 
-    A retried message and a dead letter have the error of the handler in their ``detail``, up to 1,000 characters: of
-    ``Retry`` and ``Reject`` the text, of any other exception the type and the first line of its text. With
+    A retried message and a dead letter have the error of the handler in their ``detail``, up to 1,000 characters. For
+    ``Retry`` and ``Reject`` it is the text, for any other exception the type and the first line of its text. With
     ``error_details=False`` these texts stay in the log of the consumer.
 
     A refusal that no retry can change (wrong token, unknown name) stops the consumer, and ``run`` or the loop raises
@@ -153,9 +152,9 @@ class Consumer:
         """Sets the function that ``run`` calls with each message, as a decorator. A later call replaces the function.
 
         The annotation of the first parameter decides what the function gets: the message (``Delivery``, or without an
-        annotation), or its body, decoded from JSON (a pydantic model, a msgspec struct, a dataclass, a ``TypedDict``,
-        ``dict``, ``list``, a number), or as it was sent (``str``, ``bytes``). A second parameter gets the message. A
-        message whose body does not fit becomes a dead letter at once, without retries.
+        annotation), or its body. The body is decoded from JSON (a pydantic model, a msgspec struct, a dataclass, a
+        ``TypedDict``, ``dict``, ``list``, a number), or as it was sent (``str``, ``bytes``). A second parameter gets
+        the message. A message whose body does not fit becomes a dead letter at once, without retries.
 
         ``idempotent`` is a store of ``hourwheel.idempotency``, by which the function handles each message once. A
         function with a parameter ``session`` gets the session of the store's transaction.
@@ -204,7 +203,7 @@ class Consumer:
 
         Raises:
             TypeError: no body can be decoded as the annotation says, the function is asynchronous or a generator
-                function, or there is an idempotency store: a transaction cannot undo the work for one message of a list
+                function, or there is an idempotency store. A transaction cannot undo the work for one message of a list
                 alone, so only a handler of one message takes a store.
 
         Example:

@@ -140,10 +140,10 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._record.detail
 
     def retry(self, *, delay: Delay | None = None, detail: str | None = None) -> None:
-        """Gives the message back, so that the group gets it again with the next attempt: after ``delay`` (seconds, text
-        such as "10m", or a ``timedelta``; 0: at once), or without one after the delay of the group's policy. The delay
-        begins when the server learns of the retry. ``detail`` says why, in up to 1,000 characters, and is part of the
-        dead letter if this was the last attempt.
+        """Gives the message back, so that the group gets it again with the next attempt. It comes after ``delay``
+        (seconds, text such as "10m", or a ``timedelta``; 0: at once), or without one after the delay of the group's
+        policy. The delay begins when the server learns of the retry. ``detail`` says why, in up to 1,000 characters,
+        and is part of the dead letter if this was the last attempt.
 
         Raises:
             ValueError: ``delay`` is no valid delay; nothing is decided.

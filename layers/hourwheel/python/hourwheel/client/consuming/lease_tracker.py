@@ -21,9 +21,9 @@ MOST_RECEIPTS = 1_000  # the limit of one request
 
 _RETRY_LINGER_SECONDS = 0.05  # short, because the delay of a retry begins when the server learns of it
 _IDLE_LINGER_SECONDS = 0.01
-"""While a handler is idle, after the last message in hand of a key of an ordered group: the group hands out the next
-one, which may keep the handler busy, once it is settled. Settlements that come while a request is under way share the
-next one."""
+"""How long a result lingers while a handler is idle, after the last message in hand of a key of an ordered group. The
+group hands out the next one, which may keep the handler busy, once it is settled. Settlements that come while a request
+is under way share the next one."""
 
 _lease_of = operator.attrgetter("_lease")
 _index_of = operator.attrgetter("_index")

@@ -1,6 +1,6 @@
 """Decides what a consumer pulls and settles, and when.
 
-This module has no threads, no tasks and no connections: a driver runs the steps of the puller and those of the settler,
+This module has no threads, no tasks and no connections. A driver runs the steps of the puller and those of the settler,
 each in a thread or in a task, and makes their calls. ``prefetcher.py`` drives threads, ``aio/prefetcher.py`` tasks.
 """
 

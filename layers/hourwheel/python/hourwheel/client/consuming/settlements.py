@@ -21,8 +21,8 @@ def settle_timeout(lease_seconds: int) -> float:
 
 def refused(error: NotFound | ServerUnavailable, settlements: Sequence[Settlement]) -> list[Settled]:
     """Returns the result of each settlement: ``unavailable`` if the server says that it can carry out none of them
-    because their cells are out of reach, ``stale`` if the subject or the group was deleted, and its leases with it.
-    Raises any other error: then nothing is known about the settlements."""
+    because their cells are out of reach. Returns ``stale`` if the subject or the group was deleted, and its leases with
+    it. Raises any other error: then nothing is known about the settlements."""
     if error.slug == _UNAVAILABLE_RECEIPTS:
         return [Settled("unavailable") for _ in settlements]
     if error.slug in _DELETED:

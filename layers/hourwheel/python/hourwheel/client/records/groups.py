@@ -185,7 +185,7 @@ class ConsumerState(Struct, frozen=True, kw_only=True):
 
 class Lag(Struct, frozen=True, kw_only=True):
     """The numbers of the messages that a group has not acknowledged: ``waiting`` were never pulled (after a crash of
-    the server the number may be too high, never too low), ``in_flight`` are leased, ``retrying`` can be pulled again,
+    the server the number may be too high, never too low). ``in_flight`` are leased, ``retrying`` can be pulled again,
     ``backing_off`` wait for the delay of their retry, ``dead`` were given up. ``expired_unread`` messages have expired,
     since the group was created, before the group had pulled them. The oldest waiting message was accepted at
     ``oldest_at``. ``limited_by`` names the limit that keeps messages from the group: ``paused``, ``subject_paused``,

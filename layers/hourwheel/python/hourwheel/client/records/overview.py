@@ -88,9 +88,9 @@ class OverviewPage(Struct, frozen=True, kw_only=True):
 
 class QueueOverview(Struct, frozen=True, kw_only=True):
     """The numbers of a queue. ``start`` is the offset of the first message that is kept, ``end`` that of the next
-    message, ``messages`` the number of messages that are kept (less than the difference where a part of the queue was
-    lost), ``produced_per_second`` the mean of the last minute, and ``bytes`` an estimate of the size of the messages
-    before compression. A number that the server does not know is None.
+    message. ``messages`` is the number of messages that are kept (less than the difference where a part of the queue
+    was lost). ``produced_per_second`` is the mean of the last minute, and ``bytes`` an estimate of the size of the
+    messages before compression. A number that the server does not know is None.
 
     Example:
         >>> [(queue.start, queue.end, queue.messages) for queue in api.subject_overview("orders").queues]

@@ -1,6 +1,6 @@
 """Keeps HTTP/1.1 connections to one server alive, over plain sockets.
 
-``http.client`` would take 72 us of CPU for a small exchange, of which this module takes 12: it parses the head of an
+``http.client`` would take 72 us of CPU for a small exchange, of which this module takes 12. It parses the head of an
 answer as that of a mail, and sends the head and the body of a request one after the other, so that the server wakes
 twice.
 """

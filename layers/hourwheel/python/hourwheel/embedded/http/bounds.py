@@ -32,7 +32,7 @@ class Bounds:
 
     idle_seconds: float = 75.0
     """The time between two requests. It is longer than the time for which proxies keep an idle connection (60 s is
-    common): so the proxy closes the connection, and never sends a request into one that is about to end."""
+    common). So the proxy closes the connection, and never sends a request into one that is about to end."""
 
     answer_seconds: float = 60.0
     """The time within which a client has to read 64 KB of an answer."""
