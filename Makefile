@@ -102,7 +102,7 @@ layers: $(VENV)/ready
 pipeline-package: $(VENV)/ready
 	@$(RUN) -m pipeline.build
 
-# Context values: make deploy CDK='-c hourwheel:cell=orders' (docs/deploy.md lists them all)
+# Context values: make deploy CDK='-c hourwheel:cell=orders' (docs/reference/settings.md lists them all)
 synth: layers $(VENV)/infra-ready node_modules/.package-lock.json
 	npx --no-install cdk synth --quiet $(CDK)
 

@@ -1,4 +1,4 @@
-"""The CDK app: synthesises one cell from the context values that begin with ``hourwheel:`` (see docs/deploy.md)."""
+"""The CDK app: synthesises one cell from context values that begin with ``hourwheel:`` (docs/reference/settings.md)."""
 
 import sys
 

@@ -110,7 +110,7 @@ _PULL_RATE = "a whole number of {} from 1 to 100000"
 
 
 class Settings(BaseModel):
-    """Settings of a deployment; the table in ``docs/deploy.md`` explains each."""
+    """Settings of a deployment; ``docs/reference/settings.md`` explains each."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
