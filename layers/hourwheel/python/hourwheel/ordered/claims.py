@@ -35,25 +35,41 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
         chosen = OrderedSelection(log, state, limits, now_ms, key_states.decoded_rows)
         chosen.select()
         if not chosen.writes:
-            key_states.publish(log, state)
-            left = chosen.limited or chosen.held_back or chosen.suspects_wait
-            nothing = None if left else Nothing(state.row_no, chosen.reached)
-            return _result(None, chosen, nothing=nothing)
+            return _found_nothing(key_states, log, chosen)
         row: PullRow = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
         if outcome.stored and outcome.current is not None:
-            taken, suspect = chosen.taken, chosen.suspect
-            claimed = Claim(state.row_no, outcome.current, (), chosen.size, taken, chosen.retries, suspect=suspect)
-            _stored(key_states, log, state, outcome.current, chosen)
-            chosen.limited = chosen.limited or not chosen.count
-            return _result(claimed if chosen.count else None, chosen)
+            return _claimed(key_states, log, outcome.current, chosen)
         log.context.meter.record("ClaimConflicts", 1)
-        if outcome.current is None or race > 1:
-            state = key_states.opened_anew(log)
-        else:
-            assert isinstance(outcome.current.value, OrderedRow)
-            state.follow(state.row_no, outcome.current.value, outcome.current.token)
+        state = _behind_winner(key_states, log, state, None if race > 1 else outcome.current)
     return ClaimResult(None, limited=True)
+
+
+def _found_nothing(key_states: KeyStateCache, log: PullLog, chosen: OrderedSelection) -> ClaimResult:
+    key_states.publish(log, chosen.state)
+    left = chosen.limited or chosen.held_back or chosen.suspects_wait
+    return _result(None, chosen, nothing=None if left else Nothing(chosen.state.row_no, chosen.reached))
+
+
+def _claimed(
+    key_states: KeyStateCache, log: PullLog, stored: Versioned[PullRow], chosen: OrderedSelection
+) -> ClaimResult:
+    state, suspect = chosen.state, chosen.suspect
+    claimed = Claim(state.row_no, stored, (), chosen.size, chosen.taken, chosen.retries, suspect=suspect)
+    _stored(key_states, log, state, stored, chosen)
+    chosen.limited = chosen.limited or not chosen.count
+    return _result(claimed if chosen.count else None, chosen)
+
+
+def _behind_winner(
+    key_states: KeyStateCache, log: PullLog, state: KeyStates, winner: Versioned[PullRow] | None
+) -> KeyStates:
+    """Returns the state behind the row of another claim that came first; reads it where that row is not known."""
+    if winner is None:
+        return key_states.opened_anew(log)
+    assert isinstance(winner.value, OrderedRow)
+    state.follow(state.row_no, winner.value, winner.token)
+    return state
 
 
 def _result(claim: Claim | None, chosen: OrderedSelection, *, nothing: Nothing | None = None) -> ClaimResult:

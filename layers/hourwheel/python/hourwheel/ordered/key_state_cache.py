@@ -13,24 +13,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hourwheel.logs.cas import Versioned
-from hourwheel.logs.rows import sort_of
 from hourwheel.ordered.key_states import KeyStates
+from hourwheel.ordered.read_states import catch_up, last_saved, opened, ordered_row
 from hourwheel.ordered.snapshots import Snapshots
-from hourwheel.ports.storage import GET_MANY, Record, Table, transaction_of
+from hourwheel.ports.storage import transaction_of
 from hourwheel.pull_log.keyed_rows import KeyedRowCache
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.parked_counts import ParkedCounts
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.pull_log.records import Position, PullRow
+from hourwheel.pull_log.records import PullRow
 from hourwheel.registry.removed_names import RemovedNames, drop_keys, drop_logs
 
-_PAGE = 100
 _TRUSTED_MS = 6 * 3_600_000
 """A state that is older is read again from the snapshot: settled pull rows vanish after three days."""
-
-_NEAR = 4
-"""Open rows among the newest rows, four times as many as are open, are read by a scan: DynamoDB bills a scan by 4 KB,
-and a single row as 4 KB."""
 
 _SNAPSHOT_ROWS = 500  # a process that starts follows at most about this many rows
 _SNAPSHOT_MS = 3_600_000  # of a quiet group: one write an hour
@@ -131,8 +126,8 @@ class KeyStateCache:
         now_ms = log.context.clock.now_ms()
         cached = self._in_transaction(log) or self._states.get(log.partition)
         trusted = cached is not None and 0 <= now_ms - cached.at_ms < _TRUSTED_MS
-        state = cached.copy() if cached is not None and trusted else self._load(log)
-        self._catch_up(log, state)
+        state = cached.copy() if cached is not None and trusted else last_saved(log)
+        catch_up(log, state)
         state.at_ms = now_ms
         return state
 
@@ -141,7 +136,7 @@ class KeyStateCache:
         same transaction then need not read the open rows again."""
         state = self._of_this_transaction(log)
         if state is not None and row_no in state.open:
-            state.see(row_no, _ordered(row), token)
+            state.see(row_no, ordered_row(row), token)
 
     def _of_this_transaction(self, log: PullLog) -> KeyStates | None:
         """Returns the state behind a claim that this very transaction has stored. Nobody else has it before the
@@ -161,7 +156,7 @@ class KeyStateCache:
         record = log.source.store.get(log.record(last.state.row_no - 1).key)
         # A claim is stored under its own token: only a row that was changed since has to be decoded.
         there = record is not None and (
-            record.token == last.claim or _opened(log, last.state.row_no - 1, record).claim == last.claim
+            record.token == last.claim or opened(log, last.state.row_no - 1, record).claim == last.claim
         )
         return last.state if there else None
 
@@ -223,79 +218,3 @@ class KeyStateCache:
         cached = self._states.get(partition)
         if cached is None or cached.row_no <= state.row_no or cached.at_ms < state.at_ms - _TRUSTED_MS:
             self._states[partition] = state
-
-    def _load(self, log: PullLog) -> KeyStates:
-        snapshot = Snapshots.of(log).load()
-        if snapshot is None:
-            return KeyStates(0, Position(log.origin), 0)
-        state = KeyStates.of(snapshot)
-        records = _records(log, [seen.row_no for seen in snapshot.open])
-        for seen in snapshot.open:
-            if seen.row_no in records:
-                record = records[seen.row_no]
-                state.reopen(seen, _opened(log, seen.row_no, record), record.token)
-        return state
-
-    def _catch_up(self, log: PullLog, state: KeyStates) -> None:
-        """Reads the open rows again, and follows the rows that were stored since. One scan reads the rows near the
-        end."""
-        near = state.row_no - _NEAR * len(state.open)
-        recent = [row_no for row_no in state.open if row_no >= near]
-        _see(log, state, [row_no for row_no in state.open if row_no < near])
-        last = max(state.row_no - 1, 0)
-        start = min(recent, default=last)
-        rows = _scan(log, start, state.row_no - start + _PAGE)
-        if not rows or rows[-1][0] < last:
-            log.beginning()  # the last row is missing: it was removed long ago, or the log was erased
-        _see(log, state, recent, dict(rows))
-        full = len(rows) == state.row_no - start + _PAGE
-        self._follow(log, state, [(row_no, record) for row_no, record in rows if row_no >= state.row_no], full=full)
-
-    def _follow(self, log: PullLog, state: KeyStates, rows: list[tuple[int, Record]], *, full: bool) -> None:
-        """Follows these rows, and if the scan that found them was ``full``, those behind."""
-        removed = False
-        while True:
-            for row_no, record in rows:
-                if row_no > state.row_no and not removed:
-                    # A scan may miss a row that was stored while it ran; a second scan shows whether it was removed.
-                    removed = full = True
-                    break
-                state.follow(row_no, _opened(log, row_no, record), record.token)
-            if not full:
-                return
-            rows = _scan(log, state.row_no, _PAGE)
-            full = len(rows) == _PAGE
-
-
-def _records(log: PullLog, row_nos: list[int]) -> dict[int, Record]:
-    records: dict[int, Record] = {}
-    for start in range(0, len(row_nos), GET_MANY):
-        sorts = [sort_of(row_no) for row_no in row_nos[start : start + GET_MANY]]
-        items = log.source.store.get_many(Table.PULL, log.partition, sorts)
-        records |= {int(sort): record for sort, record in items.items()}
-    return records
-
-
-def _scan(log: PullLog, start: int, limit: int) -> list[tuple[int, Record]]:
-    items = log.source.store.scan(Table.PULL, log.partition, start=sort_of(start), limit=limit)
-    return [(int(sort), record) for sort, record in items]
-
-
-def _see(log: PullLog, state: KeyStates, row_nos: list[int], records: dict[int, Record] | None = None) -> None:
-    """Brings open rows of the state up to date. Decodes those that have changed since it saw them."""
-    records = _records(log, row_nos) if records is None else records
-    for row_no in row_nos:
-        record = records.get(row_no)
-        if record is None:
-            state.close(row_no)  # removed days after it was closed
-        elif record.token != state.open[row_no].token:
-            state.see(row_no, _opened(log, row_no, record), record.token)
-
-
-def _opened(log: PullLog, row_no: int, record: Record) -> OrderedRow:
-    return _ordered(log.opened(row_no, record).value)
-
-
-def _ordered(row: PullRow) -> OrderedRow:
-    assert isinstance(row, OrderedRow)
-    return row

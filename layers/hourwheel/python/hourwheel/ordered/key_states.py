@@ -6,19 +6,20 @@ that it shows as settled stays settled, and one that it shows as parked stays pa
 is refused where the state does not know the last row.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from hashlib import blake2b
 
 import msgspec
 
 from hourwheel.logs.index_sets import pack_indexes, unpack_indexes
 from hourwheel.model.fields import DETAILS_BYTES, MAX_PARKED
+from hourwheel.ordered.in_flight import InFlight
 from hourwheel.ordered.later_messages import BLOCK, LaterMessages, packed
 from hourwheel.pull_log.ordered_rows import (
     STOPPED_MS,
     LastFailure,
+    Order,
     OrderedMessages,
     OrderedRow,
     Parked,
@@ -30,34 +31,6 @@ from hourwheel.pull_log.parked_counts import SOON_MS, ParkedCounts
 from hourwheel.pull_log.records import OPEN, SOUGHT, Position, Tail
 
 _encoder = msgspec.msgpack.Encoder()
-
-
-@dataclass(frozen=True)
-class InFlight:
-    """An open row and the indexes of those messages of its pull that are decided. ``digests`` are those of the others.
-    ``again_below``: see ``SnapshotRow``. ``token`` is that of the row when it was last read. Never changed: states
-    share it."""
-
-    row: OrderedRow
-    digests: frozenset[bytes]
-    decided: frozenset[int] = frozenset()
-    again_below: Position | None = None
-    token: bytes = b""
-
-    @cached_property
-    def messages(self) -> Mapping[int, tuple[bytes, Parked]]:
-        """The undecided messages by their index in the pull, each with its digest."""
-        # Made when they are needed: most rows are acknowledged as a whole.
-        return {index: message for index, message in enumerate(self.row.messages()) if index not in self.decided}
-
-    def parks(self, parked: Parked) -> bool:
-        """Returns whether this message is parked when it fails."""
-        return self.again_below is None or parked.position < self.again_below
-
-    def without(self, indexes: Set[int], token: bytes) -> "InFlight":
-        """Returns what is left when these messages are decided, in the row that has this token now."""
-        digests = frozenset([digest for index, (digest, _) in self.messages.items() if index not in indexes])
-        return InFlight(self.row, digests, self.decided | indexes, self.again_below, token)
 
 
 @dataclass
@@ -200,20 +173,15 @@ class KeyStates:
         unseen = self.parked.keys() - self.retries.keys() if len(self.retries) < len(self.parked) else ()
         turns: list[tuple[bytes, tuple[Parked, ...]]] = []
         for digest in (*due, *unseen):
-            if digest in self.busy:
-                continue
-            entries = self.parked[digest]
-            if len(entries) == 1:
-                turns.append((digest, entries))
-                continue
-            waits = next((at for at, entry in enumerate(entries) if entry.due_ms > now_ms), len(entries))
-            turns.append((digest, entries[:waits]))
+            if digest not in self.busy:
+                entries = self.parked[digest]
+                turns.append((digest, entries if len(entries) == 1 else _until_one_waits(entries, now_ms)))
         return turns
 
     def counts(self, now_ms: int, trimmed: int) -> ParkedCounts:
         """Returns the numbers of the parked messages by what they wait for. Those below the trim mark have expired."""
         heads = self.held()
-        counts, busy = ParkedCounts(held=len(heads)), self.busy
+        counts = ParkedCounts(held=len(heads))
         counts.stopped = sum(head.due_ms == STOPPED_MS for head, _, _ in heads)
         later = dict[bytes, int]()
         for digest, messages in self.later.items():
@@ -225,19 +193,7 @@ class KeyStates:
             if later and len(entries) == len(self.parked[digest]):
                 counts.pullable += later.get(digest, 0)
         for digest, entries in self.parked.items():
-            free = digest not in busy
-            for entry in entries:
-                # Behind a message that waits for its time, all others of the key wait for their turn.
-                free = free and entry.due_ms <= now_ms
-                if entry.row_no < trimmed:
-                    continue
-                counts.note_row(entry.row_no)
-                if entry.due_ms > now_ms:
-                    counts.backing_off += entry.due_ms < STOPPED_MS
-                elif entry.due_ms and free:
-                    counts.due += 1
-                else:
-                    counts.waiting += 1
+            _count(counts, entries, now_ms, trimmed, free=digest not in self.busy)
         return counts
 
     def stop_of(self, digest: bytes, parked: Parked) -> LastFailure | None:
@@ -293,21 +249,25 @@ class KeyStates:
         """Notes which messages of an open row are decided by now."""
         flight = self.open[row_no]
         decided = row.settled - flight.decided
-        stops = {index: (rejected, detail) for index, rejected, detail in row.order.stops} if row.order else {}
-        suspects = row.order.suspects if row.order else ()
-        for index, attempt, due_ms in row.order.failed if row.order else ():
-            # A seek hands out the messages behind it again: parked here as well, they would come twice.
-            if (index in decided or row.state != OPEN) and self._parks_again(flight, index):
-                digest, message = flight.messages[index]
-                self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms, index in suspects))
-                if index in stops:
-                    self._note_stop(digest, LastFailure(message.row_no, message.in_row, *stops[index]))
+        if row.order is not None and row.order.failed:
+            self._park_failed(flight, row.order, None if row.state != OPEN else decided)
         if row.state != OPEN:
             self.close(row_no)
         elif decided:
             self._set_open(row_no, flight.without(decided, token))
         elif flight.token != token:
             self.open[row_no] = replace(flight, token=token)
+
+    def _park_failed(self, flight: InFlight, order: Order, decided: Set[int] | None) -> None:
+        """Parks the messages of an open row that have failed, of those that are decided now (None: of all)."""
+        stops = {index: (rejected, detail) for index, rejected, detail in order.stops}
+        for index, attempt, due_ms in order.failed:
+            # A seek hands out the messages behind it again: parked here as well, they would come twice.
+            if (decided is None or index in decided) and self._parks_again(flight, index):
+                digest, message = flight.messages[index]
+                self._park(digest, Parked(message.row_no, message.in_row, attempt, due_ms, index in order.suspects))
+                if index in stops:
+                    self._note_stop(digest, LastFailure(message.row_no, message.in_row, *stops[index]))
 
     def _note_stop(self, digest: bytes, stop: LastFailure) -> None:
         """Notes why a key stopped, if there is room: the snapshot must fit into a record of the store."""
@@ -473,3 +433,24 @@ class KeyStates:
         for row_no, flight in self.open.items():
             below = flight.again_below
             self.open[row_no] = replace(flight, again_below=position if below is None else min(below, position))
+
+
+def _until_one_waits(entries: tuple[Parked, ...], now_ms: int) -> tuple[Parked, ...]:
+    """Returns the messages of a key before the first that waits for its time."""
+    return entries[: next((at for at, entry in enumerate(entries) if entry.due_ms > now_ms), len(entries))]
+
+
+def _count(counts: ParkedCounts, entries: tuple[Parked, ...], now_ms: int, trimmed: int, *, free: bool) -> None:
+    """Counts the parked messages of a key by what they wait for. ``free``: none of its messages is in flight."""
+    for entry in entries:
+        # Behind a message that waits for its time, all others of the key wait for their turn.
+        free = free and entry.due_ms <= now_ms
+        if entry.row_no < trimmed:
+            continue
+        counts.note_row(entry.row_no)
+        if entry.due_ms > now_ms:
+            counts.backing_off += entry.due_ms < STOPPED_MS
+        elif entry.due_ms and free:
+            counts.due += 1
+        else:
+            counts.waiting += 1

@@ -6,21 +6,21 @@ several messages, in their order.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge, nsmallest
 from itertools import islice
-from typing import NamedTuple
 
 from hourwheel.errors import Corrupt
 from hourwheel.logs.rows import Row
 from hourwheel.ordered.key_states import KeyStates
+from hourwheel.ordered.keyed_range import KeyedRange, RowSpan
 from hourwheel.ordered.suspects import without_suspects
 from hourwheel.ports.storage import GET_MANY
 from hourwheel.pull_log import claim_range
 from hourwheel.pull_log.keyed_rows import KeyedMessages, KeyedRow, KeyedRowCache
 from hourwheel.pull_log.log_rows import first_page
-from hourwheel.pull_log.ordered_rows import DIGEST_BYTES, Order, OrderedMessages, Parked, bits
+from hourwheel.pull_log.ordered_rows import Order, OrderedMessages, Parked, bits
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position
 from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare
@@ -50,95 +50,13 @@ class ClaimLimits:
     suspects: bool = True
 
     @property
-    def ahead(self) -> int:
-        return min(_MOST_AHEAD, max(AHEAD, 3 * self.max_messages))
-
-
-class _RowSpan(NamedTuple):
-    """The messages of a row from ``start`` up to ``end`` that a claim has looked at: the indexes of those that it takes
-    and parks. The range is ``kept`` up to this index, whatever follows."""
-
-    start: int
-    end: int
-    kept: int
-    takes: list[int]
-    parks: list[int]
-
-
-@dataclass
-class _OrderedRange:
-    """The messages that the row covers, one after the other: ``takes`` are the numbers of those that the pull takes,
-    and ``parks`` the others."""
-
-    first: Position
-    end: Position
-    seq: int
-    counts: list[int] = field(default_factory=list)
-    digests: bytearray = field(default_factory=bytearray)
-    takes: list[int] = field(default_factory=list)
-    parts: list[KeyedMessages] = field(default_factory=list)
-    """The messages that the pull takes, by their rows."""
-    taken: list[bytes] = field(default_factory=list)
-    """The digests of these messages."""
-    parks: list[tuple[bytes, Parked]] = field(default_factory=list)
-    last_row: int = -1
-    empty: int = 0
-    _kept: tuple[Position, Position, int, int, int, int, int, int] | None = None
+    def takes_suspect(self) -> bool:
+        """Whether the claim takes a suspect if one is there."""
+        return self.suspects and self.share.turn
 
     @property
-    def size(self) -> int:
-        """The number of messages so far."""
-        return len(self.digests) // DIGEST_BYTES
-
-    def keep(self, parks: int) -> None:
-        """Decides that the row covers everything up to here, and parks the first ``parks`` messages."""
-        last = self.counts[-1] if self.counts else 0
-        self._kept = (self.first, self.end, self.seq, self.empty, len(self.digests), len(self.counts), last, parks)
-
-    def cut(self, start: Position, seq: int) -> None:
-        """Goes back to the state of the last ``keep``; without one the row is empty and ends at ``start``."""
-        kept = self._kept or (start, start, seq, 0, 0, 0, 0, 0)
-        self.first, self.end, self.seq, self.empty, digests, rows, last, parks = kept
-        del self.digests[digests:], self.counts[rows:], self.parks[parks:]
-        if self.counts:
-            self.counts[-1] = last
-
-    def begin_row(self, row_no: int, index: int) -> None:
-        if not self.counts:
-            self.first, self.empty = Position(row_no, index), 0
-        self.counts.append(0)
-        self.last_row = row_no
-
-    def add(self, row_no: int, row: KeyedRow, run: _RowSpan) -> None:
-        """Covers messages of the row that was begun last."""
-        number = self.size - run.start
-        self.takes += [number + index for index in run.takes]
-        if run.takes:
-            self.taken += [row.digests[index] for index in run.takes]
-            self.parts.append(KeyedMessages(row, run.takes, 1))
-        kept = len(self.parks) + bisect_left(run.parks, run.kept)
-        self.parks += row.parked(row_no, run.parks)
-        if run.kept > run.start:
-            self._extend(row_no, row, run.start, run.kept)
-            self.keep(kept)
-        if run.end > run.kept:
-            self._extend(row_no, row, run.kept, run.end)
-
-    def _extend(self, row_no: int, row: KeyedRow, start: int, end: int) -> None:
-        self.counts[-1] += end - start
-        self.digests += b"".join(row.digests[start:end])
-        self.end = Position(row_no, end) if end < row.row.count else Position(row_no + 1)
-        self.seq = row.row.first_seq + end
-
-    def pass_row(self, row_no: int, row: Row) -> None:
-        """Passes a row without messages to hand out."""
-        if self.counts:
-            self.counts.append(0)
-            self.last_row = row_no
-        self.empty += 1
-        self.end = Position(row_no + 1)
-        if not row.filler:
-            self.seq = row.first_seq + row.count
+    def ahead(self) -> int:
+        return min(_MOST_AHEAD, max(AHEAD, 3 * self.max_messages))
 
 
 @dataclass
@@ -172,26 +90,20 @@ class OrderedSelection:
     """The digests of which the pull takes every parked message."""
     _room: int = 0
     """The number of messages that the group may still park."""
-    covered: _OrderedRange = field(init=False)
+    covered: KeyedRange = field(init=False)
 
     def select(self) -> None:
         state, limits = self.state, self.limits
-        self.covered = _OrderedRange(state.position, state.position, state.seq)
-        ready, retries = state.ready(self.now_ms, limits.max_messages), _Ready()
+        self.covered = KeyedRange(state.position, state.position, state.seq)
+        ready = state.ready(self.now_ms, limits.max_messages)
         # A message that was never handed out is no suspect.
         ready, suspect = without_suspects(ready) if state.retries else (ready, None)
-        if suspect is not None and limits.suspects and limits.share.turn:
+        if suspect is not None and limits.takes_suspect:
             self._take_alone(suspect)
             return
         self.suspects_wait = suspect is not None
-        if limits.share.messages is not None and state.retries:
-            retries = [key for key in ready if key[0] in state.retries]
-            ready = [key for key in ready if key[0] not in state.retries]
-            self._take_retries(retries)
-        self.limited = not self._take_parked(ready, limits.max_messages - self.count, limits.max_bytes)
-        if not self.limited and self.count < limits.max_messages:
-            self._look_ahead(self.covered)
-        self.covered.cut(state.position, state.seq)
+        retries = self._take_retries(ready)
+        self._take_others(_without(ready, state.retries) if retries else ready)
         if self.held_back and limits.share.fills:
             self._fill_up(retries)
         if suspect is not None and limits.suspects:
@@ -263,14 +175,27 @@ class OrderedSelection:
         self.retries = self.count
         self.covered.cut(self.state.position, self.state.seq)
 
-    def _take_retries(self, retries: _Ready) -> None:
-        """Takes messages of the keys that are tried again, as many as their share allows. Of a key whose turn ends
-        within, the messages behind stay parked, and so do those that nobody has seen."""
+    def _take_others(self, ready: _Ready) -> None:
+        """Takes parked messages whose turn it is, then messages that nobody has seen."""
+        limits = self.limits
+        self.limited = not self._take_parked(ready, limits.max_messages - self.count, limits.max_bytes)
+        if not self.limited and self.count < limits.max_messages:
+            self._look_ahead(self.covered)
+        self.covered.cut(self.state.position, self.state.seq)
+
+    def _take_retries(self, ready: _Ready) -> _Ready:
+        """Takes messages of the keys that are tried again, as many as their share allows, and returns all of these
+        keys; none where nothing bounds them. Of a key whose turn ends within, the messages behind stay parked, and so
+        do those that nobody has seen."""
         limits, share = self.limits, self.limits.share
-        most = min(share.messages or 0, limits.max_messages)
+        if share.messages is None or not self.state.retries:
+            return []
+        retries = [key for key in ready if key[0] in self.state.retries]
+        most = min(share.messages, limits.max_messages)
         max_bytes = share.bytes_of(limits.max_bytes, limits.max_messages)
         self.held_back = not self._take_parked(retries, most, max_bytes, strict=not share.turn)
         self.retries = self.count
+        return retries
 
     def _fill_up(self, retries: _Ready) -> None:
         """Takes retries that exceed their share, where new messages have left room."""
@@ -288,7 +213,7 @@ class OrderedSelection:
         """Takes the first of these messages, at most this many, and returns whether these are all."""
         taken, before, start = self.parked, len(self.parked), 0
         turns, complete = _first_turns(ready, most)
-        rows = self._read([turn[0] for turn in turns[:most]])
+        rows = self._read(turns[:most])
         while start < len(turns):
             row_no, _, digest, parked = turns[start]
             room = most - (len(taken) - before)
@@ -306,9 +231,12 @@ class OrderedSelection:
         self.count += len(taken) - before
         if not complete or start < len(turns):
             return False
-        # What follows of a digest of which nothing stays parked may come in the same pull.
-        self._free.update(digest for digest, entries in ready if len(entries) == self.state.parked_of(digest))
+        self._free_all(ready)
         return True
+
+    def _free_all(self, ready: _Ready) -> None:
+        """Notes the digests of which nothing stays parked: what follows of them may come in the same pull."""
+        self._free.update(digest for digest, entries in ready if len(entries) == self.state.parked_of(digest))
 
     def _take(
         self, digest: bytes, parked: Parked, row: KeyedRow | None, max_bytes: int, *, strict: bool = False
@@ -324,13 +252,12 @@ class OrderedSelection:
         self.parked.append((digest, parked))
         return True
 
-    def _read(self, row_nos: list[int]) -> dict[int, KeyedRow | None]:
+    def _read(self, turns: "Sequence[_Turn]") -> dict[int, KeyedRow | None]:
         """Returns the rows of parked messages, as many as a claim may read; None for one that is removed or cannot be
         read."""
         log, rows_read = self.log, dict[int, KeyedRow | None]()
-        row_numbers = list(dict.fromkeys(row_nos))
         unknown = []
-        for row_no in row_numbers:
+        for row_no in dict.fromkeys(turn[0] for turn in turns):
             cached = self.decoded_rows.cached(log.source.name, row_no)
             if cached is None:
                 unknown.append(row_no)
@@ -354,7 +281,7 @@ class OrderedSelection:
 
     # Messages that nobody has seen
 
-    def _look_ahead(self, covered: _OrderedRange) -> None:
+    def _look_ahead(self, covered: KeyedRange) -> None:
         """Covers messages until the pull is full. Keeps what lies before the last one that it takes: what follows is
         left for the next claim, unless this one has looked as far as it may."""
         if self.state.held_keys >= self.log.group.max_held:
@@ -374,7 +301,7 @@ class OrderedSelection:
         if not covered.digests:
             covered.keep(0)
 
-    def _run(self, row_no: int, row: KeyedRow, start: int) -> _RowSpan:
+    def _run(self, row_no: int, row: KeyedRow, start: int) -> RowSpan:
         """Chooses from the messages of a row. Ends before its last message where the pull is full, the claim looks no
         further ahead, or the group may park no more: the queue waits then until a parked message is settled."""
         messages, ahead = self.limits.max_messages - self.count, start + self.limits.ahead - self.covered.size
@@ -401,12 +328,17 @@ class OrderedSelection:
                 end = index + 1
                 break
         self._room -= len(parks)
-        if len(takes) == messages or end == ahead:
-            self.limited = True
-            return _RowSpan(start, end, end, takes, parks)
-        return _RowSpan(start, end, takes[-1] + 1 if takes else start, takes, parks)
+        return self._span(RowSpan(start, end, end, takes, parks), messages, ahead)
 
-    def _rows_ahead(self, covered: _OrderedRange) -> Iterator[tuple[int, KeyedRow, int]]:
+    def _span(self, looked: RowSpan, messages: int, ahead: int) -> RowSpan:
+        """Returns the messages that the claim has looked at, kept in full where it takes ``messages`` of them, or has
+        looked up to the index ``ahead``: these are its limits."""
+        if len(looked.takes) == messages or looked.end == ahead:
+            self.limited = True
+            return looked
+        return looked._replace(kept=looked.takes[-1] + 1 if looked.takes else looked.start)
+
+    def _rows_ahead(self, covered: KeyedRange) -> Iterator[tuple[int, KeyedRow, int]]:
         """Yields the rows from the state's position on, each with the index from which the claim looks at it."""
         start = self.state.position
         page = first_page(self.state.tail, self.limits.max_messages)
@@ -468,6 +400,10 @@ def _first_turns(ready: Sequence[_ReadyKey], most: int) -> tuple[list[_Turn], bo
     # The first messages belong to the keys that come first.
     keys = nsmallest(most, ready, key=lambda key: (key[1][0].row_no, key[1][0].in_row))
     return list(islice(merge(*map(_turns, keys)), most)), False
+
+
+def _without(ready: _Ready, digests: Container[bytes]) -> _Ready:
+    return [key for key in ready if key[0] not in digests]
 
 
 def _turns(key: _ReadyKey) -> Iterator[_Turn]:

@@ -24,6 +24,12 @@ class OrderedOutcome:
     stopped: list[int] = field(default_factory=list)
     suspects: list[int] = field(default_factory=list)
 
+    def park(self, index: int, attempt: int, due_ms: int, *, suspect: bool) -> None:
+        """Parks a message again; as a suspect, unless its key stops."""
+        self.failed.append((index, attempt, due_ms))
+        if suspect and due_ms < STOPPED_MS:
+            self.suspects.append(index)
+
 
 def settle_in_order(
     row: OrderedRow, asked: ParsedSettlement, group: Group, policy: RetryPolicy, now_ms: int
@@ -36,24 +42,25 @@ def settle_in_order(
         if index in row.settled or not (index in asked.named or digest in failed):
             continue
         released = digest in failed or index in asked.released
-        parked: tuple[int, int] | None
-        if asked.ended and not alone:
-            parked = (message.attempt, now_ms + group.redelivery_ms)
-        elif released:
-            parked = (message.attempt, now_ms)
-        else:
-            parked = _judged(outcome, index, message.attempt, asked, group, policy, now_ms)
+        parked = _released_until(asked, group, now_ms, released=released, alone=alone)
         if parked is not None:
-            attempt, due_ms = parked
-            failed.add(digest)
-            outcome.failed.append((index, attempt, due_ms))
             # A suspect that is released stays one: its consumer may not have begun with it.
-            if due_ms < STOPPED_MS and (asked.ended or (released and alone)):
-                outcome.suspects.append(index)
+            outcome.park(index, message.attempt, parked, suspect=asked.ended or alone)
+            failed.add(digest)
+        elif _judge(outcome, index, message.attempt, asked, group, policy, now_ms):
+            failed.add(digest)
     return outcome
 
 
-def _judged(
+def _released_until(asked: ParsedSettlement, group: Group, now_ms: int, *, released: bool, alone: bool) -> int | None:
+    """Returns the time of a message that is parked again without an attempt being counted; None for others. ``alone``:
+    it is a suspect that was pulled alone."""
+    if asked.ended and not alone:
+        return now_ms + group.redelivery_ms
+    return now_ms if released else None
+
+
+def _judge(
     outcome: OrderedOutcome,
     index: int,
     attempt: int,
@@ -61,15 +68,18 @@ def _judged(
     group: Group,
     policy: RetryPolicy,
     now_ms: int,
-) -> tuple[int, int] | None:
-    """Returns the attempt and the time of a message that its consumer parks again; None for one that is acknowledged,
-    or becomes a dead letter, which is added to ``outcome``."""
+) -> bool:
+    """Adds what its consumer decided about a message to ``outcome``. Returns whether the message is parked again; it is
+    acknowledged otherwise, or becomes a dead letter."""
     if index in asked.retried and attempt < group.max_attempts:
-        return attempt + 1, now_ms + asked.delays_ms.get(index, policy.delay_ms(attempt))
+        due_ms = now_ms + asked.delays_ms.get(index, policy.delay_ms(attempt))
+        outcome.park(index, attempt + 1, due_ms, suspect=asked.ended)
+        return True
     if index not in asked.retried and index not in asked.dead:
-        return None
+        return False
     if group.when_dead == "stop":
         outcome.stopped.append(index)
-        return attempt, STOPPED_MS
+        outcome.park(index, attempt, STOPPED_MS, suspect=False)
+        return True
     (outcome.rejected if index in asked.dead else outcome.spent).append(index)
-    return None
+    return False
