@@ -65,6 +65,17 @@ class Look:
         """The share of the retries that the next claim may use."""
         return NOT_SHARED if self.share is None else self.share.after(self.retries)
 
+    def record(self, unbound: PullLog, log: PullLog, result: ClaimResult) -> None:
+        """Adds what a claim from this log found; ``unbound`` is the log outside of its transaction."""
+        if result.held_back:
+            self.held_back[log.source.name] = unbound
+        if result.nothing is not None:
+            self.nothing.append((log, result.nothing))
+        if result.suspects_wait:
+            self.suspects.append(log)
+        if result.claim is not None:
+            self.claims.append((log, result.claim))
+
     def left_out(self, logs: Sequence[PullLog]) -> dict[str, PullLog]:
         """Returns the retry log if the next claims leave it out, because the share of the retries is used up."""
         if not self.share_left.is_empty:
@@ -97,10 +108,12 @@ class Claimer:
         pull without other messages; where none is taken, notes the logs that would have given one."""
         if look.limit is not None:
             return look
+        logs = dict(look.held_back)
         if look.claims:
             look = self._with_suspects(look)
-        came_to_suspect = {log.source.name for log in look.suspects if log.queue is None}
-        logs = {name: log for name, log in look.held_back.items() if not (look.claims and name in came_to_suspect)}
+            for log in look.suspects:
+                if log.queue is None:
+                    logs.pop(log.source.name, None)
         if not logs or self.is_satisfied(look):
             return look
         suspects = [log for log in look.suspects if log.source.name not in logs]
@@ -156,6 +169,10 @@ class Claimer:
         if opened:
             settled = self.settlements.settle(self.context, look.subject, look.group, opened)
             look = look.copied(settled, limited=look.limited)
+        return self._cell_by_cell(look, logs)
+
+    def _cell_by_cell(self, look: Look, logs: Mapping[str, PullLog]) -> Look:
+        """Claims from logs of several cells, in a transaction each."""
         for names_of_turn in self._turns(look, logs):
             if look.rows and look.limited:
                 break  # what the limits of the group leave may have changed
@@ -309,26 +326,18 @@ class Claimer:
         more = False
         for at, unbound in enumerate(logs):
             log = unbound.on(context)
-            if applied.claimed is not None and at == 0:
-                result: ClaimResult | None = applied.claimed
-            else:
+            result = applied.claimed if at == 0 else None
+            if result is None:
                 row, before = look.rows.get(log.partition), applied.acknowledged.get(log.partition)
                 result = self._claim_from(log, self._claim_request(look, log, row, before), alone=not look.claims)
             if result is None:
                 return True
-            if result.held_back:
-                look.held_back[log.source.name] = unbound
-            more = more or (result.limited and not result.held_back)
-            if result.nothing is not None:
-                look.nothing.append((log, result.nothing))
-            if result.suspects_wait:
-                look.suspects.append(log)
-            if result.claim is not None:
-                look.claims.append((log, result.claim))
-                if self.is_satisfied(look):
-                    return True
-            elif result.limited and look.rows and not result.held_back:
-                return True  # another claim came first: the limits of the group leave fewer messages now
+            look.record(unbound, log, result)
+            goes_on = result.limited and not result.held_back
+            more = more or goes_on
+            # Without a claim another one came first: the limits of the group leave fewer messages now.
+            if self.is_satisfied(look) if result.claim is not None else goes_on and look.rows:
+                return True
         return more
 
     def _claim_from(self, log: PullLog, request: ClaimRequest, *, alone: bool) -> ClaimResult | None:

@@ -257,25 +257,27 @@ class Puller:
         logs = self._logs_with_messages(sources, opened, joins=joins)
         look = Look(sources.subject, sources.group)
         if opened or logs:
-            shares = self._source_logs.shares(sources, logs)
-            claimer = Claimer(
-                self.context,
-                self.flow,
-                self.opener,
-                self.leases.faults,
-                self._settlements,
-                request,
-                single=pushing,
-                shares=shares,
-            )
+            claimer = self._claimer(request, sources, logs, single=pushing)
             look = self._claim_retries_last(claimer, look, opened, sources, logs)
         self._remember(look, sources)
         if opened and not look.claims and sources.subject.routes:
             # The settlements may have finished a part of a queue: then the next part has its turn.
             begun = self._source_logs.with_messages(sources).keys() - logs.keys()
             look = replace(look, limited=look.limited or bool(begun))
-        dues_ms = [due_ms for log in sources.logs if (due_ms := log.next_due_ms()) is not None]
-        return replace(look, due_ms=min(dues_ms)) if dues_ms else look
+        due_ms = self._source_logs.next_due_ms(sources)
+        return look if due_ms is None else replace(look, due_ms=due_ms)
+
+    def _claimer(self, request: PullRequest, sources: Sources, logs: dict[str, PullLog], *, single: bool) -> Claimer:
+        return Claimer(
+            self.context,
+            self.flow,
+            self.opener,
+            self.leases.faults,
+            self._settlements,
+            request,
+            single=single,
+            shares=self._source_logs.shares(sources, logs),
+        )
 
     def _logs_with_messages(
         self, sources: Sources, opened: Sequence[OpenedSettlement], *, joins: bool

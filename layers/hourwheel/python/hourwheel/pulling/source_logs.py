@@ -131,6 +131,12 @@ class SourceLogs:
         queues = (log for log in logs.values() if log.queue is not None)
         return any(self.ends.moved(log, group, totals[log.source.name]) for log in queues)
 
+    @staticmethod
+    def next_due_ms(sources: Sources) -> int | None:
+        """Returns when the next message is tried again in its place; None if there is none. Reads nothing."""
+        dues_ms = (log.next_due_ms() for log in sources.logs)
+        return min((due_ms for due_ms in dues_ms if due_ms is not None), default=None)
+
     def end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
         """Ends the leases that are over in these logs, and returns their number."""
         ended = 0

@@ -34,7 +34,11 @@ def claims_of(log: PullLog, position: Position) -> Claims:
         forgotten = tail.row_no > 0 and position < tail.position
         # After a seek back, a removed row may have covered a message that waits again.
         return Claims([], tail, complete=tail.row_no == 0 if log.group.seeks else not forgotten, forgotten=forgotten)
-    low = first[0][0]
+    return _claims_from(log, position, tail, first[0][0])
+
+
+def _claims_from(log: PullLog, position: Position, tail: Tail, low: int) -> Claims:
+    """Returns what ``claims_of`` returns, where ``low`` is the first row that is left."""
     short = tail.row_no - low <= _READ_WHOLE
     rows = _all(log, low) if short else _by_halving(log, low, tail.row_no, position)
     covering = [(row_no, row) for row_no, row in rows if _covers(row, position)]

@@ -18,6 +18,7 @@ from hourwheel.model.messages import Message
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.trace.claims import Claims, claims_of, latest_rows
+from hourwheel.trace.scheduled import readable_rows
 
 _ROWS = 256  # of the retry log, in which a search looks for a redriven message, as many as in a search by id
 _PAGE = 32
@@ -135,19 +136,17 @@ class StoredHistory:
         log = self.context.log(self.group.retry_log)
         # Writers with other clocks may have stored rows before the first row of that time.
         row_no = max(log.trimmed(), row_at_time(log, died_ms)[0] - _PAGE)
-        for start in range(row_no, row_no + _ROWS, _PAGE):
-            rows = log.stored_page(start, _PAGE)
-            for number, row in rows:
-                if isinstance(row, Corrupt) or row.filler or row.at_ms < died_ms:
-                    continue
-                for index, message in enumerate(self._messages(log.name, row)):
-                    # Retries have later attempts: only a redrive begins with the first one again.
-                    redriven = (message.queue, message.offset, message.attempt) == (queue, offset, 1)
-                    position = Position(number, index)
-                    if redriven and position not in others:
-                        return RedrivenCopy(position, row.at_ms)
-            if len(rows) < _PAGE:
+        for number, row in readable_rows(log, row_no, _PAGE):
+            if number >= row_no + _ROWS:
                 break
+            if row.at_ms < died_ms:
+                continue
+            for index, message in enumerate(self._messages(log.name, row)):
+                # Retries have later attempts: only a redrive begins with the first one again.
+                redriven = (message.queue, message.offset, message.attempt) == (queue, offset, 1)
+                position = Position(number, index)
+                if redriven and position not in others:
+                    return RedrivenCopy(position, row.at_ms)
         return None
 
     def _pulls(self, log: SourceLog) -> PullLog:

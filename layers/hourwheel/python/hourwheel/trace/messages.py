@@ -29,7 +29,7 @@ from hourwheel.pull_log.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.history import SourceLog, StoredHistory
 from hourwheel.trace.key_reader import reader_of
-from hourwheel.trace.scheduled import BucketRow, ScheduleSearch
+from hourwheel.trace.scheduled import BucketRow, ScheduleSearch, readable_rows
 from hourwheel.wire.answer_size import PULL_BYTES, answerable, nested_size
 
 _GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
@@ -168,11 +168,7 @@ class Trace:
         exact_ms = own_ms if span.since_ms is None else None
         if exact_ms is not None:
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
-        page = _TracePage()
-        following = None if isinstance(span.start, BucketRow) else self._add_queued(page, message_id, span, exact_ms)
-        traces = page.traces
-        if following is None and not (traces and exact_ms is not None):
-            following = self._add_delayed(page, message_id, span)
+        traces, following = self._with_id(message_id, span, exact_ms)
         if not traces and following is None and span.start is None:
             raise NotFound(
                 "message-unknown",
@@ -180,6 +176,19 @@ class Trace:
                 f" {_ELSEWHERE}",
             )
         return TracePage(traces, None if following is None else str(following))
+
+    def _with_id(
+        self, message_id: str, span: SearchSpan, exact_ms: int | None
+    ) -> tuple[list[MessageTrace], MessagePosition | BucketRow | None]:
+        """Returns the traces of the messages with this id in the queues, then in the buckets, and where the search goes
+        on, if it had to end."""
+        page, following = _TracePage(), None
+        if not isinstance(span.start, BucketRow):
+            following = self._add_queued(page, message_id, span, exact_ms)
+        # An id that Hourwheel gave names one message.
+        if following is None and not (page.traces and exact_ms is not None):
+            following = self._add_delayed(page, message_id, span)
+        return page.traces, following
 
     def _add_queued(
         self, page: "_TracePage", message_id: str, span: SearchSpan, exact_ms: int | None
@@ -240,18 +249,11 @@ class Trace:
         row_no = max(log.trimmed(), row_at_time(log, since_ms)[0] - _PAGE)
         if offset:
             row_no = max(row_no, row_at_offset(log, offset)[0])
-        while True:
-            rows = log.stored_page(row_no, _PAGE)
-            for number, row in rows:
-                if isinstance(row, Corrupt) or row.filler:
-                    continue
-                if until_ms is not None and row.at_ms >= until_ms:
-                    return
-                if row.at_ms >= since_ms and row.live(self.context.clock.now_ms()):
-                    yield number, row
-            if len(rows) < _PAGE:
+        for number, row in readable_rows(log, row_no, _PAGE):
+            if until_ms is not None and row.at_ms >= until_ms:
                 return
-            row_no = rows[-1][0] + 1
+            if row.at_ms >= since_ms and row.live(self.context.clock.now_ms()):
+                yield number, row
 
     def _matches(self, message_id: str, queue: int, log: Log, row_no: int, row: Row, offset: int) -> Iterator[_Found]:
         try:

@@ -2,7 +2,7 @@
 bucket is removed, a day after it was closed."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,31 +70,33 @@ class ScheduleSearch:
                 return
             looked += 1
             begin = start if start is not None and bucket == start.bucket else BucketRow(bucket)
-            for row_no, row in self._rows(self.context.log(bucket.log), begin.row_no):
-                if self.most_rows <= 0:
-                    yield BucketRow(bucket, row_no)
-                    return
-                self.most_rows -= 1
-                skip = begin.first_index if row_no == begin.row_no else 0
-                for index, message_id in enumerate(self._ids(row)):
-                    if index >= skip and message_id == self.message_id:
-                        yield SchedulePosition(bucket, row_no, index)
+            ended = yield from self._positions_in(begin)
+            if ended is not None:
+                yield ended
+                return
+
+    def _positions_in(self, begin: BucketRow) -> Generator[SchedulePosition, None, BucketRow | None]:
+        """Yields the messages with the id in one bucket from ``begin`` on. Returns where the next call has to begin, if
+        this one has read as much as it may."""
+        bucket = begin.bucket
+        for row_no, row in self._rows(self.context.log(bucket.log), begin.row_no):
+            if self.most_rows <= 0:
+                return BucketRow(bucket, row_no)
+            self.most_rows -= 1
+            skip = begin.first_index if row_no == begin.row_no else 0
+            for index, message_id in enumerate(self._ids(row)):
+                if index >= skip and message_id == self.message_id:
+                    yield SchedulePosition(bucket, row_no, index)
+        return None
 
     def _rows(self, log: Log, first: int) -> Iterator[tuple[int, Row]]:
         """Yields the readable rows of the time from ``first`` on."""
         row_no = max(first, row_at_time(log, self.since_ms)[0] - _PAGE)
-        while True:
-            rows = log.stored_page(row_no, _PAGE)
-            for number, row in rows:
-                if isinstance(row, Corrupt) or row.filler:
-                    continue
-                if self.until_ms is not None and row.at_ms >= self.until_ms + self.skew_ms:
-                    return
-                if row.at_ms >= self.since_ms - self.skew_ms:
-                    yield number, row
-            if len(rows) < _PAGE:
+        for number, row in readable_rows(log, row_no, _PAGE):
+            if self.until_ms is not None and row.at_ms >= self.until_ms + self.skew_ms:
                 return
-            row_no = rows[-1][0] + 1
+            if row.at_ms >= self.since_ms - self.skew_ms:
+                yield number, row
 
     def _ids(self, row: Row) -> Sequence[str]:
         """Returns the ids of the messages of a row if they wait for the queues of the subject."""
@@ -108,3 +110,15 @@ class ScheduleSearch:
             return ids_of(row, self.context.blobs) if is_of_subject else ()
         except Corrupt:
             return ()  # the wheel reports the damage
+
+
+def readable_rows(log: Log, row_no: int, page: int) -> Iterator[tuple[int, Row]]:
+    """Yields the rows with messages from ``row_no`` on, without those that cannot be read. Reads page by page."""
+    while True:
+        rows = log.stored_page(row_no, page)
+        for number, row in rows:
+            if not (isinstance(row, Corrupt) or row.filler):
+                yield number, row
+        if len(rows) < page:
+            return
+        row_no = rows[-1][0] + 1
