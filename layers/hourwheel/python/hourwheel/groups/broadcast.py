@@ -110,26 +110,23 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
     queues: dict[int, QueueLag] = {}
     for _, lag in lags:
         for queue in lag.queues:
-            summed = queues.get(queue.queue, QueueLag(queue.queue, 0, 0, queue.offset, queue.end))
-            queues[queue.queue] = QueueLag(
-                queue.queue,
-                summed.waiting + queue.waiting,
-                summed.in_flight + queue.in_flight,
-                None if summed.offset is None or queue.offset is None else min(summed.offset, queue.offset),
-                None if summed.end is None or queue.end is None else max(summed.end, queue.end),
-                sorted({*summed.cells_out, *queue.cells_out}),
-            )
+            none = QueueLag(queue.queue, 0, 0, queue.offset, queue.end)
+            queues[queue.queue] = _beside(queues.get(queue.queue, none), queue)
+
+    def total_of(name: str) -> int:
+        return sum(getattr(lag, name) for _, lag in lags)
+
     # The texts of times have one form, in UTC, so they sort as the times do.
     oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
     total = Lag(
-        waiting=sum(lag.waiting for _, lag in lags),
-        in_flight=sum(lag.in_flight for _, lag in lags),
-        retrying=sum(lag.retrying for _, lag in lags),
-        dead=sum(lag.dead for _, lag in lags),
+        waiting=total_of("waiting"),
+        in_flight=total_of("in_flight"),
+        retrying=total_of("retrying"),
+        dead=total_of("dead"),
         oldest_at=min(oldest, default=None),
         queues=sorted(queues.values(), key=attrgetter("queue")),
-        backing_off=sum(lag.backing_off for _, lag in lags),
-        expired_unread=sum(lag.expired_unread for _, lag in lags),
+        backing_off=total_of("backing_off"),
+        expired_unread=total_of("expired_unread"),
         limited_by=next((lag.limited_by for _, lag in lags if lag.limited_by is not None), None),
         consumers=[
             ConsumerLag(
@@ -146,3 +143,15 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
     )
     total.cells_out = sorted({cell for _, lag in lags for cell in lag.cells_out})
     return total
+
+
+def _beside(summed: QueueLag, other: QueueLag) -> QueueLag:
+    """Returns the lag in a queue with that of another consumer."""
+    return QueueLag(
+        other.queue,
+        summed.waiting + other.waiting,
+        summed.in_flight + other.in_flight,
+        None if summed.offset is None or other.offset is None else min(summed.offset, other.offset),
+        None if summed.end is None or other.end is None else max(summed.end, other.end),
+        sorted({*summed.cells_out, *other.cells_out}),
+    )

@@ -16,7 +16,7 @@ from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.pending_counts import Address
 from hourwheel.errors import GroupRemoved
-from hourwheel.groups.progress import LogLag, lag_of_log, lag_of_queue
+from hourwheel.groups.progress import LogLag, lag_of_log, lag_of_parts
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
 from hourwheel.model.overview import GroupOverview
@@ -31,7 +31,6 @@ from hourwheel.reach.storages import by_storage
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
-from hourwheel.times import rfc3339
 
 MOST_GROUPS = 2_000
 """The groups of one subject, consumers of broadcast groups included, whose numbers one call reads."""
@@ -108,16 +107,7 @@ class GroupNumbers:
         dead, all_dead = 0, True
         if totals[group.dead_log].rows:
             dead, all_dead = DeadLetters(self.context, subject, group).count_up_to(_DEAD_ROWS)
-        queues = [lag_of_queue(queue, lags) for queue, lags in parts.items() if queue is not None]
-        oldest = [lag.oldest_ms for lags in parts.values() for lag, _ in lags if lag.oldest_ms is not None]
-        total = Lag(
-            waiting=sum(queue.waiting for queue in queues),
-            in_flight=sum(in_flight for lags in parts.values() for _, in_flight in lags),
-            retrying=sum(lag.waiting for lag, _ in parts[None]),
-            dead=dead,
-            oldest_at=rfc3339(min(oldest)) if oldest else None,
-            queues=queues,
-        )
+        total = lag_of_parts(parts, dead)
         for log in logs:
             log.add_parked(total)
         total.expired_unread = totals[group.expired_counter].numbers

@@ -1,6 +1,6 @@
 """Measures how far a group is behind, and moves its position."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -47,18 +47,27 @@ def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, outages: Out
         with outages.noted(log.source.name):
             lag = lag_of_log(log, log.tail(), log.source.totals()), leases.in_flight(log)
             lags.setdefault(log.queue, []).append(lag)
-    all_lags = [lag for parts in lags.values() for lag, _ in parts]
-    queues = [lag_of_queue(queue, parts) for queue, parts in lags.items() if queue is not None]
-    oldest = min((lag.oldest_ms for lag in all_lags if lag.oldest_ms is not None), default=None)
+    return lag_of_parts(lags, dead.count())
+
+
+def lag_of_parts(parts: Mapping[int | None, list[tuple[LogLag, int]]], dead: int) -> Lag:
+    """Returns the lag of a group from the lags and the leased messages in the parts of its queues and in its retry log,
+    and from the number of its dead letters."""
+    lags = [lag for of_queue in parts.values() for lag in of_queue]
+    queues = [lag_of_queue(queue, of_queue) for queue, of_queue in parts.items() if queue is not None]
     return Lag(
         waiting=sum(queue.waiting for queue in queues),
-        in_flight=sum(flight for parts in lags.values() for _, flight in parts),
-        # The retry log, which has one part, in the home cell.
-        retrying=lags[None][0][0].waiting,
-        dead=dead.count(),
-        oldest_at=None if oldest is None else rfc3339(oldest),
+        in_flight=sum(in_flight for _, in_flight in lags),
+        retrying=sum(lag.waiting for lag, _ in parts[None]),
+        dead=dead,
+        oldest_at=_oldest_at(lags),
         queues=queues,
     )
+
+
+def _oldest_at(lags: Sequence[tuple[LogLag, int]]) -> str | None:
+    oldest_ms = min((lag.oldest_ms for lag, _ in lags if lag.oldest_ms is not None), default=None)
+    return None if oldest_ms is None else rfc3339(oldest_ms)
 
 
 def lag_of_queue(queue: int, parts: list[tuple[LogLag, int]]) -> QueueLag:
