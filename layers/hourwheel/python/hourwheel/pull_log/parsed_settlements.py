@@ -1,6 +1,6 @@
 """Reads a settlement: checks its lists, and says for each message of the pull what the consumer asks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -77,8 +77,7 @@ def _parse(settlement: Settlement, size: int) -> ParsedSettlement:
     if settlement.ack is settlement.retry is settlement.release is settlement.dead is None:
         # Nearly every settlement acknowledges a whole pull.
         return ParsedSettlement(named=_all_of(size), mark=_ALL_ACKED, extend_seconds=settlement.extend_seconds)
-    retried = None if settlement.retry is None else [_index(entry) for entry in settlement.retry]
-    dead = None if settlement.dead is None else [_index(entry) for entry in settlement.dead]
+    retried, dead = _indexes(settlement.retry), _indexes(settlement.dead)
     lists = {"ack": settlement.ack, "retry": retried, "release": settlement.release, "dead": dead}
     seen: set[int] = set()
     for name, indexes in lists.items():
@@ -88,16 +87,7 @@ def _parse(settlement: Settlement, size: int) -> ParsedSettlement:
                 "extend_seconds cannot be combined with the lists: leave out one or the other",
                 field=name,
             )
-        for index in indexes or ():
-            if index >= size:
-                raise Rejected(
-                    "field-invalid",
-                    f"index {index} is beyond the pull's {size} messages, which count from 0",
-                    field=name,
-                )
-            if index in seen:
-                raise Rejected("field-invalid", f"index {index} is named twice: settle a message one way", field=name)
-            seen.add(index)
+        _add(seen, indexes or (), size, name)
     return ParsedSettlement(
         named=_all_of(size) if settlement.ack is None else frozenset(seen),
         retried=frozenset(retried or ()),
@@ -108,6 +98,24 @@ def _parse(settlement: Settlement, size: int) -> ParsedSettlement:
         mark=_digest(settlement.ack, settlement.retry, settlement.release, settlement.dead),
         extend_seconds=settlement.extend_seconds,
     )
+
+
+def _indexes(entries: Sequence[RetryLater | Rejection | int] | None) -> list[int] | None:
+    return None if entries is None else [_index(entry) for entry in entries]
+
+
+def _add(seen: set[int], indexes: Iterable[int], size: int, field: str) -> None:
+    """Adds the indexes of a list to those that were ``seen`` in other lists. Raises ``Rejected``."""
+    for index in indexes:
+        if index >= size:
+            raise Rejected(
+                "field-invalid",
+                f"index {index} is beyond the pull's {size} messages, which count from 0",
+                field=field,
+            )
+        if index in seen:
+            raise Rejected("field-invalid", f"index {index} is named twice: settle a message one way", field=field)
+        seen.add(index)
 
 
 @lru_cache(BATCH_MESSAGES)

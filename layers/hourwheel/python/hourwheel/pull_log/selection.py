@@ -80,18 +80,24 @@ class Selection:
         offers nothing of it."""
         if row.expires_ms <= now_ms or skip >= row.count:
             return _NOTHING
-        if self.tag_filter is None:
-            usable = row.count - skip
-            fitting = min(usable, row.together(skip))
-            if self.retries and row.meta:
-                suspect = next((index for index in suspects_of(row) if index >= skip), row.count)
-                fitting = min(fitting, max(1, suspect - skip))
-                return RowSelection(usable, fitting, row.answer_bytes, suspect=suspect == skip)
-            return RowSelection(usable, fitting, row.answer_bytes)
+        return self._all(row, skip) if self.tag_filter is None else self._matching(row_no, row, skip, self.tag_filter)
+
+    def _all(self, row: Row, skip: int) -> RowSelection:
+        """Offers all messages of a row from index ``skip`` on."""
+        usable = row.count - skip
+        fitting = min(usable, row.together(skip))
+        if self.retries and row.meta:
+            suspect = next((index for index in suspects_of(row) if index >= skip), row.count)
+            fitting = min(fitting, max(1, suspect - skip))
+            return RowSelection(usable, fitting, row.answer_bytes, suspect=suspect == skip)
+        return RowSelection(usable, fitting, row.answer_bytes)
+
+    def _matching(self, row_no: int, row: Row, skip: int, tag_filter: TagFilter) -> RowSelection:
+        """Offers the messages of a row from index ``skip`` on that the filter takes."""
         if row.meta and self._any_tags and has_none_of(row.meta, self._any_tags):
             return _NOTHING
         summary = decode_summary(row.meta) if row.meta else TagSummary(row.answer_bytes, (), ())
-        stated = summary.matching(self.tag_filter, row.count)
+        stated = summary.matching(tag_filter, row.count)
         read = stated is None
         matches = self._read(row_no, row) if stated is None else stated
         indexes = indexes_of(matches >> skip << skip)
