@@ -43,9 +43,12 @@ def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) 
         return Settled("open" if row.state == OPEN or ended else "settled")
     if ended or row.state != OPEN:
         return _STALE
-    if parsed.extend_seconds is None and parsed.named <= row.settled:
-        return _STALE if row.was_settled_otherwise(parsed) else Settled("open")
-    return None
+    return _answer_again(row, parsed) if parsed.extend_seconds is None and parsed.named <= row.settled else None
+
+
+def _answer_again(row: PullRow, parsed: ParsedSettlement) -> Settled:
+    """Returns the answer to a settlement of messages that are settled already."""
+    return _STALE if row.was_settled_otherwise(parsed) else Settled("open")
 
 
 _Pick: TypeAlias = tuple[int, int]
@@ -126,13 +129,25 @@ class Settler:
             if outcome.current is None:
                 return _STALE
             current = outcome.current
-            if outcome.stored and parsed.extend_seconds is not None:
-                return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
             if outcome.stored:
-                self._count("Settled", len(parsed.named - before))
-                # The answer states the written settlement, also if other messages of the pull are settled meanwhile.
-                self.finish(row_no, current)
-                return Settled("open" if value.state == OPEN else "settled")
+                return self._answer_to(parsed, row_no, current, value, before)
+
+    def _answer_to(
+        self,
+        parsed: ParsedSettlement,
+        row_no: int,
+        stored: Versioned[PullRow],
+        value: PullRow,
+        before: frozenset[int],
+    ) -> Settled:
+        """Returns the answer to a settlement that was written into the row, of which the messages ``before`` were
+        settled already. Carries out its transfers."""
+        if parsed.extend_seconds is not None:
+            return Settled("extended", lease_until=rfc3339(value.lease_until_ms))
+        self._count("Settled", len(parsed.named - before))
+        # The answer states the written settlement, also if other messages of the pull are settled meanwhile.
+        self.finish(row_no, stored)
+        return Settled("open" if value.state == OPEN else "settled")
 
     def _next_row(self, row: PullRow, parsed: ParsedSettlement) -> PullRow | None:
         """Returns the row after the settlement; None when its lease can be extended no further."""
