@@ -163,7 +163,6 @@ def lag_of_group(
     parked: Sequence[ParkedLag] = (),
 ) -> GroupLag:
     """Returns the lag of a group from its lags in the retry log and in the queues, and from what is parked in them."""
-    times = [*(lag.oldest_ms for lag in (*retries, *queues)), *(lag.oldest_ms for lag in parked)]
     waiting, retrying = sum(lag.waiting for lag in queues), sum(lag.waiting for lag in retries)
     return GroupLag(
         subject=group.subject,
@@ -171,10 +170,15 @@ def lag_of_group(
         waiting=waiting + sum(lag.counts.waiting for lag in parked),
         in_flight=sum(leased),
         retrying=retrying + sum(lag.counts.due for lag in parked),
-        oldest_ms=min((at_ms for at_ms in times if at_ms is not None), default=None),
+        oldest_ms=_oldest_ms([*retries, *queues], parked),
         pullable=waiting + retrying + sum(lag.counts.pullable for lag in parked),
         held_keys=sum(lag.counts.held for lag in parked),
     )
+
+
+def _oldest_ms(lags: Sequence[LogLag], parked: Sequence[ParkedLag]) -> int | None:
+    times = [*(lag.oldest_ms for lag in lags), *(lag.oldest_ms for lag in parked)]
+    return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Expires the closed parts of queues once they are empty."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hourwheel.cells.moves import expire
 from hourwheel.context import Context
@@ -25,15 +25,18 @@ def expire_parts(registry: Registry, leases: Leases, subject: Subject, totals: M
     context = registry.context
     for queue in range(subject.queues):
         for mapping, name in subject.parts(queue):
-            if mapping.end is None or name not in totals or not _removed(context, name, totals[name]):
-                continue
-            # Strongly consistent: the leases of a group that is missing here would be lost with the part.
-            groups = [group for group in registry.groups(subject) if not group.broadcast]
-            readers = [log for group in groups for log in pull_logs(context, subject, group) if log.source.name == name]
-            if all(_left(leases, log) for log in readers):
-                expire(registry, subject, queue, mapping)
-                for group in groups:
-                    _forget(context, group, name)
+            if mapping.end is not None and name in totals and _removed(context, name, totals[name]):
+                # Strongly consistent: the leases of a group that is missing here would be lost with the part.
+                groups = [group for group in registry.groups(subject) if not group.broadcast]
+                if all(_left(leases, log) for log in _readers(context, subject, groups, name)):
+                    expire(registry, subject, queue, mapping)
+                    for group in groups:
+                        _forget(context, group, name)
+
+
+def _readers(context: Context, subject: Subject, groups: Iterable[Group], source: str) -> list[PullLog]:
+    """Returns the pull logs of these groups on one log."""
+    return [log for group in groups for log in pull_logs(context, subject, group) if log.source.name == source]
 
 
 def _removed(context: Context, log: str, totals: Counter) -> bool:

@@ -249,10 +249,7 @@ class Sweeper:
         at_ms = self.context.clock.now_ms()
         totals = self._totals(subject)
         queues = [self.context.log(name) for name in totals]
-        # A log that should take messages is sealed where a move was cut off.
-        if any(totals[name].sealed for name in map(subject.log, range(subject.queues)) if name in totals):
-            with self._contained(f"moving queues of {subject.name}"):
-                refresh_route(self.registry, subject)
+        self._find_moves(subject, totals)
         members = [self._member(subject, group, totals, report) for group in groups]
         self._fill_ends(subject, totals, members)
         snapshot = self._snapshot(at_ms, subject, members, totals)
@@ -266,12 +263,21 @@ class Sweeper:
         lags = [self._behind(member, totals, at_ms) for member in members]
         behind += [lag for lag in lags if lag is not None]
         self._wake_idle(subject, members, lags)
-        for group in groups_to_push(subject, groups, lags):
-            with self._contained(f"pushing for {group.member} of {subject.name}"):
-                report.started_pushes += start_free(self.context, group)
+        self._start_pushes(subject, groups_to_push(subject, groups, lags), report)
         if longest_ms := self.context.settings.sweep_rest_seconds * 1_000:
             rest_ms = next_rest_ms(last, snapshot, lags, longest_ms) if complete else 0
             self._looks[subject.name] = LastLook(snapshot, maintained_ms, rest_ms)
+
+    def _start_pushes(self, subject: Subject, groups: Sequence[Group], report: SweepReport) -> None:
+        for group in groups:
+            with self._contained(f"pushing for {group.member} of {subject.name}"):
+                report.started_pushes += start_free(self.context, group)
+
+    def _find_moves(self, subject: Subject, totals: dict[str, Counter]) -> None:
+        """Brings the route up to date where a log that should take messages is sealed: a move was cut off."""
+        if any(totals[name].sealed for name in map(subject.log, range(subject.queues)) if name in totals):
+            with self._contained(f"moving queues of {subject.name}"):
+                refresh_route(self.registry, subject)
 
     def _totals(self, subject: Subject) -> dict[str, Counter]:
         """Returns the totals of the logs of all queues by name, without those in a cell that is out of reach."""
