@@ -65,9 +65,9 @@ def decide_part(part: range, outcome: Outcome, *, trial: bool) -> Decided:
     if outcome.too_large and len(part) > 1:
         middle = len(part) // 2
         return Decided(parts=(part[:middle], part[middle:]))
-    retry = frozenset(part[index] for index in outcome.failed)
-    dead = frozenset(part[index] for index in outcome.dead)
-    release = frozenset(part[index] for index in outcome.untouched)
+    retry, dead, release = (
+        frozenset(part[index] for index in named) for named in (outcome.failed, outcome.dead, outcome.untouched)
+    )
     every = frozenset(part)
     if outcome.unreached and outcome.answered and trial:
         retry |= every  # a gateway before the target may refuse this message alone: without an attempt it never ends

@@ -228,11 +228,9 @@ class Pusher:
         """Pulls, delivers and settles. Returns False when there was no message, or the target, its concurrency or the
         lease has changed. Without ``suspects`` leaves suspects at the queue, and notes that some wait."""
         current = self._find()
-        if current is None:
+        if current is None or not self._may_go_on(*current):
             return False
-        _, group, target = current
-        if target.kind == "notify" or target.concurrency != self._concurrency or not self._lease.extend(group, target):
-            return False
+        subject, group, target = current
         trial = self._lease.health.on_trial
         request = PullRequest(
             consumer=self.owner,
@@ -250,11 +248,21 @@ class Pusher:
         self._suspects_wait = self._suspects_wait or result.suspects_wait or any(pulled.suspect for pulled in pulls)
         for pulled in pulls:
             self._serve(_LeasedPull(group, pulled, parse_rfc3339(pulled.lease_until, "lease_until"), trial))
-        if not pulls and result.limited_by in _FLOW_LIMITS and self._something(current[0], group):
+        return bool(pulls) or self._waits_for_messages(subject, group, result)
+
+    def _may_go_on(self, subject: Subject, group: Group, target: PushTarget) -> bool:
+        """Returns whether this thread may deliver to the target as it is now, and extends the lease for that."""
+        if target.kind == "notify" or target.concurrency != self._concurrency:
+            return False
+        return self._lease.extend(group, target)
+
+    def _waits_for_messages(self, subject: Subject, group: Group, result: PullResult) -> bool:
+        """Lets some time pass after a pull without messages. Returns whether messages wait that come soon."""
+        if result.limited_by in _FLOW_LIMITS and self._something(subject, group):
             # Messages wait until the limit leaves some: this pusher stays, and pulls again.
             self.cell.context.clock.sleep(_LIMITED_SECONDS)
             return True
-        return bool(pulls) or (not result.suspects_wait and self._waits_for_retry(current[0], group))
+        return not result.suspects_wait and self._waits_for_retry(subject, group)
 
     def _retry_ms(self, subject: Subject, group: Group) -> int | None:
         """Returns the milliseconds until a failed message is tried again in its place; None if that is not soon. No
