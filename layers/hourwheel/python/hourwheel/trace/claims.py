@@ -43,10 +43,15 @@ def _claims_from(log: PullLog, position: Position, tail: Tail, low: int) -> Clai
     rows = _all(log, low) if short else _by_halving(log, low, tail.row_no, position)
     covering = [(row_no, row) for row_no, row in rows if _covers(row, position)]
     gaps = list(_gaps(rows, tail))
-    removed = any(start <= position < end for start, end in gaps) or not rows or position < _start(rows[0])
+    removed = _is_removed(rows, gaps, position)
     # Ends only rise in a group that was never moved: one row at most covers the position.
     complete = short and low == 0 and not gaps if log.group.seeks else bool(covering) or not removed
     return Claims(covering, tail, complete, removed and not covering and position < tail.position)
+
+
+def _is_removed(rows: list[tuple[int, PullRow]], gaps: list[tuple[Position, Position]], position: Position) -> bool:
+    """Returns whether a row that is not among these may have covered the position, and was removed."""
+    return not rows or position < _start(rows[0]) or any(start <= position < end for start, end in gaps)
 
 
 def latest_rows(log: PullLog) -> tuple[list[PullRow], bool]:

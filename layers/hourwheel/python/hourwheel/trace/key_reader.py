@@ -29,16 +29,17 @@ class KeyReader(GroupReader):
         rows = [row for row in pulls if isinstance(row, OrderedRow)]
         digest = b""
         for row in rows:
-            index = index_of(row, copy.position)
-            if index is not None:
+            if (index := index_of(row, copy.position)) is not None:
                 digest = row.messages()[index][0]
                 state = self._pulled_by_key(copy, row, index)
-        if state == "retrying" and digest and self._kept_back(rows, digest, copy.position):
+        if state == "retrying" and self._kept_back(rows, digest, copy.position):
             state = "waiting"
-        self._states |= set() if state is None else {state}
+        if state is not None:
+            self._states.add(state)
 
     def _kept_back(self, rows: Sequence[OrderedRow], digest: bytes, position: Position) -> bool:
-        """Returns whether another message of the key is in flight, or an earlier one waits for its time."""
+        """Returns whether another message of the key is in flight, or an earlier one waits for its time. No message has
+        the digest of a key that is not known (empty)."""
         dues_ms: dict[Position, int] = {}
         flying: set[Position] = set()
         for row in rows:
