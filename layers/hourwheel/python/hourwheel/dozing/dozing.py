@@ -112,13 +112,18 @@ def _mark_once(registry: Registry, subject: Subject, queue: str, after_ms: int) 
     def change(groups: tuple[DozingGroup, ...]) -> tuple[DozingGroup, ...]:
         nonlocal now_ms
         now_ms = registry.context.clock.now_ms()  # for each try: a mark must not be older than its write
-        if any(dozing.queue == queue and dozing.counts(after_ms, now_ms) for dozing in groups):
+        own = _of_queue(groups, queue)
+        if own is not None and own.counts(after_ms, now_ms):
             return groups  # another consumer of the group was faster
         others = tuple(dozing for dozing in groups if dozing.queue != queue and is_live(dozing, now_ms))
         return groups if len(others) >= MOST_DOZING else (*others, DozingGroup(queue, now_ms))
 
     changed = _change(registry, subject, change)
-    return next((dozing for dozing in changed or () if dozing.queue == queue), None), now_ms
+    return _of_queue(changed or (), queue), now_ms
+
+
+def _of_queue(groups: Iterable[DozingGroup], queue: str) -> DozingGroup | None:
+    return next((dozing for dozing in groups if dozing.queue == queue), None)
 
 
 def unmark(registry: Registry, subject: Subject, queue: str) -> None:

@@ -263,12 +263,10 @@ class Dozes:
         left_ms = entry.since_ms + self._expiring_ms - now_ms
         if left_ms > 0:
             return Rest(min(_EXPIRING_SECONDS, left_ms / 1_000))
-        seconds = SAFETY_SECONDS
-        if state.due_ms is not None:
-            due_seconds = (state.due_ms - now_ms) / 1_000
-            if due_seconds < _SHORTEST_WAIT_SECONDS:
-                return Rest(max(_SOONEST_SECONDS, due_seconds))
-            seconds = min(seconds, due_seconds)
+        due_seconds = SAFETY_SECONDS if state.due_ms is None else (state.due_ms - now_ms) / 1_000
+        if due_seconds < _SHORTEST_WAIT_SECONDS:
+            return Rest(max(_SOONEST_SECONDS, due_seconds))
+        seconds = min(SAFETY_SECONDS, due_seconds)
         self.registry.forget(state.subject.name)  # the group, too: it may have been deleted meanwhile
         subject = self.registry.subject(state.subject.name)
         group = self._read_again(subject, state.group)
