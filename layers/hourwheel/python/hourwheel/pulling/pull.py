@@ -260,12 +260,18 @@ class Puller:
             claimer = self._claimer(request, sources, logs, single=pushing)
             look = self._claim_retries_last(claimer, look, opened, sources, logs)
         self._remember(look, sources)
-        if opened and not look.claims and sources.subject.routes:
-            # The settlements may have finished a part of a queue: then the next part has its turn.
-            begun = self._source_logs.with_messages(sources).keys() - logs.keys()
-            look = replace(look, limited=look.limited or bool(begun))
+        if opened and not look.claims:
+            look = self._with_later_parts(look, sources, logs)
         due_ms = self._source_logs.next_due_ms(sources)
         return look if due_ms is None else replace(look, due_ms=due_ms)
+
+    def _with_later_parts(self, look: Look, sources: Sources, logs: dict[str, PullLog]) -> Look:
+        """Returns the look, which is limited if settlements have finished a part of a queue: then the next part has its
+        turn, which is not among these logs."""
+        if not sources.subject.routes:
+            return look
+        begun = self._source_logs.with_messages(sources).keys() - logs.keys()
+        return replace(look, limited=look.limited or bool(begun))
 
     def _claimer(self, request: PullRequest, sources: Sources, logs: dict[str, PullLog], *, single: bool) -> Claimer:
         return Claimer(
