@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from hourwheel.cells.moves import expire
 from hourwheel.context import Context
+from hourwheel.model import routes
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import pull_log
 from hourwheel.model.subjects import Subject
@@ -22,16 +23,21 @@ def expire_parts(registry: Registry, leases: Leases, subject: Subject, totals: M
     """Marks as expired each closed part whose rows have all expired and been removed, and in which no group has a
     lease; then removes the pull logs and checkpoints of the groups on it. ``totals`` are those of the parts that can be
     reached."""
-    context = registry.context
-    for queue in range(subject.queues):
+    for queue in range(subject.queues if subject.routes else 0):
         for mapping, name in subject.parts(queue):
-            if mapping.end is not None and name in totals and _removed(context, name, totals[name]):
-                # Strongly consistent: the leases of a group that is missing here would be lost with the part.
-                groups = [group for group in registry.groups(subject) if not group.broadcast]
-                if all(_left(leases, log) for log in _readers(context, subject, groups, name)):
-                    expire(registry, subject, queue, mapping)
-                    for group in groups:
-                        _forget(context, group, name)
+            if mapping.end is not None and name in totals and _removed(registry.context, name, totals[name]):
+                _expire_part(registry, leases, subject, queue, mapping)
+
+
+def _expire_part(registry: Registry, leases: Leases, subject: Subject, queue: int, part: routes.Mapping) -> None:
+    """Marks a part whose rows are removed as expired, and forgets it for all groups, unless one has a lease there."""
+    context, name = registry.context, subject.log_of(queue, part)
+    # Strongly consistent: the leases of a group that is missing here would be lost with the part.
+    groups = [group for group in registry.groups(subject) if not group.broadcast]
+    if all(_left(leases, log) for log in _readers(context, subject, groups, name)):
+        expire(registry, subject, queue, part)
+        for group in groups:
+            _forget(context, group, name)
 
 
 def _readers(context: Context, subject: Subject, groups: Iterable[Group], source: str) -> list[PullLog]:

@@ -257,8 +257,7 @@ class Sweeper:
         complete = True
         if needs_maintenance(last, snapshot):
             complete = self._maintain(subject, queues, members)
-            if subject.routes:
-                expire_parts(self.registry, self.leases, subject, totals)
+            expire_parts(self.registry, self.leases, subject, totals)
             maintained_ms = at_ms
         lags = [self._behind(member, totals, at_ms) for member in members]
         behind += [lag for lag in lags if lag is not None]
@@ -409,24 +408,28 @@ class Sweeper:
     def _trim(self, log: Log) -> list[LostRow]:
         """Moves the trim mark past the rows that have expired, and returns those among them that have messages. Returns
         none if another sweeper was faster, which counts them."""
-        expired: list[LostRow] = []
         with self._contained(f"trimming {log.name}"):
             mark = log.clear()
-            below = start = mark.row_no
-            page, end = 1, _NO_END  # most often the first row is live: its neighbours need not be read
-            while below < end:
-                rows = log.read(below, page, consistent=True)
-                below, live = expired_below(rows, below, self.context.clock.now_ms())
-                expired += (LostRow(row_no, row.count) for row_no, row in rows if row_no < below and not row.filler)
-                if live or len(rows) < page:
-                    break
-                # Read only where a row has expired: most sweeps trim nothing.
-                if page == 1:
-                    page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
-            below = min(below, end)
-            if below > start and log.trim(below, mark):
+            expired, below = self._expired(log, mark.row_no)
+            if below > mark.row_no and log.trim(below, mark):
                 return [row for row in expired if row.row_no < below]
         return []
+
+    def _expired(self, log: Log, below: int) -> tuple[list[LostRow], int]:
+        """Returns the rows with messages that have expired from the row ``below`` on, and the row below which all may
+        be trimmed."""
+        expired: list[LostRow] = []
+        page, end = 1, _NO_END  # most often the first row is live: its neighbours need not be read
+        while below < end:
+            rows = log.read(below, page, consistent=True)
+            below, live = expired_below(rows, below, self.context.clock.now_ms())
+            expired += (LostRow(row_no, row.count) for row_no, row in rows if row_no < below and not row.filler)
+            if live or len(rows) < page:
+                break
+            # Read only where a row has expired: most sweeps trim nothing.
+            if page == 1:
+                page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
+        return expired, min(below, end)
 
     def _contained(self, what: str) -> AbstractContextManager[None]:
         return self.leases.faults.contained(self.context, what)
