@@ -266,7 +266,12 @@ class Dozes:
         due_seconds = SAFETY_SECONDS if state.due_ms is None else (state.due_ms - now_ms) / 1_000
         if due_seconds < _SHORTEST_WAIT_SECONDS:
             return Rest(max(_SOONEST_SECONDS, due_seconds))
-        seconds = min(SAFETY_SECONDS, due_seconds)
+        return self._wait_at_queue(state, entry, min(SAFETY_SECONDS, due_seconds))
+
+    def _wait_at_queue(self, state: LookState, entry: DozingGroup, seconds: float) -> Rest:
+        """Looks once more, with records that are read again, and lets the consumer wait at the queue if no message
+        waits."""
+        name = entry.queue
         self.registry.forget(state.subject.name)  # the group, too: it may have been deleted meanwhile
         subject = self.registry.subject(state.subject.name)
         group = self._read_again(subject, state.group)
