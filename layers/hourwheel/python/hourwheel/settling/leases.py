@@ -5,13 +5,14 @@ each action reads the row again, and changes it by compare-and-set.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from hourwheel.faults import Faults
+from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table
@@ -79,6 +80,20 @@ class _Watch:
         self.tail = Tail(row_no + 1, row.end, row.end_seq)
         if row.is_final:
             self.scanned = self.tail
+
+    def record_page(self, log: PullLog, rows: Sequence[tuple[int, Versioned[PullRow]]]) -> None:
+        """Records rows from ``scanned`` on."""
+        for row_no, current in rows:
+            assert self.scanned is not None
+            if row_no > self.scanned.row_no:
+                # The rows between were trimmed: a checkpoint has passed them.
+                self.scanned = self.tail = max(self.scanned, log.beginning(), key=lambda tail: tail.row_no)
+            if row_no < self.scanned.row_no:
+                continue
+            self.record(row_no, current.value)
+            if not current.value.is_final:
+                # The next row begins where this one will end: the next look reads it again.
+                break
 
     def record_end(self, row_no: int, entry: _OpenRow) -> None:
         """Records an open row, and the time at which it needs work."""
@@ -314,17 +329,7 @@ class Leases:
         page = 0
         while pages is None or page < pages:
             rows = log.rows(watch.scanned.row_no, _PAGE)
-            for row_no, current in rows:
-                value = current.value
-                if row_no > watch.scanned.row_no:
-                    # The rows between were trimmed: a checkpoint has passed them.
-                    watch.scanned = watch.tail = max(watch.scanned, log.beginning(), key=lambda tail: tail.row_no)
-                if row_no < watch.scanned.row_no:
-                    continue
-                watch.record(row_no, value)
-                if not value.is_final:
-                    # The next row begins where this one will end: the next look reads it again.
-                    break
+            watch.record_page(log, rows)
             assert watch.tail is not None
             if watch.tail.row_no >= watch.claimed:
                 watch.claimed_due_ms = inf
