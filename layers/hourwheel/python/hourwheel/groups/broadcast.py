@@ -127,7 +127,7 @@ def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
         queues=sorted(queues.values(), key=attrgetter("queue")),
         backing_off=total_of("backing_off"),
         expired_unread=total_of("expired_unread"),
-        limited_by=next((lag.limited_by for _, lag in lags if lag.limited_by is not None), None),
+        limited_by=next(filter(None, (lag.limited_by for _, lag in lags)), None),
         consumers=[
             ConsumerLag(
                 consumer=group.consumer,
