@@ -10,6 +10,7 @@ lease lasts.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -165,25 +166,26 @@ def _without_settled(state: _GroupState, logs: Sequence[PullLog]) -> _GroupState
 
 
 def _still_leased(log: PullLog, seen: _LogState, now_ms: int) -> _LogState:
-    row_nos = list(seen.leased)
-    store = log.record(0).store
     try:
-        records: dict[str, Record] = {}
-        for page in _pages(row_nos):
-            records |= store.get_many(Table.PULL, log.partition, [sort_of(row_no) for row_no in page])
-        rows = {int(sort): log.opened(int(sort), record).value for sort, record in records.items()}
+        rows = _read_rows(log, list(seen.leased))
         leased = {row_no: row.unsettled() for row_no, row in rows.items() if row.state == OPEN}
         long = {
             no: _positions(rows[no], left) for no, left in leased.items() if rows[no].claimed_ms + _LONG_MS <= now_ms
         }
-        ends_ms = _ends_ms(log, seen.ends_ms, {row_no for positions in long.values() for row_no in positions})
+        ends_ms = _ends_ms(log, seen.ends_ms, set(chain.from_iterable(long.values())))
     except CellUnavailable:
         return seen  # nobody can tell which of them are settled
-    counts = {
-        no: sum(ends_ms[row_no] > now_ms for row_no in long[no]) if no in long else len(left)
-        for no, left in leased.items()
-    }
+    counts = {no: len(left) for no, left in leased.items()}
+    counts |= {no: sum(ends_ms[row_no] > now_ms for row_no in positions) for no, positions in long.items()}
     return _LogState(seen.next_row, counts, ends_ms)
+
+
+def _read_rows(log: PullLog, row_nos: Sequence[int]) -> dict[int, PullRow]:
+    store = log.record(0).store
+    records: dict[str, Record] = {}
+    for page in _pages(row_nos):
+        records |= store.get_many(Table.PULL, log.partition, [sort_of(row_no) for row_no in page])
+    return {int(sort): log.opened(int(sort), record).value for sort, record in records.items()}
 
 
 def _positions(row: PullRow, unsettled: Sequence[int]) -> list[int]:
