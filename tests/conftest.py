@@ -1,6 +1,7 @@
 """Configures all tests."""
 
 import gc
+import os
 import signal
 
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
@@ -9,6 +10,11 @@ OBJECTS_BETWEEN_COLLECTIONS = 50_000
 # A script that runs the tests in the background (``nohup make test &``) ignores SIGINT, and so would each process that
 # a test starts and interrupts. A signal that is handled here has its default effect there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# pytest sets these where it runs tests in processes of its own. A program would believe them instead of the terminal
+# that a test gives it.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 
 def pytest_collection_finish() -> None:
