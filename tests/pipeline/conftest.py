@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,3 +81,11 @@ def spark() -> Iterator[SparkSession]:
         yield session
         session.stop()
         gc.collect()  # the sockets, while their warning is still ignored
+
+
+@pytest.fixture(scope="session")
+def day(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Returns a run of the daily jobs over three messages of ``orders``, a ``Day``. Modules of tests go on from there,
+    each from where the one before has left the world and its lake."""
+    days = importlib.import_module("tests.pipeline.days")  # the environment with the newest Spark has no jobs
+    return days.run_of(tmp_path_factory.mktemp("day"), ["order 1", "order 2", "order 3"])

@@ -8,18 +8,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
+from pydantic import BaseModel
 from pyspark.sql import SparkSession
 
 import pyspark_hourwheel
 from hourwheel.client import Api
-from hourwheel_pipeline import compact, lake, metrics, reconcile, session
+from hourwheel_pipeline import lake, session
 from hourwheel_pipeline.jobs import JOBS
 from pyspark_hourwheel import HourwheelDataSource
 from tests.docs.docstrings import faults, run_example
 from tests.docs.names import Public, members, public
 from tests.integration.process import Server
-from tests.pipeline.worlds import World
+from tests.pipeline.days import Day
 
 OF_LAKE = {"open", "find", "close", "table", "tables", "read", "rows"}
 """The rest is for the jobs."""
@@ -39,36 +41,24 @@ def test_the_docstring_has_the_format(each: Public) -> None:
 
 
 class Once:
-    """Runs a job once for equal arguments, and repeats the report."""
+    """Runs a job once for equal options, and repeats the report. The reports of ``day`` are there from the start."""
 
-    def __init__(self, job: ModuleType) -> None:
-        self._job = job
-        self._reports: dict[str, Any] = {}
+    def __init__(self, job: ModuleType, day: Day) -> None:
+        self._job, self._reports = job, dict(day.reports)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._job, name)
 
     def run(self, *given: Any) -> Any:
-        key = repr(given[-2:])
+        (key,) = (repr(each) for each in given if isinstance(each, BaseModel | msgspec.Struct))
         if key not in self._reports:
             self._reports[key] = self._job.run(*given)
         return self._reports[key]
 
 
-ONCE = {name: Once(job) for name, job in JOB_MODULES.items()}
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> World:
-    """Returns an archive and a lake with three messages of ``orders``."""
-    world = World(tmp_path_factory.mktemp("examples") / "orders-data")
-    world.bench.send("order 1", "order 2", "order 3")
-    world.rest()
-    places = {"archive": world.archive, "lake": world.lake}
-    ONCE["compact"].run(spark, compact.CompactOptions(**places))
-    ONCE["reconcile"].run(spark, reconcile.ReconcileOptions(**places), world.now_ms)
-    ONCE["metrics"].run(spark, metrics.MetricsOptions(**places), world.now_ms)
-    return world
+def once(day: Day) -> dict[str, Once]:
+    return {name: Once(job, day) for name, job in JOB_MODULES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +72,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("each", EXAMPLES, ids=[each.name for each in EXAMPLES])
-def test_the_example_runs(each: Public, world: World, spark: SparkSession, url: str, tmp_path: Path) -> None:
+def test_the_example_runs(
+    each: Public, day: Day, once: dict[str, Once], spark: SparkSession, url: str, tmp_path: Path
+) -> None:
     # Whole paths, as Spark's workers may run in another folder.
-    text = each.text.replace("orders-data", str(world.root)).replace('"checkpoint"', f'"{tmp_path}/checkpoint"')
+    text = each.text.replace("orders-data", str(day.world.root)).replace('"checkpoint"', f'"{tmp_path}/checkpoint"')
     with Api(url) as api:
-        given = {"spark": spark, "url": url, "api": api, "now_ms": world.now_ms, "date": date, "closing": closing}
-        names = {"Lake": lake.Lake, "HourwheelDataSource": HourwheelDataSource, **ONCE}
+        given = {"spark": spark, "url": url, "api": api, "now_ms": day.now_ms, "date": date, "closing": closing}
+        names = {"Lake": lake.Lake, "HourwheelDataSource": HourwheelDataSource, **once}
         spark.dataSource.register(HourwheelDataSource)
         assert run_example(each, text, {**given, **names}) == ""

@@ -16,6 +16,7 @@ from hourwheel_pipeline.metrics import Measured
 from hourwheel_pipeline.reconcile import Reconciled
 from hourwheel_pipeline.report import ReportOptions
 from hourwheel_pipeline.schemas import SCHEMAS
+from tests.pipeline.days import Day
 from tests.pipeline.worlds import DAY, HOUR, World
 
 
@@ -28,13 +29,8 @@ def none() -> SparkSession:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
-    found = World(tmp_path_factory.mktemp("idle"))
-    found.bench.send("a", "b")
-    found.acknowledge("orders", "billing")
-    found.archived()
-    assert run(found, lambda: spark)
-    return found
+def world(day: Day) -> World:
+    return day.world
 
 
 def run(world: World, spark: Any, *names: str) -> dict[str, Any]:
@@ -51,9 +47,9 @@ def run(world: World, spark: Any, *names: str) -> dict[str, Any]:
 def test_a_run_with_nothing_new_needs_no_spark_and_repeats_the_last_report(world: World) -> None:
     world.bench.clock.pass_time(60)
     reports = run(world, none)
-    assert reports["reconcile"].rows["messages queue"] == 2
+    assert reports["reconcile"].rows["messages queue"] == 4
     assert (reports["reconcile"].found_ms, reports["reconcile"].counts) == (world.now_ms, {})
-    assert (reports["metrics"].rows, reports["report"].subjects) == (0, 1)
+    assert (reports["metrics"].rows, reports["report"].subjects) == (0, 2)
     assert outcomes.of_reports(reports.values()) == exits.FINE
 
 
@@ -63,7 +59,7 @@ def test_the_server_tells_what_the_last_runs_found(world: World) -> None:
     assert state.lake is not None
     assert {table.table for table in state.lake.tables} == set(SCHEMAS)
     messages = next(table for table in state.lake.tables if table.table == "messages")
-    assert (messages.rows, messages.behind, messages.quarantined) == (2, 0, 0)
+    assert (messages.rows, messages.behind, messages.quarantined) == (4, 0, 0)
     assert messages.changed_at is not None
     assert state.lake.problems == 0
     assert state.reconciled is not None

@@ -11,7 +11,6 @@ from typing import Any
 import boto3
 import pyarrow as pa
 import pytest
-from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError
 from pyiceberg.catalog.glue import GlueCatalog
 from pyspark.sql import SparkSession
@@ -23,7 +22,7 @@ from hourwheel_pipeline.jobs import DAILY, Job, jobs_of, options_of, read_option
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.reconcile import Reconciled, Unknown
 from tests.contract.services import ministack
-from tests.contract.wire import answer
+from tests.pipeline.days import CloudWatch, Day, arguments_of
 from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION
 from tests.pipeline.worlds import World
 
@@ -109,52 +108,8 @@ def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--lake" in capsys.readouterr().err
 
 
-class CloudWatch:
-    """Takes the requests that the SDK would send to CloudWatch Logs, and reads metrics from them. Raises ``failure`` in
-    place of sending."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.services: set[str] = set()
-        self.written: list[Any] = []
-        self.requests = 0
-        self.failure: Exception | None = None
-        make = metrics_upload.make_client
-
-        def made(service: str, config: Any, **place: Any) -> Any:
-            self.services.add(service)
-            client = make(service, config, region=REGION, endpoint_url=None)
-            client.meta.events.register(f"before-send.{service}", self._sent)
-            return client
-
-        monkeypatch.setattr(metrics_upload, "make_client", made)
-
-    def _sent(self, request: AWSPreparedRequest, **_: Any) -> Any:
-        self.requests += 1
-        if self.failure is not None:
-            raise self.failure
-        if request.headers["X-Amz-Target"].endswith(b".PutLogEvents"):
-            self.written.append(json.loads(request.body))
-        return answer(request, 200, b"{}")
-
-    @property
-    def figures(self) -> dict[str, int]:
-        """Returns the metrics, read by CloudWatch's rules for embedded metrics."""
-        found = {}
-        assert self.services <= {"logs"}, "a job without a VPC reaches nothing else"
-        for asked in self.written:
-            assert asked["logGroupName"] == "/hourwheel/flights/jobs"
-            for line in (json.loads(event["message"]) for event in asked["logEvents"]):
-                (directive,) = line["_aws"]["CloudWatchMetrics"]
-                assert (directive["Namespace"], directive["Dimensions"]) == ("Hourwheel", [["service"]])
-                assert line["service"] == "flights"
-                found |= {metric["Name"]: line[metric["Name"]] for metric in directive["Metrics"]}
-        return found
-
-
 @pytest.fixture
 def cloudwatch(monkeypatch: pytest.MonkeyPatch) -> CloudWatch:
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
     return CloudWatch(monkeypatch)
 
 
@@ -167,33 +122,17 @@ def world(tmp_path: Path) -> World:
     return found
 
 
-def arguments(world: World) -> list[str]:
-    return [
-        "--archive",
-        world.archive,
-        "--lake",
-        world.lake,
-        "--output",
-        str(world.root / "report"),
-        "--cell",
-        "flights",
-    ]
-
-
-def test_the_daily_jobs_print_reports_and_write_metrics(
-    spark: SparkSession, world: World, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["daily", *arguments(world)]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["job"] for line in lines] == list(DAILY)
-    assert cloudwatch.figures == {"ReconcileFindings": 0, "QuarantinedSegments": 0, "ArchiveLacksObjects": 0}
-    assert list((world.root / "report").iterdir())
+def test_the_daily_jobs_print_reports_and_write_metrics(day: Day) -> None:
+    assert day.status == 0
+    assert [json.loads(line)["job"] for line in day.printed] == list(DAILY)
+    assert day.figures == {"ReconcileFindings": 0, "QuarantinedSegments": 0, "ArchiveLacksObjects": 0}
+    assert list((day.world.root / "report").iterdir())
 
 
 def test_on_the_first_day_there_is_nothing_and_nothing_is_wrong(
     spark: SparkSession, tmp_path: Path, cloudwatch: CloudWatch
 ) -> None:
-    assert main(["daily", *arguments(World(tmp_path))]) == 0
+    assert main(["daily", *arguments_of(World(tmp_path))]) == 0
     assert cloudwatch.figures == {"ReconcileFindings": 0, "QuarantinedSegments": 0, "ArchiveLacksObjects": 0}
 
 
@@ -203,10 +142,10 @@ def test_damage_is_reported_and_a_job_with_on_damage_stop_fails(
     segments = sorted((world.root / "archive/segments/messages").rglob("*"))
     damaged = next(path for path in segments if path.is_file())
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    assert main(["compact", *arguments(world), "--on-damage=stop"]) == 4
+    assert main(["compact", *arguments_of(world), "--on-damage=stop"]) == 4
     assert "cannot be read" in capsys.readouterr().err
     assert cloudwatch.figures == {}
-    assert main(["compact", *arguments(world)]) == 4
+    assert main(["compact", *arguments_of(world)]) == 4
     assert cloudwatch.figures == {"QuarantinedSegments": 1}
 
 
@@ -222,7 +161,7 @@ def test_metrics_that_cannot_be_written_fail_no_job(
     spark: SparkSession, world: World, cloudwatch: CloudWatch, capsys: pytest.CaptureFixture[str], failure: Exception
 ) -> None:
     cloudwatch.failure = failure
-    assert main(["compact", *arguments(world)]) == 0
+    assert main(["compact", *arguments_of(world)]) == 0
     assert "the metrics of this run are not in CloudWatch" in capsys.readouterr().err
     assert 1 <= cloudwatch.requests <= 3
 
