@@ -16,7 +16,7 @@ from tests.simulation.schedule import simulate
 from tests.simulation.world import World
 
 CHUNK = 40
-CHUNKS = 5  # `make verify` runs thousands more
+CHUNKS = 3  # `make verify` runs thousands more
 
 
 @pytest.mark.parametrize("first", [chunk * CHUNK for chunk in range(CHUNKS)])
