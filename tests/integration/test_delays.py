@@ -10,10 +10,13 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from hourwheel.times import parse_rfc3339
 from tests.integration.process import SECONDS, Connection, Server, bodies, pull
 
-KILLS = 20
+KILLS = 5
+MANY_KILLS = 20
 EACH_LIFE = 300
 BATCH = 10
 LONGEST_MS = 1_500
@@ -102,10 +105,11 @@ class Traffic:
             connection.ok("POST", "/v1/subjects/orders/groups/billing/ack", {"settle": settle})
 
 
-def test_twenty_kills_under_load_deliver_each_delayed_message_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(MANY_KILLS, marks=pytest.mark.volume)])
+def test_kills_under_load_deliver_each_delayed_message_once(tmp_path: Path, kills: int) -> None:
     traffic = Traffic()
     try:
-        for life in range(KILLS):
+        for life in range(kills):
             server = Server(tmp_path)
             traffic.send_to(server.port)
             # Another moment in each life: within the ticks of the wheel as between them.
@@ -125,7 +129,7 @@ def test_twenty_kills_under_load_deliver_each_delayed_message_once(tmp_path: Pat
                 break
             assert time.monotonic() < deadline
     assert server.stop() == (0, "")
-    assert len(traffic.accepted) >= KILLS * EACH_LIFE
+    assert len(traffic.accepted) >= kills * EACH_LIFE
     assert traffic.received
     assert traffic.cancelled
     assert not traffic.early
