@@ -6,7 +6,7 @@ import pytest
 from tests.contract.conftest import no_account
 
 from .system import ARCHIVE_MINUTES, System, deployed
-from .template import ACCOUNT, REGION, ROOT, synthesise
+from .template import ACCOUNT, REGION, ROOT, synthesised
 
 __all__ = ["no_account"]
 
@@ -28,6 +28,6 @@ def assert_built(layer: Path, source: Path) -> None:
 def system(tmp_path_factory: pytest.TempPathFactory, no_account: None) -> Iterator[System]:
     assert_built(ROOT / "build/layers/hourwheel", ROOT / "layers/hourwheel")
     settings = {"push_targets": ",".join(TARGETS), "pipeline": "true", "archive_minutes": str(ARCHIVE_MINUTES)}
-    template = synthesise(tmp_path_factory.mktemp("synthesised"), settings)
+    template = synthesised(tmp_path_factory.mktemp("synthesised"), settings)
     with deployed(template, tmp_path_factory.mktemp("deployed")) as found:
         yield found

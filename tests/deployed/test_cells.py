@@ -12,7 +12,7 @@ from .job import large
 from .policies import Call, grants
 from .recorded import calls_of
 from .system import ARCHIVE_MINUTES, System, deployed
-from .template import CELL, ROOT, synthesise
+from .template import CELL, ROOT, synthesised
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def celled(tmp_path_factory: pytest.TempPathFactory, no_account: None) -> Iterat
         "pipeline": "true",
         "archive_minutes": str(ARCHIVE_MINUTES),
     }
-    template = synthesise(tmp_path_factory.mktemp("synthesised"), settings)
+    template = synthesised(tmp_path_factory.mktemp("synthesised"), settings)
     with deployed(template, tmp_path_factory.mktemp("deployed")) as found:
         yield found
 

@@ -26,7 +26,7 @@ from .conftest import assert_built
 from .policies import grants
 from .recorded import calls_of
 from .system import System, deployed
-from .template import CELL, REGION, ROOT, synthesise
+from .template import CELL, REGION, ROOT, synthesised
 
 FRONTED = sorted({route.function for route in ROUTES})
 PULL = "/v1/subjects/orders/groups/billing/pull"
@@ -35,7 +35,7 @@ PULL = "/v1/subjects/orders/groups/billing/pull"
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, no_account: None) -> Iterator[System]:
     assert_built(ROOT / "build/layers/hourwheel", ROOT / "layers/hourwheel")
-    template = synthesise(tmp_path_factory.mktemp("synthesised-urls"), {"front": "url", "operators": OPERATOR})
+    template = synthesised(tmp_path_factory.mktemp("synthesised-urls"), {"front": "url", "operators": OPERATOR})
     with deployed(template, tmp_path_factory.mktemp("deployed-urls")) as found:
         yield found
 
