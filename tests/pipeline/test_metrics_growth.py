@@ -1,5 +1,6 @@
 """A run of metrics reads only subjects that changed, and ends with the rows that a run over everything computes."""
 
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hourwheel_pipeline import changed_subjects, metrics
 from hourwheel_pipeline.compact import CompactOptions
 from hourwheel_pipeline.compact import run as compact
 from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.report import newest
 from tests.pipeline.growth import LONG, archived_and_compacted, same_metrics_as_over_everything
 from tests.pipeline.readings import subjects_read
 from tests.pipeline.worlds import HOUR, World
@@ -50,7 +52,28 @@ def test_a_run_reads_only_the_files_of_subjects_that_changed(
     read = subjects_read(monkeypatch)
     world.measured(spark)
     assert read == {"orders"}
+    assert accepted(world) == {"orders": 3, "bills": 2, "after": 1}
+
+
+@pytest.mark.volume
+def test_the_hours_of_all_subjects_are_those_of_a_run_over_everything(spark: SparkSession, world: World) -> None:
+    computed(world, spark)
+    world.bench.send("c", subject="orders")
+    world.acknowledge("orders", "billing")
+    world.archived()
+    world.compacted(spark)
+    world.measured(spark)
     same_metrics_as_over_everything(world, spark)
+
+
+def accepted(world: World) -> dict[str, int]:
+    """Returns the sum of the newest rows of each subject."""
+    with closing(Lake.open(world.lake)) as lake:
+        rows = newest(lake.rows(metrics.TABLE, "step_seconds = 3600")).to_pylist()
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row["subject"]] += row["accepted"] or 0
+    return +counts
 
 
 @pytest.mark.volume

@@ -109,6 +109,33 @@ def _place(one: Finding) -> tuple[str, str, int | None, int | None]:
     return one.kind, one.log, one.row, one.index
 
 
+def test_damage_of_each_kind_is_reported_and_leads_to_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    lively(world)
+    world.rest()
+    cut = _truncate(world)
+    world.compacted(spark)
+    archive = FileBlobs(world.archive)
+    segments = [segment for manifest in manifests.manifests(archive) for segment in manifest.segments]
+    gone = [manifests.manifest_key(1), [segment.key for segment in segments if segment.kind == MESSAGES][-1]]
+    for key in gone:
+        archive.delete(key)
+    found = world.reconciled(spark)
+    assert found.findings == []
+    _counts_three_segments(found)
+    assert found.archive is not None
+    assert sorted(problem.key for problem in found.archive.problems) == sorted([*gone, *cut])
+    assert outcomes.of_reports([found]) == exits.DAMAGE
+
+
+def _counts_three_segments(found: Reconciled) -> None:
+    """Asserts that the report counts the segments whose ends were cut off, and says why."""
+    assert found.unknown.segments == 3
+    assert {one.why for one in found.unknown.rows} == {"quarantined"}
+    assert all("bytes" in one.reason for one in found.unknown.quarantined)
+
+
+@pytest.mark.volume
 def test_quarantined_segments_are_reported_and_lead_to_no_findings(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path)
     lively(world)
@@ -117,11 +144,10 @@ def test_quarantined_segments_are_reported_and_lead_to_no_findings(spark: SparkS
     world.compacted(spark)
     found = world.reconciled(spark)
     assert found.findings == []
-    assert found.unknown.segments == 3
-    assert {one.why for one in found.unknown.rows} == {"quarantined"}
-    assert all("bytes" in one.reason for one in found.unknown.quarantined)
+    _counts_three_segments(found)
 
 
+@pytest.mark.volume
 def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -143,15 +169,16 @@ def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_repo
     assert outcomes.of_reports([found]) == exits.DAMAGE
 
 
-def _truncate(world: World) -> None:
-    """Cuts off the end of the second segment of each kind."""
+def _truncate(world: World) -> list[str]:
+    """Cuts off the end of the second segment of each kind. Returns their keys."""
     archive = FileBlobs(world.archive)
     segments = [segment for manifest in manifests.manifests(archive) for segment in manifest.segments]
-    for kind in (MESSAGES, PULLS, DISPATCHES):
-        key = [segment.key for segment in segments if segment.kind == kind][1]
+    keys = [[segment.key for segment in segments if segment.kind == kind][1] for kind in (MESSAGES, PULLS, DISPATCHES)]
+    for key in keys:
         data = archive.get(key)
         archive.delete(key)
         archive.put(key, data[:-10])
+    return keys
 
 
 def test_a_finding_keeps_the_time_at_which_it_was_first_seen(spark: SparkSession) -> None:

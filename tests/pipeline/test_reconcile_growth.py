@@ -52,6 +52,22 @@ def test_a_run_reads_only_the_files_of_subjects_that_changed_since_the_last_whol
     assert archived_and_judged(world, spark).counts == {"phantom": 1}
     world.bench.send("c", subject="bills")
     world.acknowledge("bills", "billing")
+    read = subjects_read(monkeypatch)
+    report = archived_and_judged(world, spark)
+    assert read == {"bills"}
+    assert (report.counts, report.new_errors) == ({"phantom": 1}, 0)
+    assert report.totals["accepted"] == 9
+
+
+@pytest.mark.volume
+def test_a_run_over_a_day_does_not_count_as_a_whole_run(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FAULTS["made-up"][0](Scene(world, "made-up"))
+    world.bench.clock.pass_time(LONG)
+    archived_and_judged(world, spark)
+    world.bench.send("c", subject="bills")
+    world.acknowledge("bills", "billing")
     archived_and_compacted(world, spark)
     judged(world, spark, days=1)
     read = subjects_read(monkeypatch)
