@@ -290,8 +290,7 @@ class Claimer:
         queues = [log for log in logs if log.queue is not None]
         first = int(self.context.ids.jitter() * len(queues))
         in_turn = [*retries, *queues[first:], *queues[:first]]
-        if len(logs) > 1 and self._takes_suspects_first(look):
-            having = self._having_suspects(logs)
+        if len(logs) > 1 and self._takes_suspects_first(look) and (having := self._having_suspects(logs)):
             in_turn.sort(key=lambda log: log.source.name not in having)
         return in_turn
 

@@ -134,8 +134,7 @@ class SourceLogs:
     @staticmethod
     def next_due_ms(sources: Sources) -> int | None:
         """Returns when the next message is tried again in its place; None if there is none. Reads nothing."""
-        dues_ms = (log.next_due_ms() for log in sources.logs)
-        return min((due_ms for due_ms in dues_ms if due_ms is not None), default=None)
+        return min(filter(None, [log.next_due_ms() for log in sources.logs]), default=None)
 
     def end_leases(self, subject: Subject, logs: Sequence[PullLog]) -> int:
         """Ends the leases that are over in these logs, and returns their number."""
