@@ -9,14 +9,15 @@ from unittest.mock import patch
 from hourwheel.cells import cell_storage, move_steps, moves, withdrawals
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
-from hourwheel.delay.unavailable_cells import UnavailableCells
-from hourwheel.errors import CellUnavailable, NoAccess, Unavailable
+from hourwheel.delay.held_messages import HeldMessages
+from hourwheel.errors import NoAccess, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.logs.log import Log
 from hourwheel.model.pulls import Settled
 from hourwheel.model.routes import MoveTarget, Route, RouteChange
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Counter
+from hourwheel.reach.pauses import Pauses
 from hourwheel.registry.registry import subject_record
 from hourwheel.settling.settlements import Settlements
 from tests.simulation.bugs import Bug, registrar
@@ -62,7 +63,7 @@ def _settling_beside_outages(plan: Plan) -> Plan:
 
 @planted(sharpen=_settling_beside_outages)
 def settlements_in_a_cell_that_is_out_of_reach_are_answered_settled() -> Iterator[None]:
-    with patch.object(Settlements, "without_cell", lambda *arguments: [Settled("settled") for _ in arguments[2]]):
+    with patch.object(Settlements, "unreached", lambda *arguments: [Settled("settled") for _ in arguments[2]]):
         yield
 
 
@@ -126,7 +127,7 @@ def _delayed_and_out_of_reach(plan: Plan) -> Plan:
 
 @planted(sharpen=_delayed_and_out_of_reach)
 def messages_for_a_cell_that_is_out_of_reach_are_forgotten() -> Iterator[None]:
-    with patch.object(UnavailableCells, "hold", lambda *_: None):
+    with patch.object(HeldMessages, "hold", lambda *_: None):
         yield
 
 
@@ -156,10 +157,10 @@ def an_error_of_a_cell_that_is_full_is_taken_for_one_of_the_home_cell() -> Itera
 
 @planted(sharpen=_delayed_and_out_of_reach)
 def a_cell_that_is_out_of_reach_ends_the_wheel() -> Iterator[None]:
-    def failed(self: UnavailableCells, log: str, error: CellUnavailable) -> None:
+    def failed(self: Pauses, log: str, error: Unavailable) -> None:
         raise error
 
-    with patch.object(UnavailableCells, "failed", failed):
+    with patch.object(Pauses, "failed", failed):
         yield
 
 

@@ -156,6 +156,16 @@ class Context:
     within: Store | None = None
     """Inside of ``atomically``, where there are several cells: the store of the transaction."""
 
+    @property
+    def has_one_storage(self) -> bool:
+        """Whether all logs are in one storage: there are no cells beside the home cell."""
+        return self.cells is None
+
+    def reads(self, log: str) -> bool:
+        """Returns whether the log can be read here: inside of ``atomically``, where it is in the cell of the
+        transaction."""
+        return self.inside is None or cell_of(log) == self.inside
+
     def log(self, name: str) -> Log:
         # Not ``cell_of``: where there is one cell, nothing more than this look at the name is to be paid.
         store = self.store_of(name) if ":" in name else self.store

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hourwheel.context import Context
 from hourwheel.errors import Broken, DataVersion, GroupRemoved, HourwheelError, StorageFull, Unavailable
 from hourwheel.model.log_names import cell_of
-from hourwheel.reach.outages import is_outage
+from hourwheel.reach.outages import is_outage, outage_of
 from hourwheel.reach.storages import at_home
 
 _logger = logging.getLogger("hourwheel")
@@ -41,6 +41,14 @@ class Faults:
             self._report(context, what, error)
         except Exception as error:
             self._report(context, what, error)
+
+    @contextmanager
+    def outages(self, context: Context, what: str) -> Iterator[None]:
+        """Reports and swallows the error of a cell that is out of reach. Every other error passes through."""
+        try:
+            yield
+        except Unavailable as error:
+            self._report(context, what, outage_of(error))
 
     @contextmanager
     def abroad(self, context: Context, log: str, what: str) -> Iterator[None]:

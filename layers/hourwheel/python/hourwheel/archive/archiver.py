@@ -8,7 +8,7 @@ others gathered are dropped.
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -20,13 +20,14 @@ from hourwheel.archive.passes import LogRead, Pass, commit_is_full
 from hourwheel.archive.rebuild import unfinished
 from hourwheel.archive.sources import Item, LogSource, registry_listing, sources
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Conflict
+from hourwheel.errors import Conflict
 from hourwheel.faults import Faults
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import cell_of, source_of
+from hourwheel.model.log_names import source_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs, Table
+from hourwheel.reach.outages import Outages
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit
@@ -107,7 +108,7 @@ class Archiver:
     archive: Blobs
     limits: CommitLimits = field(default_factory=CommitLimits)
     faults: Faults = field(default_factory=Faults)
-    _cells_out: set[str] = field(default_factory=set)
+    _outages: Outages = field(default_factory=Outages)
 
     def run(self, until_ms: int, after_commit: Callable[[], None] = lambda: None) -> Archived:
         """Archives until no settled row is left, or until ``until_ms``; finishes a commit that has begun. Calls
@@ -116,12 +117,12 @@ class Archiver:
         if unfinished(self.context):
             raise Conflict("store-rebuilding", "the store is half rebuilt: finish the rebuild first")
         run = _ArchiverRun(until_ms)
-        self._cells_out.clear()
+        self._outages.clear()
         while self._commit(run) and not run.report.complete and self.context.clock.now_ms() < until_ms:
             after_commit()
         # The watermarks of buckets, and the states of passes that extend expiries, expire in this table.
         self.context.store.collect(Table.META, self.context.clock.now_ms())
-        run.report.cells_out = sorted(self._cells_out)
+        run.report.cells_out = self._outages.names
         return run.report
 
     def _commit(self, run: _ArchiverRun) -> bool:
@@ -239,12 +240,13 @@ class Archiver:
                 return _CommitRows(end, messages, LogRead.TO_ITS_END if complete else LogRead.ROWS_LEFT)
             if item.row_no > end:
                 collector.missing.append(MissingRows(log=source.log, start=end, end=item.row_no))
-            try:
-                messages += collector.add(source, item)
-            except CellUnavailable as error:
-                # The object of a large batch. Every other error stops the run: it may be one of the archive.
-                self._report_cell(source, error)
+            added: int | None = None
+            # The object of a large batch. Every other error stops the run: it may be one of the archive.
+            with self.faults.outages(self.context, f"archiving {source.log}"), self._seen(source):
+                added = collector.add(source, item)
+            if added is None:
                 return _CommitRows(end, messages, LogRead.ROWS_LEFT)
+            messages += added
             end = item.row_no + 1
             full = commit_is_full(collector.size, self.limits.commit_bytes, self.context.clock.now_ms(), stop_ms)
             if full or collector.size >= limit:
@@ -278,19 +280,13 @@ class Archiver:
             if item is None:
                 return
 
-    def _report_cell(self, source: LogSource, error: CellUnavailable) -> None:
-        # Raised again: an outage that shows in an object counts like one that shows in a row.
-        with self._contained(source):
-            raise error
-
     @contextmanager
     def _contained(self, source: LogSource) -> Iterator[None]:
-        with self.faults.contained(self.context, f"archiving {source.log}"):
-            try:
-                yield
-            except CellUnavailable:
-                self._cells_out.add(cell_of(source_of(source.log) if source.kind == PULLS else source.log))
-                raise
+        with self.faults.contained(self.context, f"archiving {source.log}"), self._seen(source):
+            yield
+
+    def _seen(self, source: LogSource) -> AbstractContextManager[None]:
+        return self._outages.seen(source_of(source.log) if source.kind == PULLS else source.log)
 
     def _count(self, report: Archived, manifest: Manifest) -> None:
         rows = sum(segment.rows for segment in manifest.segments)

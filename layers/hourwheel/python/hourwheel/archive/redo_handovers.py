@@ -11,11 +11,11 @@ from hourwheel.archive.summary import Pick, UnarchivedHandover
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.held_messages import HeldMessages
 from hourwheel.delay.outgoing_batches import OutgoingBatches
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
-from hourwheel.delay.unavailable_cells import UnavailableCells
-from hourwheel.errors import CellUnavailable, Conflict, Filled
+from hourwheel.errors import Conflict, Filled
 from hourwheel.handover.copies import RELEASED, RETRY, row_builder
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import DueTimes
@@ -25,6 +25,8 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import LogName, is_schedule, source_of
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.records import Moved
+from hourwheel.reach.outages import Outages
+from hourwheel.reach.pauses import Pauses
 from hourwheel.sweep.erasure import make_registry
 
 OWNER = "rebuild"
@@ -123,16 +125,17 @@ class HandoverReplayer:
         bucket = Bucket.parse(name)
         # The dispatcher needs no lease of the bucket: ``finish`` only repeats puts.
         ownership = Ownership(self.context, bucket, OWNER)
-        cells = UnavailableCells(self.context)
+        held = HeldMessages(Pauses(self.context, "delayed messages"))
         registry = make_registry(self.context)
         batches = OutgoingBatches(registry, bucket.log, ScheduleRowCache(self.context, bucket))
-        dispatcher = Dispatcher(self.context, registry, ownership, batches, cells)
+        dispatcher = Dispatcher(self.context, registry, ownership, batches, held)
         try:
             dispatcher.finish([transfer])
         except Fenced:
             raise occupied(transfer.log, transfer.row_no) from None
-        if cells.open:
-            raise CellUnavailable(f"the cell of {transfer.log} does not answer: rebuild again once it does")
+        outages = Outages()
+        outages.add(left.log for left in held.open)
+        outages.check(f"a row of {transfer.log} was not put: rebuild again once the cell answers")
 
     def _source(self, handover: UnarchivedHandover) -> Log:
         if isinstance(handover.what, Transfer):

@@ -1,22 +1,24 @@
 """Lists the logs to archive, each as a source that yields its settled rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from hourwheel.buckets.buckets import LEAD_MS, buckets
 from hourwheel.context import Context
 from hourwheel.delay.orphans import orphan_logs
 from hourwheel.delay.ownership import Dispatched, DispatchLog
-from hourwheel.errors import CellUnavailable
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import HOME, cell_of, pull_log
+from hourwheel.model.log_names import pull_log
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED, PullRow
+from hourwheel.reach.outages import reached
+from hourwheel.reach.storages import at_home
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
 
@@ -143,24 +145,24 @@ class DispatchSource:
 
 @dataclass(frozen=True)
 class ClosedSource:
-    """A log in a cell that cannot be opened. Each call raises the error: the log counts as one of which rows are
-    left."""
+    """A log whose storage could not be opened. Each call tries again, and raises the error of the storage: the log
+    counts as one of which rows are left."""
 
     kind: str
     log: str
-    error: CellUnavailable
+    open: Callable[[], LogSource]
 
     def log_end(self, start: int) -> int:
-        raise self.error
+        return self.open().log_end(start)
 
     def items(self, start: int) -> Iterator[Item]:
-        raise self.error
+        yield from self.open().items(start)
 
     def behind_a_hole(self, end: int) -> bool:
-        raise self.error
+        return self.open().behind_a_hole(end)
 
     def trimmed(self) -> int:
-        raise self.error
+        return self.open().trimmed()
 
 
 def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> Iterator[LogSource]:
@@ -184,10 +186,10 @@ def sources(context: Context, subjects: list[tuple[Subject, list[Group]]]) -> It
 
 
 def _queue_source(context: Context, name: str) -> LogSource:
-    try:
+    def opened() -> LogSource:
         return MessageLog(context.log(name))
-    except CellUnavailable as error:
-        return ClosedSource(MESSAGES, name, error)
+
+    return reached(opened, ClosedSource(MESSAGES, name, opened))
 
 
 def _pull_sources(context: Context, subject: Subject, group: Group, names: Sequence[str]) -> Iterator[LogSource]:
@@ -196,9 +198,12 @@ def _pull_sources(context: Context, subject: Subject, group: Group, names: Seque
     for name in (group.retry_log, *names):
         if name in opened:
             yield PullSource(opened[name])
-        elif cell_of(name) != HOME:
-            error = CellUnavailable(f"cell {cell_of(name)} could not be opened")
-            yield ClosedSource(PULLS, pull_log(group.member, name), error)
+        elif not at_home(name):
+            yield ClosedSource(PULLS, pull_log(group.member, name), partial(_pull_source, context, group, name))
+
+
+def _pull_source(context: Context, group: Group, name: str) -> LogSource:
+    return PullSource(PullLog(context, group, context.log(name), None))
 
 
 def registry_listing(registry: Registry) -> list[tuple[Subject, list[Group]]]:

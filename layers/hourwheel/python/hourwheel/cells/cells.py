@@ -10,15 +10,15 @@ cell is for, and whether queues may move to it. A removed cell stays as a tombst
 """
 
 import re
-from collections.abc import Iterable
 
 from hourwheel.context import Context, record_of_cell
 from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
 from hourwheel.logs.cas import CasRecord
-from hourwheel.model.log_names import HOME, cell_of
+from hourwheel.model.log_names import HOME
 from hourwheel.model.routes import CellRecord
 from hourwheel.ports.machine import Ids
 from hourwheel.ports.storage import Store, Table, items_of
+from hourwheel.reach.storages import stored_cell
 
 HOME_NAME = "home"
 """The name of the home cell for operators."""
@@ -46,18 +46,11 @@ def cell_record(context: Context, name: str) -> CasRecord[CellRecord]:
     return record_of_cell(context.store, context.ids, name)
 
 
-def _stored(context: Context, name: str) -> CellRecord | None:
-    """Reads the record of a cell, strongly consistent; None for the home cell, and for one that never was registered.
-    One read."""
-    current = None if name == HOME else cell_record(context, name).load()
-    return None if current is None else current.value
-
-
 def load_cell(context: Context, name: str) -> CellRecord:
     """Returns the record of a cell, the home cell's too. Raises ``NotFound`` for a cell that is not registered."""
     if name == HOME:
         return CellRecord(name=HOME)
-    record = _stored(context, name)
+    record = stored_cell(context, name)
     if record is None or record.removed:
         given_up = record is not None and record.lost_ms
         detail = name_is_used_up(name) if given_up else f"there is no cell {name!r}: add it with hourwheel cell add"
@@ -68,14 +61,6 @@ def load_cell(context: Context, name: str) -> CellRecord:
 def name_is_used_up(name: str) -> str:
     """Returns the sentence that refuses to use a cell that was given up."""
     return f"cell {name!r} was given up: its name is not used again; use another name"
-
-
-def was_removed(context: Context, name: str, since_ms: int) -> bool:
-    """Returns whether the cell, which took messages at that time, was removed since. It may have been added again."""
-    if name == HOME:
-        return False
-    record = _stored(context, name)
-    return record is None or record.removed or record.created_ms > since_ms
 
 
 def reachable(context: Context, cell: str) -> bool:
@@ -113,31 +98,6 @@ def _probe(cell: str) -> str:
 def changed_meanwhile(cell: str) -> Conflict:
     detail = f"cell {cell!r} was changed by somebody else: look at it, then try again"
     return Conflict("changed-meanwhile", detail)
-
-
-def was_given_up(context: Context, name: str) -> bool:
-    """Returns whether the cell was given up, or is being given up. One read."""
-    record = _stored(context, name)
-    return record is not None and record.lost_ms > 0
-
-
-def holds_no_lease(context: Context, name: str) -> bool:
-    """Returns whether no lease is left in the cell: it was given up, or it was removed, which needs an empty cell. One
-    read."""
-    record = _stored(context, name)
-    return record is not None and (record.removed or record.lost_ms > 0)
-
-
-def check_serving(context: Context, logs: Iterable[str]) -> None:
-    """Raises ``CellUnavailable`` if one of these logs is in a cell that is off line or was given up. A caller has to
-    know this after it has stored rows and before it says so: a row that is stored once its cell is off line may be lost
-    (docs/decisions/0058). One strongly consistent read for each cell; none for the home cell."""
-    if context.cells is None:
-        return
-    for cell in {cell_of(log) for log in logs} - {HOME}:
-        record = _stored(context, cell)
-        if record is not None and not record.serves:
-            raise CellUnavailable(f"cell {cell} is offline, and what was sent to it may be lost")
 
 
 def given_up_names(store: Store, ids: Ids) -> list[str]:

@@ -12,24 +12,26 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import msgspec
 
-from hourwheel.cells.cells import check_serving, was_given_up
 from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
+from hourwheel.delay.held_messages import HeldMessages
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.timing import unpack_all
-from hourwheel.delay.unavailable_cells import UnavailableCells
-from hourwheel.errors import CellUnavailable, Filled, NotFound, Sealed
+from hourwheel.errors import Filled, NotFound, Sealed
 from hourwheel.handover.handover import Transfer, release
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.suspects import with_suspects
 from hourwheel.logs.tags import with_tags
-from hourwheel.model.log_names import HOME, cell_of, shared_name
+from hourwheel.model.log_names import HOME, shared_name
+from hourwheel.reach.outages import unless_given_up
+from hourwheel.reach.storages import check_serving
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -37,7 +39,7 @@ _STEP_PICKS = 5_000
 _STEP_BATCHES = 500
 _STEP_BATCHES_ABROAD = 100
 """A step hands over at most ``_STEP_PICKS`` messages in ``_STEP_BATCHES`` batches, of which ``_STEP_BATCHES_ABROAD``
-may go to other cells. With the longest names, and the open transfers of ``UnavailableCells``, its dispatch row stays
+may go to other cells. With the longest names, and the open transfers of ``HeldMessages``, its dispatch row stays
 below 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
@@ -65,7 +67,7 @@ class Dispatcher:
     registry: Registry
     ownership: Ownership
     batches: OutgoingBatches
-    cells: UnavailableCells
+    held: HeldMessages
 
     def dispatch(self, positions: Sequence[int]) -> Iterator[None]:
         """Hands over the due messages at these packed positions, and yields after each step. Holds those back whose
@@ -87,37 +89,37 @@ class Dispatcher:
     def finish(self, transfers: Iterable[Transfer]) -> None:
         """Repeats the puts of these transfers, the last ones of the dispatch log. Hands batches over again whose rows
         were filled."""
-        self.cells.open = [transfer for transfer in transfers if transfer.log]
+        self.held.open = [transfer for transfer in transfers if transfer.log]
         self.put_open()
 
     def put_open(self) -> None:
         """Repeats the puts of the open transfers, except those in cells that are out of reach. Hands batches over again
         whose rows were filled."""
-        left: list[Transfer] = []
-        unsent: list[OutgoingBatch] = []
-        given_up: list[Transfer] = []
-        for transfer in self.cells.open:
-            if self.cells.pauses(transfer.log):
-                left.append(transfer)
-                continue
-            try:
-                batch = self._put_again(transfer)
-            except CellUnavailable as error:
-                if was_given_up(self.context, cell_of(transfer.log)):
-                    given_up += [transfer] if transfer.expires_ms > self.context.clock.now_ms() else []
-                    continue
-                self.cells.failed(transfer.log, error)
-                left.append(transfer)
-                continue
-            self.cells.reached(transfer.log)
-            if batch is not None:
-                unsent.append(replace(batch, named=transfer))
-        self.cells.open = left
-        for transfer in given_up:
-            # Its row, if it was stored, is lost with the cell.
-            unsent += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
-        while unsent:
-            unsent = self._hand_over(unsent)
+        again: list[OutgoingBatch] = []
+        outcomes = [(transfer, self._tried_again(transfer, again)) for transfer in self.held.open]
+        self.held.open = [transfer for transfer, outcome in outcomes if outcome == "left"]
+        now_ms = self.context.clock.now_ms()
+        for transfer, outcome in outcomes:
+            if outcome == "lost" and transfer.expires_ms > now_ms:
+                again += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
+        while again:
+            again = self._hand_over(again)
+
+    def _tried_again(self, transfer: Transfer, again: list[OutgoingBatch]) -> Literal["done", "left", "lost"]:
+        """Puts the row of an open transfer again. Adds its batch to ``again`` if that has to be handed over again. A
+        transfer whose cell does not answer is ``left``; if the cell was given up, its row is ``lost``."""
+        if self.held.pauses.holds(transfer.log):
+            return "left"
+
+        def put() -> Literal["done"]:
+            batch = self._put_again(transfer)
+            self.held.pauses.answered(transfer.log)
+            again.extend([] if batch is None else [replace(batch, named=transfer)])
+            return "done"
+
+        with self.held.pauses.tried(transfer.log):
+            return unless_given_up(self.context, transfer.log, put, "lost")
+        return "left"
 
     def _put_again(self, transfer: Transfer) -> OutgoingBatch | None:
         """Puts the row of a transfer. Returns its batch if that has to be handed over again."""
@@ -161,7 +163,7 @@ class Dispatcher:
                 # The next owner reads the last row: it would not find a transfer that only an earlier row names.
                 named_before = [batch.still_named for batch in (*step.closed, *step.held)]
                 transfers = [transfer for _, transfer, _ in step.ready]
-                named = (*transfers, *self.cells.open, *(transfer for transfer in named_before if transfer))
+                named = (*transfers, *self.held.open, *(transfer for transfer in named_before if transfer))
                 # The row is written before any of the puts below: a wheel that replaces this one finds there which rows
                 # it may have stored.
                 try:
@@ -187,14 +189,11 @@ class Dispatcher:
         held = []
         for batch in batches:
             log = batch.target.log
-            if self.cells.waits(log):
-                held.append(batch)
-                continue
-            try:
-                rows.append((batch, self._row(batch, at_ms, batch.expires_ms(at_ms), log) if log else None))
-            except CellUnavailable as error:
-                self.cells.failed(log, error)
-                held.append(batch)
+            if not self.held.waits(log):
+                with self.held.pauses.tried(log):
+                    rows.append((batch, self._row(batch, at_ms, batch.expires_ms(at_ms), log) if log else None))
+                    continue
+            held.append(batch)
         return rows, held
 
     def _reserve(
@@ -202,16 +201,14 @@ class Dispatcher:
     ) -> None:
         """Reserves a row for each batch."""
         for batch, row in rows:
-            try:
+            with self.held.pauses.tried(batch.target.log):
                 transfer = self._reserved(context, batch, at_ms)
-            except CellUnavailable as error:
-                self.cells.failed(batch.target.log, error)
-                step.held.append(batch)
+                if transfer is None:
+                    step.closed.append(batch)
+                else:
+                    step.ready.append((batch, transfer, row))
                 continue
-            if transfer is None:
-                step.closed.append(batch)
-            else:
-                step.ready.append((batch, transfer, row))
+            step.held.append(batch)
 
     def _put_rows(self, context: Context, step: "_Step") -> None:
         for batch, transfer, row in step.ready:
@@ -219,22 +216,22 @@ class Dispatcher:
                 step.done.append(batch)
                 continue
             try:
-                self._put(context, transfer, row)
+                with self.held.pauses.tried(transfer.log):
+                    self._put(context, transfer, row)
+                    step.done.append(batch)
+                    continue
             except Filled:
                 step.filled.append(replace(batch, named=transfer))
-            except CellUnavailable as error:
-                self.cells.failed(transfer.log, error)
-                step.open.append(transfer)
-            else:
-                step.done.append(batch)
+                continue
+            step.open.append(transfer)
 
     def _after(self, step: "_Step") -> list[OutgoingBatch]:
         """Remembers the transfers that a step has left open. Returns the batches to hand over again."""
-        self.cells.open += step.open
+        self.held.open += step.open
         for batch in step.held:
             self._hold(batch)
         for batch in step.done:
-            self.cells.reached(batch.target.log)
+            self.held.pauses.answered(batch.target.log)
             self.batches.row_cache.drop(batch.picks)
         self._announce(step.done)
         return step.filled + [redirected for batch in step.closed for redirected in self._redirected(batch)]
@@ -244,9 +241,9 @@ class Dispatcher:
         would look for its messages in the schedule log."""
         named = batch.still_named
         if named is None:
-            self.cells.hold(batch.target.log, batch.picks)
+            self.held.hold(batch.target.log, batch.picks)
         else:
-            self.cells.open.append(named)
+            self.held.open.append(named)
 
     def _reserved(self, context: Context, batch: OutgoingBatch, at_ms: int) -> Transfer | None:
         """Reserves a row for the batch, and returns the transfer; None when the log is sealed."""
@@ -297,13 +294,15 @@ class Dispatcher:
         if batch.target.kind != DUE:
             self.registry.forget(name)
             return [replace(batch, target=orphan_target(batch.destination))]
-        try:
+        with self.held.pauses.tried(batch.target.log):
             with suppress(NotFound):
                 refresh_route(self.registry, self.registry.subject(name))
-        except CellUnavailable as error:
-            self.cells.failed(batch.target.log, error)
-            self._hold(batch)
-            return []
+            return self._rerouted(batch)
+        self._hold(batch)
+        return []
+
+    def _rerouted(self, batch: OutgoingBatch) -> list[OutgoingBatch]:
+        """Returns the messages of a batch by the routes that their queues have now."""
         batches: list[OutgoingBatch] = []
         rest = batch.picks
         # The messages of one queue go to few others, so that the batches of all steps fit into one dispatch row.

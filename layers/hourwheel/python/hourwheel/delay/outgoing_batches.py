@@ -13,10 +13,11 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import DueTimes
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, DEAD_RETENTION_MS
-from hourwheel.model.log_names import HOME, LogName, Member, cell_of
+from hourwheel.model.log_names import LogName, Member
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.producing.routing import delayed_batch, queue_of
+from hourwheel.reach.storages import at_home
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -145,7 +146,7 @@ class OutgoingBatches:
             target, target_key = targets.of(source, message)
             batch = open_batches.get(target_key)
             if batch is None or not batch.fits(len(encoded)):
-                away = cell_of(target.log) != HOME
+                away = not at_home(target.log)
                 if len(batches) == most or (away and abroad == most_abroad):
                     open_batches.pop(target_key, None)  # to keep the order, later messages of the target wait, too
                     rest.append(pick)

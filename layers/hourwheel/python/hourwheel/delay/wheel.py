@@ -18,11 +18,11 @@ from hourwheel.buckets.lease import owner_record
 from hourwheel.buckets.starts import shortest_rest_ms
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
+from hourwheel.delay.held_messages import HeldMessages
 from hourwheel.delay.outgoing_batches import DAMAGED, OutgoingBatches
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.delay.timing import TimingWheel, pack
-from hourwheel.delay.unavailable_cells import UnavailableCells
 from hourwheel.delay.wheel_steps import (
     LOOK_MS,
     PREPARE_MS,
@@ -44,6 +44,7 @@ from hourwheel.faults import unreadable
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
 from hourwheel.logs.rows import Row
+from hourwheel.reach.pauses import Pauses
 from hourwheel.registry.registry import Registry
 
 _FENCES = 20  # a former owner that keeps appending is alive: it keeps the bucket
@@ -113,9 +114,9 @@ class Wheel:
         """The messages that may be a minute late, where that saves starts: they alone need no precise one."""
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
         self._dispatched = DispatchLog(self.context, self.bucket)
-        self._cells = UnavailableCells(self.context)
+        self._held = HeldMessages(Pauses(self.context, "delayed messages"))
         batches = OutgoingBatches(self.registry, self.bucket.log, ScheduleRowCache(self.context, self.bucket))
-        self._dispatcher = Dispatcher(self.context, self.registry, self._ownership, batches, self._cells)
+        self._dispatcher = Dispatcher(self.context, self.registry, self._ownership, batches, self._held)
 
     @property
     def waiting(self) -> int:
@@ -193,13 +194,13 @@ class Wheel:
         # The messages were due at this time: their dispatch row must not be earlier, even if the clock is set back now.
         self._ownership.pass_to(now_ms)
         # Hand-overs that a cell interrupted come first: the rows of the messages below are reserved behind theirs.
-        if self._cells.open:
+        if self._held.open:
             self._dispatcher.put_open()
-        due = self._cells.in_order(self._wheel.take(now_ms) + self._minute_wheel.take(now_ms))
+        due = self._held.in_order(self._wheel.take(now_ms) + self._minute_wheel.take(now_ms))
         self._taken, self._taken_ms = len(due), now_ms
         self._note_work(bool(due) or self._next_row > known_row, now_ms)
         for _ in self._dispatcher.dispatch(due):
-            for retry_ms, packed in self._cells.take_held():
+            for retry_ms, packed in self._held.take_held():
                 self._wheel.add(packed, retry_ms)
             self._renew_if_due(self._next_row)
             ended = self._relay(self.context.clock.now_ms())
@@ -253,7 +254,7 @@ class Wheel:
             return tick_ms - now_ms % tick_ms
         if self._state is not WheelState.TURNING:
             return LOOK_MS
-        others = (self._ownership.renewal_ms, self.bucket.end_ms, *self._relay_times(), *self._cells.retry_times())
+        others = (self._ownership.renewal_ms, self.bucket.end_ms, *self._relay_times(), *self._held.retry_times())
         turn_ms = next_turn_ms(
             now_ms=now_ms,
             taken=self._taken,
@@ -365,7 +366,7 @@ class Wheel:
         if self.context.precise_timers is not None:
             return self._rest_between_starts(now_ms)
         wakes_ms = wake_time_ms(self._wheel.next_ms(), self.bucket.end_ms)
-        if self._cells.open or not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
+        if self._held.open or not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
             return None
         order_timer(self.context, wakes_ms, self.bucket)
         self._leave(wakes_ms)
@@ -377,7 +378,7 @@ class Wheel:
         rest_ms = rest_for_ms(
             opening_ms=self._opening_ms, busy_turns=self._busy_turns, busy_ms=self._busy_ms, now_ms=now_ms
         )
-        if self._cells.open or rest_ms is None:
+        if self._held.open or rest_ms is None:
             return None
         starts = next_starts(
             due_ms=self._wheel.next_ms(),
@@ -456,7 +457,7 @@ class Wheel:
             read_below=self._next_row,
             end=self._end,
             sealed_ms=self._sealed_ms,
-            waiting=self.waiting + len(self._cells.open),
+            waiting=self.waiting + len(self._held.open),
             now_ms=now_ms,
         )
 

@@ -11,10 +11,9 @@ from typing import TypeAlias
 
 from hourwheel.buckets.buckets import Bucket, reserve_in
 from hourwheel.buckets.lease import ensure_wheel_by
-from hourwheel.cells.cells import check_serving, was_given_up, was_removed
 from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Conflict, Filled, NotFound, Sealed, Unavailable
+from hourwheel.errors import Conflict, Filled, NotFound, Sealed, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.large_batches import large_batch_folder
 from hourwheel.logs.log import Reservation
@@ -22,7 +21,7 @@ from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.due import Due, check_limit, dues_of
 from hourwheel.model.fields import IDEMPOTENCY_MS, MAX_DELAY_MS
-from hourwheel.model.log_names import HOME, cell_of
+from hourwheel.model.log_names import HOME
 from hourwheel.model.messages import AddressedMessage, NewMessage
 from hourwheel.model.subjects import Subject
 from hourwheel.producing.batch_rows import row_of
@@ -37,6 +36,8 @@ from hourwheel.producing.stored_batches import (
     partly_stored,
     within_reserves,
 )
+from hourwheel.reach.outages import after_outage, unless_given_up
+from hourwheel.reach.storages import check_serving, storage_of, was_removed
 from hourwheel.registry.registry import Registry
 
 _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
@@ -102,8 +103,10 @@ def _produce(
         check_queues(subjects, indexes, messages)
         batch = _Batch(context, Batch(subjects, indexes, messages, dues))
         try:
-            stored = batch.store() if idempotency is None else _stored_once(batch, idempotency, keyspace)
-            check_serving(context, [reservation.log for reservation in stored.reservations])
+            # After an outage the next request finds where the queues of a lost cell go on.
+            with after_outage(partial(_forget, registry, subjects)):
+                stored = batch.store() if idempotency is None else _stored_once(batch, idempotency, keyspace)
+                check_serving(context, [reservation.log for reservation in stored.reservations])
         except Sealed:
             batch.forget_ids()
             # A queue has moved, or the subject was deleted, after the look-up: the next try finds the log that follows,
@@ -111,14 +114,15 @@ def _produce(
             for seen in subjects.values():
                 refresh_route(registry, seen)
             continue
-        except CellUnavailable:
-            for name in subjects:
-                registry.forget_subject(name)
-            raise  # the next request finds where the queues of a lost cell go on
         # After the rows: the pull that wakes must find them, and the wheel that starts must read them.
         _announce(context, stored.parts, stored.reservations)
         return stored
     raise Unavailable("the subject keeps being moved or deleted: send the batch again")
+
+
+def _forget(registry: Registry, names: Iterable[str]) -> None:
+    for name in names:
+        registry.forget_subject(name)
 
 
 def _stored_once(batch: "_Batch", idempotency: IdempotencyKey, keyspace: str) -> StoredBatch:
@@ -365,7 +369,7 @@ class _Batch:
         """Raises ``Conflict`` if a row of the batch may have been stored and removed, or filled and removed. Its sender
         repeats it so late that fillers are removed too (see ``FILLER_MS``), or that its cell was removed."""
         for part, reservation in zip(parts, first.reservations, strict=True):
-            removed = was_removed(self.context, cell_of(reservation.log), first.at_ms)
+            removed = was_removed(self.context, reservation.log, first.at_ms)
             if removed or self._may_have_gone(part, reservation):
                 detail = (
                     "the batch was sent too long ago to know whether it was stored: look for its messages, and send"
@@ -412,7 +416,7 @@ class _Batch:
         # An object is in the cell of the rows that name it.
         by_folder: dict[tuple[str, str], list[int]] = {}
         for i, part in enumerate(parts):
-            by_folder.setdefault((cell_of(part.log), large_batch_folder(part.log, longest_ms)), []).append(i)
+            by_folder.setdefault((storage_of(part.log), large_batch_folder(part.log, longest_ms)), []).append(i)
         rows: dict[int, Row] = {}
         for (_, folder), numbers in by_folder.items():
             batches = [parts[i].messages for i in numbers]
@@ -457,19 +461,18 @@ class _Batch:
         self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes, *, repeated: bool
     ) -> bool:
         """Puts the part at its reservation. Returns False if a reader has filled the row, or its cell was given up."""
-        try:
+
+        def put() -> bool:
             log = context.log(reservation.log)
-            if repeated and reservation.row_no < log.trimmed() and log.get(reservation.row_no) is None:
-                # The part was stored and has expired: a filler would still be there (see ``FILLER_MS``).
-                return True
-            self._put(context, part, row, reservation, token)
+            # A part that was stored and has expired is not put again: a filler would still be there (``FILLER_MS``).
+            if not repeated or reservation.row_no >= log.trimmed() or log.get(reservation.row_no) is not None:
+                self._put(context, part, row, reservation, token)
+            return True
+
+        try:
+            return unless_given_up(context, reservation.log, put, otherwise=False)
         except Filled:
             return False
-        except CellUnavailable:
-            if was_given_up(context, cell_of(reservation.log)):
-                return False
-            raise
-        return True
 
     def _reserved_again(
         self, context: Context, entries: Sequence[PartRow], routes: Sequence[LaterRoute], batch: str

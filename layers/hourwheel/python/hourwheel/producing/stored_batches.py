@@ -10,10 +10,10 @@ from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.errors import HourwheelError, Sealed
 from hourwheel.logs.log import Reservation
-from hourwheel.model.log_names import cell_of
 from hourwheel.model.messages import CompactProduceResult, SendResult
 from hourwheel.model.subjects import Subject
 from hourwheel.producing.routing import BatchPart
+from hourwheel.reach.storages import check_reserves
 from hourwheel.registry.registry import subject_record
 from hourwheel.times import rfc3339
 
@@ -73,8 +73,7 @@ def partly_stored(happened: Callable[[], bool]) -> Iterator[None]:
 def within_reserves(context: Context, parts: list[BatchPart]) -> list[BatchPart]:
     """Returns the parts of a batch, none of which is stored yet. Raises ``StorageFull`` or ``CellFull`` if a cell keeps
     the space that it has left."""
-    for cell in dict.fromkeys(cell_of(part.log) for part in parts):
-        context.reserve.check(cell)
+    check_reserves(context, (part.log for part in parts))
     return parts
 
 

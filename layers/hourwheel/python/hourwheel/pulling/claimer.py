@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import Broken, CellUnavailable, Corrupt, Unavailable
+from hourwheel.errors import Broken, Corrupt, Unavailable
 from hourwheel.faults import Faults, unreadable
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import HOME, cell_of
+from hourwheel.model.log_names import HOME
 from hourwheel.model.pulls import PullRequest, Settled
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledRow
@@ -20,7 +20,7 @@ from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare, share_of
 from hourwheel.pulling.flow import FlowControl, is_current
-from hourwheel.reach.storages import by_storage
+from hourwheel.reach.storages import at_home, by_storage
 from hourwheel.settling.settlements import OpenedSettlement, SettlementAnswers, Settlements, are_at_home, settled_logs
 from hourwheel.wire.answer_size import PULL_BYTES
 
@@ -101,7 +101,7 @@ class Claimer:
         """Carries out the settlements, then claims from these logs, which are given by the name of their source."""
         if look.group.flow_limited:
             return self._within_limits(look, opened, logs)
-        return self._by_cell(self._shared(look, logs), opened, logs)
+        return self._by_storage(self._shared(look, logs), opened, logs)
 
     def claim_held_back(self, look: Look) -> Look:
         """Claims the retries that exceed their share, where new messages have left room. A suspect has room only in a
@@ -141,7 +141,7 @@ class Claimer:
         """Claims no more messages than the limits of the group leave. Settles in a transaction of its own before: that
         makes room for this pull, and for others that wait."""
         if opened:
-            look = self._by_cell(look, opened, {})
+            look = self._by_storage(look, opened, {})
             self.context.wakeups.announce(self.settlements.subject, self.settlements.group)
         if not logs:
             return look
@@ -153,19 +153,19 @@ class Claimer:
         most = self.request.max_messages - room + allowance.messages
         request = msgspec.structs.replace(self.request, max_messages=most)
         within = replace(self, request=request)
-        look = within._by_cell(within._shared(replace(look, rows=allowance.rows), logs), [], logs)
+        look = within._by_storage(within._shared(replace(look, rows=allowance.rows), logs), [], logs)
         return replace(look, limit=allowance.limit) if within._full(look) else look
 
-    def _by_cell(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
-        if self.context.cells is None and are_at_home(opened):
+    def _by_storage(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
+        if self.context.has_one_storage and are_at_home(opened):
             return self._settle_and_claim(look, opened, list(logs.values()))
         names = dict.fromkeys(
             [*settled_logs(opened, look.subject, look.group), *logs]
         )  # a settled log may wait as well
-        cells = by_storage(list(names))
-        if len(cells) <= 1 and (opened or not logs or cell_of(cells[0][0]) == HOME):
-            return self._settle_and_claim_in_cell(look, opened, list(logs.values()))
-        # A settlement and a claim in several cells take a transaction each.
+        first = next(iter(names), HOME)
+        if len(by_storage(names)) <= 1 and (opened or not logs or at_home(first)):
+            return self._settle_and_claim_together(look, opened, list(logs.values()), first)
+        # A settlement and a claim in several storages take a transaction each.
         if opened:
             settled = self.settlements.settle(self.context, look.subject, look.group, opened)
             look = look.copied(settled, limited=look.limited)
@@ -176,19 +176,19 @@ class Claimer:
         for names_of_turn in self._turns(look, logs):
             if look.rows and look.limited:
                 break  # what the limits of the group leave may have changed
-            look = self._claim_in_cell(look, [logs[name] for name in names_of_turn])
+            look = self._claim_together(look, [logs[name] for name in names_of_turn])
         return look
 
     def _turns(self, look: Look, logs: Mapping[str, PullLog]) -> list[list[str]]:
-        """Returns the names of the logs, each list from one cell, in the order of their claims: the retry log, then the
-        cells from a random one on, so that none is always last. Before all of them those in which a suspect waits,
-        because it comes only before other messages. Within limits the home cell claims retries and new messages in one
-        transaction: only there the limits leave what they left before."""
+        """Returns the names of the logs, each list from one storage, in the order of their claims: the retry log, then
+        the storages from a random one on, so that none is always last. Before all of them those in which a suspect
+        waits, because it comes only before other messages. Within limits the home cell claims retries and new messages
+        in one transaction: only there the limits leave what they left before."""
         retries = look.group.retry_log
         alone = retries in logs and not look.rows
-        cells = by_storage([name for name in logs if not (alone and name == retries)])
-        first = int(self.context.ids.jitter() * len(cells))
-        turns = [*cells[first:], *cells[:first]]
+        turns = by_storage([name for name in logs if not (alone and name == retries)])
+        first = int(self.context.ids.jitter() * len(turns))
+        turns = [*turns[first:], *turns[:first]]
         turns.sort(key=lambda names: retries not in names)
         if alone:
             turns.insert(0, [retries])
@@ -206,26 +206,23 @@ class Claimer:
         """Returns the names of the logs that have suspects, as far as this process knows."""
         return {log.source.name for log in logs if log.knows_suspect()}
 
-    def _settle_and_claim_in_cell(
-        self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]
+    def _settle_and_claim_together(
+        self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog], first: str
     ) -> Look:
-        """Settles, and claims from logs of the same cell. A cell that is out of reach has nothing."""
-        try:
+        """Settles, and claims from logs of the same storage, which holds the log ``first``. A storage that is out of
+        reach has nothing."""
+        with self.settlements.outages.noted(first):
             return self._settle_and_claim(look, opened, logs)
-        except CellUnavailable as error:
-            if are_at_home(opened):
-                raise
-            settled = self.settlements.without_cell(self.context, opened, error)
-            return look.copied(settled, limited=look.limited)
+        return look.copied(self.settlements.unreached(self.context, opened), limited=look.limited)
 
-    def _claim_in_cell(self, look: Look, logs: Sequence[PullLog]) -> Look:
-        """Claims from logs of one cell what the request still has room for. A cell that is out of reach has nothing."""
+    def _claim_together(self, look: Look, logs: Sequence[PullLog]) -> Look:
+        """Claims from logs of one storage what the request still has room for. A storage that is out of reach has
+        nothing."""
         if not logs or self.is_satisfied(look):
             return look
-        cell = cell_of(logs[0].source.name)
-        if cell == HOME:
+        if at_home(logs[0].source.name):
             return self._claim_at_home(look, logs)
-        with suppress(Unavailable, Broken), self.faults.contained(self.context, f"pulling from cell {cell}"):
+        with self.faults.abroad(self.context, logs[0].source.name, "pulling from"):
             return self._settle_and_claim(look, [], logs)
         return look
 
@@ -258,7 +255,7 @@ class Claimer:
             limited = self._claim(after, in_turn, applied, context)
             return after if limited or look.limited else after.copied(settled, limited=False)
 
-        if self.context.cells is None:
+        if self.context.has_one_storage:
             return self.context.atomically(work)
         names = [*settled_logs(opened, look.subject, look.group), *(log.source.name for log in logs)]
         return self.context.atomically(work, names)
@@ -268,9 +265,7 @@ class Claimer:
         the logs of its cell. Outside of a transaction each claim looks at its own log."""
         if not look.rows or context is self.context:
             return True
-        cell = context.inside
-        same_cell = [log for log in all_logs if cell is None or cell_of(log.source.name) == cell]
-        return is_current([log.on(context) for log in same_cell], look.rows)
+        return is_current([log.on(context) for log in all_logs if context.reads(log.source.name)], look.rows)
 
     def _shared(self, look: Look, logs: Mapping[str, PullLog]) -> Look:
         """Returns the look with the share of its retries."""

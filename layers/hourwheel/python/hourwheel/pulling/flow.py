@@ -10,18 +10,19 @@ lease lasts.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
-from hourwheel.errors import CellUnavailable
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.groups import Group
 from hourwheel.ports.storage import GET_MANY, Record, Table
 from hourwheel.pull_log.limits import Limit
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import OPEN, PullRow
+from hourwheel.reach.outages import reached
 from hourwheel.registry.removed_names import RemovedNames, drop_logs
 
 _PAGE = 200  # pull rows have about 150 bytes: 30 KB
@@ -113,25 +114,24 @@ def _with_new_rows(state: _GroupState, logs: Sequence[PullLog], now_ms: int) -> 
     read: dict[str, _LogState] = {}
     for log in logs:
         before = state.logs.get(log.partition, _LogState(_UNREAD, {}))
-        start = before.next_row
-        try:
-            if start == _UNREAD:
-                before = _LogState(log.beginning().row_no, {})
-                start = _first_recent(log, before.next_row, now_ms)
-            rows = _rows_from(log, start)
-        except CellUnavailable:
-            # The other cells go on. What this process has seen of the log counts.
-            read[log.partition] = before
-            continue
-        next_row, leased = before.next_row, dict(before.leased)
-        for row_no, row in rows:
-            # The last rows may have expired before earlier ones.
-            next_row = max(next_row, row_no + 1)
-            claims.append(row)
-            if row.state == OPEN:
-                leased[row_no] = len(row.unsettled())
-        read[log.partition] = _LogState(next_row, leased, before.ends_ms)
+        # Of a log out of reach counts what this process has seen.
+        after, new = reached(partial(_with_new_rows_of, log, before, now_ms), (before, ()))
+        read[log.partition] = after
+        claims += new
     return _GroupState(read, now_ms, _due_ms(logs[0].group, state.due_ms, claims))
+
+
+def _with_new_rows_of(log: PullLog, before: _LogState, now_ms: int) -> tuple[_LogState, Sequence[PullRow]]:
+    """Returns the state of a log with the rows that are new in it, and these rows."""
+    start = before.next_row
+    if start == _UNREAD:
+        before = _LogState(log.beginning().row_no, {})
+        start = _first_recent(log, before.next_row, now_ms)
+    rows = _rows_from(log, start)
+    # The last rows may have expired before earlier ones.
+    next_row = max([before.next_row, *(row_no + 1 for row_no, _ in rows)])
+    leased = before.leased | {row_no: len(row.unsettled()) for row_no, row in rows if row.state == OPEN}
+    return _LogState(next_row, leased, before.ends_ms), [row for _, row in rows]
 
 
 def _first_recent(log: PullLog, first: int, now_ms: int) -> int:
@@ -161,20 +161,19 @@ def _rows_from(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
 
 def _without_settled(state: _GroupState, logs: Sequence[PullLog]) -> _GroupState:
     """Returns the state after another look at the rows that were open."""
-    read = {log.partition: _still_leased(log, state.logs[log.partition], state.at_ms) for log in logs}
+    read: dict[str, _LogState] = {}
+    for log in logs:
+        seen = state.logs[log.partition]
+        # Of a log out of reach nobody can tell which leases are settled.
+        read[log.partition] = reached(partial(_still_leased, log, seen, state.at_ms), seen)
     return _GroupState(read, state.at_ms, state.due_ms)
 
 
 def _still_leased(log: PullLog, seen: _LogState, now_ms: int) -> _LogState:
-    try:
-        rows = _read_rows(log, list(seen.leased))
-        leased = {row_no: row.unsettled() for row_no, row in rows.items() if row.state == OPEN}
-        long = {
-            no: _positions(rows[no], left) for no, left in leased.items() if rows[no].claimed_ms + _LONG_MS <= now_ms
-        }
-        ends_ms = _ends_ms(log, seen.ends_ms, set(chain.from_iterable(long.values())))
-    except CellUnavailable:
-        return seen  # nobody can tell which of them are settled
+    rows = _read_rows(log, list(seen.leased))
+    leased = {row_no: row.unsettled() for row_no, row in rows.items() if row.state == OPEN}
+    long = {no: _positions(rows[no], left) for no, left in leased.items() if rows[no].claimed_ms + _LONG_MS <= now_ms}
+    ends_ms = _ends_ms(log, seen.ends_ms, set(chain.from_iterable(long.values())))
     counts = {no: len(left) for no, left in leased.items()}
     counts |= {no: sum(ends_ms[row_no] > now_ms for row_no in positions) for no, positions in long.items()}
     return _LogState(seen.next_row, counts, ends_ms)

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
 from hourwheel.dozing.rests import LastWakeups, LookState, Rest, rests_of
-from hourwheel.errors import Broken, CellUnavailable, GroupRemoved, HourwheelError, ReceiptsUnavailable, Unavailable
+from hourwheel.errors import Broken, GroupRemoved, HourwheelError, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import (
     CompactPullResult,
@@ -35,6 +35,7 @@ from hourwheel.pulling.answers import Answers
 from hourwheel.pulling.claimer import Claimer, Look
 from hourwheel.pulling.flow import FlowControl
 from hourwheel.pulling.source_logs import GroupLogs, SourceLogs, Sources
+from hourwheel.reach.outages import raise_fault
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
 from hourwheel.settling.settlements import OpenedSettlement, Settlements, moves_any
@@ -194,9 +195,7 @@ class Puller:
         opened = self._settlements.open(settlements)
         subject, group = self._settlements.subject_and_group(opened, create=False)
         settled = self._settlements.settle(self.context, subject, group, opened)
-        failure = self._settlements.failure
-        if failure is not None and all(entry.status == "unavailable" for entry in settled):
-            raise ReceiptsUnavailable(str(failure), is_logged=failure.is_logged, is_lasting=failure.is_lasting)
+        self._settlements.check_reached(settled)
         if group.settling_frees or moves_any(opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
@@ -227,9 +226,7 @@ class Puller:
             else:
                 pulls += [] if pulled is None else [pulled]
         if not pulls:
-            for failure in errors:
-                if not isinstance(failure, CellUnavailable):
-                    raise failure
+            raise_fault(errors)
         return pulls, len(errors)
 
     def _settle_and_claim(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:

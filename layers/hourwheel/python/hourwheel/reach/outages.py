@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
+from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, HourwheelError
 from hourwheel.model.log_names import cell_of
+from hourwheel.reach.storages import at_home, was_given_up
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -36,9 +38,37 @@ def all_reached(work: Callable[[S], T], items: Iterable[S]) -> list[T]:
     return results
 
 
+def unless_given_up(context: Context, log: str, work: Callable[[], T], otherwise: D) -> T | D:
+    """Runs the work and returns its result; returns ``otherwise`` if the cell of the log is out of reach because it was
+    given up. Raises every other outage."""
+    try:
+        return work()
+    except CellUnavailable:
+        if was_given_up(context, log):
+            return otherwise
+        raise
+
+
+@contextmanager
+def after_outage(call: Callable[[], object]) -> Iterator[None]:
+    """Makes the call if the block needs a cell that is out of reach, and raises the error again."""
+    try:
+        yield
+    except CellUnavailable:
+        call()
+        raise
+
+
 def is_outage(error: BaseException) -> bool:
     """Returns whether the error says that a cell other than the home cell is out of reach."""
     return isinstance(error, CellUnavailable)
+
+
+def outage_of(error: HourwheelError) -> CellUnavailable:
+    """Returns the error if it is an outage of another cell, and raises it otherwise."""
+    if not isinstance(error, CellUnavailable):
+        raise error
+    return error
 
 
 def raise_fault(errors: Iterable[HourwheelError]) -> None:
@@ -72,12 +102,19 @@ class Outages:
         """Adds the cells of logs that could not be opened."""
         self._cells.update(map(cell_of, logs))
 
+    def clear(self) -> None:
+        """Forgets the cells: another pass over the logs begins."""
+        self._cells.clear()
+
     @contextmanager
     def noted(self, log: str) -> Iterator[None]:
-        """Ends the block where it needs the cell of the log and the cell is out of reach, and notes the cell."""
+        """Ends the block where it needs the cell of the log and the cell is out of reach, and notes the cell. Errors
+        of work in the home cell pass through."""
         try:
             yield
         except CellUnavailable as error:
+            if at_home(log):
+                raise
             self._note(log, error)
 
     @contextmanager

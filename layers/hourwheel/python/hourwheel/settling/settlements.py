@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.cells.cells import holds_no_lease
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Rejected
+from hourwheel.errors import ReceiptsUnavailable, Rejected
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import HOME, cell_of, queue_log
+from hourwheel.model.log_names import queue_log
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.claims import ClaimRequest, ClaimResult, SettledRow
@@ -19,6 +18,8 @@ from hourwheel.pull_log.parsed_settlements import ParsedSettlement, parse_settle
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.receipts import Receipt, open_receipt
 from hourwheel.pull_log.records import PullRow
+from hourwheel.reach.outages import Outages
+from hourwheel.reach.storages import at_home, holds_no_lease, indexes_by_storage
 from hourwheel.registry.broadcast import consumer_group, group_of_receipt
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.settle import Settler
@@ -54,8 +55,8 @@ class Settlements:
     group: str
     consumers: dict[tuple[str, int], Group | None] = field(default_factory=dict)
     """In a broadcast group, the groups of consumers that the receipts of the request name."""
-    failure: CellUnavailable | None = None
-    """The reason why some of the settlements are ``unavailable``."""
+    outages: Outages = field(default_factory=Outages)
+    """The reasons why some of the settlements are ``unavailable``."""
 
     def open(self, settlements: Sequence[Settlement]) -> list[OpenedSettlement]:
         """Checks every receipt and settlement before the first is carried out. Raises ``Rejected``."""
@@ -101,33 +102,31 @@ class Settlements:
         Answers those of another cell than the home cell with ``unavailable`` if it is out of reach, and with ``stale``
         if it was given up."""
         answers: list[Settled] = [_STALE] * len(opened)
-        for cell, indexes in _indexes_by_cell(opened).items():
-            of_cell = [opened[index] for index in indexes]
-            try:
-                answered = self._settle_in_one_cell(context, subject, group, of_cell)
-            except CellUnavailable as error:
-                if cell == HOME:
-                    raise
-                answered = self.without_cell(context, of_cell, error)
+        for indexes in indexes_by_storage([each.receipt.source for each in opened]):
+            answered = self._settle_together(context, subject, group, [opened[index] for index in indexes])
             for index, answer in zip(indexes, answered, strict=True):
                 answers[index] = answer
         return answers
 
-    def without_cell(
-        self, context: Context, opened: Sequence[OpenedSettlement], error: CellUnavailable
-    ) -> list[Settled]:
-        """Returns the answers to settlements of one cell, whose storage raised ``error``: ``unavailable``, or ``stale``
-        if the cell was given up or removed, because no lease is left there. Some of them may have been carried out."""
-        if holds_no_lease(context, _cell_of(opened[0])):
-            return [_STALE] * len(opened)
-        self.failure = error
-        return [_UNAVAILABLE] * len(opened)
+    def unreached(self, context: Context, opened: Sequence[OpenedSettlement]) -> list[Settled]:
+        """Returns the answers to settlements whose storage is out of reach: ``unavailable``, or ``stale`` if it was
+        given up or removed, because no lease is left there. Some of them may have been carried out."""
+        stale = holds_no_lease(context, opened[0].receipt.source)
+        return [_STALE if stale else _UNAVAILABLE] * len(opened)
 
-    def _settle_in_one_cell(
+    def check_reached(self, settled: Sequence[Settled]) -> None:
+        """Raises ``ReceiptsUnavailable`` if each of these settlements needs a storage that is out of reach."""
+        if settled and all(each.status == "unavailable" for each in settled):
+            self.outages.raise_as(ReceiptsUnavailable)
+
+    def _settle_together(
         self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
     ) -> list[Settled]:
-        logs = () if context.cells is None else settled_logs(opened, subject, group)
-        return context.atomically(lambda context: self.apply(context, subject, group, opened), logs)
+        """Carries out settlements whose pulls are in one storage."""
+        logs = () if context.has_one_storage else settled_logs(opened, subject, group)
+        with self.outages.noted(opened[0].receipt.source):
+            return context.atomically(lambda context: self.apply(context, subject, group, opened), logs)
+        return self.unreached(context, opened)
 
     def apply(
         self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
@@ -231,20 +230,9 @@ def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:
     return receipt.source or queue_log(subject.name, subject.generation, receipt.queue)
 
 
-def _cell_of(opened: OpenedSettlement) -> str:
-    return cell_of(opened.receipt.source)
-
-
-def _indexes_by_cell(opened: Sequence[OpenedSettlement]) -> dict[str, list[int]]:
-    indexes: dict[str, list[int]] = {}
-    for index, entry in enumerate(opened):
-        indexes.setdefault(_cell_of(entry), []).append(index)
-    return indexes
-
-
 def are_at_home(opened: Sequence[OpenedSettlement]) -> bool:
     """Returns whether all messages of these settlements are in the home cell."""
-    return all(_cell_of(entry) == HOME for entry in opened)
+    return all(at_home(each.receipt.source) for each in opened)
 
 
 def moves_any(opened: Sequence[OpenedSettlement]) -> bool:
