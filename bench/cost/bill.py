@@ -144,7 +144,7 @@ def counted(fresh: Fresh) -> Counts:
         inline_bytes=Settings().inline_bytes,
         waiting="long polls of their wake-up queue",
         fronts=fronts,
-        idle_cell=dict(nothing),
+        idle_deployment=dict(nothing),
         idle_group=_positive(_scaled(_less(some, nothing), 1 / 30)),
         delays=counted_delays(fresh, send, take),
         prices={},

@@ -47,7 +47,7 @@ COUNTS = Counts(
             waiting=WaitingCounts(resting={"lambda-request": 7}, waking={"s3-get": 2}, polling={"s3-get": 1_000}),
         )
     },
-    idle_cell={"lambda-request": 5},
+    idle_deployment={"lambda-request": 5},
     idle_group={"lambda-request": 1},
     delays=DelayCounts(
         alone={"lambda-request": 100}, shared={"dynamodb-write": 1}, wheel_hour={"lambda-request": 1_000}

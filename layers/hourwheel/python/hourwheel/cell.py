@@ -51,7 +51,7 @@ from hourwheel.producing.produce import produce, produce_many
 from hourwheel.producing.stored_batches import StoredBatch
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.open_logs import PullLogs, pull_logs
-from hourwheel.pull_log.receipts import cell_secret
+from hourwheel.pull_log.receipts import deployment_secret
 from hourwheel.pull_log.records import Position
 from hourwheel.pulling.flow import FlowControl
 from hourwheel.pulling.pull import Puller
@@ -154,7 +154,7 @@ class Cell:
     @cached_property
     def secret(self) -> bytes:
         """The cell's secret, which signs receipts, scheduled ids and deliveries."""
-        return cell_secret(self.context)
+        return deployment_secret(self.context)
 
     def drop(self, deleted: RemovedNames) -> None:
         """Drops what this process keeps by the names of deleted subjects and groups. No other place lists the

@@ -66,8 +66,8 @@ class DelayCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Holds the counts of one day. ``message_bytes``: the size of the counted messages. ``inline_bytes``: the largest
     batch that is stored in its row, not in an object. ``waiting``: how consumers of idle groups wait, in words.
-    ``idle_cell`` and ``idle_group``: a month of the sweeper, and the share of each group. ``prices``: dollars for one
-    unit."""
+    ``idle_deployment`` and ``idle_group``: a month of the sweeper, and the share of each group. ``prices``: dollars for
+    one unit."""
 
     date: str
     region: str
@@ -75,7 +75,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     inline_bytes: int
     waiting: str
     fronts: dict[str, FrontCounts]
-    idle_cell: Usage
+    idle_deployment: Usage
     idle_group: Usage
     delays: DelayCounts
     prices: dict[str, float]

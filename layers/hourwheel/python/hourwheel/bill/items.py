@@ -90,7 +90,7 @@ def bill_items(counts: Counts, workload: Workload, front: str) -> dict[str, floa
     items = {
         item: counts.dollars({unit: usage[unit] for unit in units if unit in usage}) for item, units in _ITEMS.items()
     }
-    idle = added(counts.idle_cell, scaled(counts.idle_group, workload.all_groups))
+    idle = added(counts.idle_deployment, scaled(counts.idle_group, workload.all_groups))
     return {
         **items,
         "waiting": _waiting_dollars(counts, front, workload, batches),

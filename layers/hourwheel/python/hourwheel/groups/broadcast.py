@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 
 from hourwheel.dead_letters.dead import ANY_LETTER, DeadFilter, DeadLetters, NamedLetters, parse_dead_id
 from hourwheel.errors import NotFound
 from hourwheel.model.groups import Group
-from hourwheel.model.lag import ConsumerLag, Lag, QueueLag
 from hourwheel.model.messages import Message
 from hourwheel.model.pages import DeadPage
 from hourwheel.pull_log.records import Position
@@ -102,56 +100,3 @@ def _named(group: Group, message: Message) -> Message:
 
 def _dead_id(group: Group, dead_id: str) -> str:
     return f"{group.consumer}{_SEPARATOR}{dead_id}"
-
-
-def total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
-    """Returns the sums of the lags of all consumers of a broadcast group, and each consumer's own lag. The offset of a
-    queue is that of the consumer that is furthest behind."""
-    queues: dict[int, QueueLag] = {}
-    for _, lag in lags:
-        for queue in lag.queues:
-            none = QueueLag(queue.queue, 0, 0, queue.offset, queue.end)
-            queues[queue.queue] = _beside(queues.get(queue.queue, none), queue)
-
-    def total_of(name: str) -> int:
-        return sum(getattr(lag, name) for _, lag in lags)
-
-    # The texts of times have one form, in UTC, so they sort as the times do.
-    oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
-    total = Lag(
-        waiting=total_of("waiting"),
-        in_flight=total_of("in_flight"),
-        retrying=total_of("retrying"),
-        dead=total_of("dead"),
-        oldest_at=min(oldest, default=None),
-        queues=sorted(queues.values(), key=attrgetter("queue")),
-        backing_off=total_of("backing_off"),
-        expired_unread=total_of("expired_unread"),
-        limited_by=next(filter(None, (lag.limited_by for _, lag in lags)), None),
-        consumers=[
-            ConsumerLag(
-                consumer=group.consumer,
-                waiting=lag.waiting,
-                in_flight=lag.in_flight,
-                retrying=lag.retrying,
-                dead=lag.dead,
-                backing_off=lag.backing_off,
-                expired_unread=lag.expired_unread,
-            )
-            for group, lag in lags
-        ],
-    )
-    total.cells_out = sorted({cell for _, lag in lags for cell in lag.cells_out})
-    return total
-
-
-def _beside(summed: QueueLag, other: QueueLag) -> QueueLag:
-    """Returns the lag in a queue with that of another consumer."""
-    return QueueLag(
-        other.queue,
-        summed.waiting + other.waiting,
-        summed.in_flight + other.in_flight,
-        None if summed.offset is None or other.offset is None else min(summed.offset, other.offset),
-        None if summed.end is None or other.end is None else max(summed.end, other.end),
-        sorted({*summed.cells_out, *other.cells_out}),
-    )

@@ -1,18 +1,19 @@
 """Counts what groups have left to do, and shows and ends the leases of their consumers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import Rejected
 from hourwheel.groups import progress
-from hourwheel.groups.broadcast import total_lag
 from hourwheel.groups.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
 from hourwheel.groups.deletions import delete_consumer
 from hourwheel.groups.seeks import unopened
 from hourwheel.model.groups import Group
-from hourwheel.model.lag import Lag, QueueLag
+from hourwheel.model.lag import ConsumerLag, Lag, QueueLag
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.limits import pause_of
 from hourwheel.pull_log.open_logs import PullLogs, group_parts
@@ -46,7 +47,7 @@ class GroupProgress:
     def lag(self, owner: Subject, member: Group) -> Lag:
         if member.broadcast:
             members = consumer_groups(self.registry, owner, member)
-            return total_lag([(consumer, self._lag(owner, consumer)) for consumer in members])
+            return _total_lag([(each, self._lag(owner, each)) for each in members])
         return self._lag(owner, member)
 
     def _lag(self, owner: Subject, member: Group) -> Lag:
@@ -110,6 +111,50 @@ class GroupProgress:
         return self.pending_counts.retries(
             self.context, subject.name, subject.generation, group.member, within_ms=within_ms
         )
+
+
+def _total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
+    """Returns the sums of the lags of all consumers of a broadcast group, and each consumer's own lag. The offset of a
+    queue is that of the consumer that is furthest behind."""
+    queues: dict[int, QueueLag] = {}
+    for _, lag in lags:
+        for each in lag.queues:
+            summed = queues.get(each.queue, QueueLag(each.queue, 0, 0, each.offset, each.end))
+            queues[each.queue] = QueueLag(
+                each.queue,
+                summed.waiting + each.waiting,
+                summed.in_flight + each.in_flight,
+                None if summed.offset is None or each.offset is None else min(summed.offset, each.offset),
+                None if summed.end is None or each.end is None else max(summed.end, each.end),
+                sorted({*summed.cells_out, *each.cells_out}),
+            )
+    # The texts of times have one form, in UTC, so they sort as the times do.
+    oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
+    total = Lag(
+        waiting=sum(lag.waiting for _, lag in lags),
+        in_flight=sum(lag.in_flight for _, lag in lags),
+        retrying=sum(lag.retrying for _, lag in lags),
+        dead=sum(lag.dead for _, lag in lags),
+        oldest_at=min(oldest, default=None),
+        queues=sorted(queues.values(), key=attrgetter("queue")),
+        backing_off=sum(lag.backing_off for _, lag in lags),
+        expired_unread=sum(lag.expired_unread for _, lag in lags),
+        limited_by=next((lag.limited_by for _, lag in lags if lag.limited_by is not None), None),
+        consumers=[
+            ConsumerLag(
+                consumer=group.consumer,
+                waiting=lag.waiting,
+                in_flight=lag.in_flight,
+                retrying=lag.retrying,
+                dead=lag.dead,
+                backing_off=lag.backing_off,
+                expired_unread=lag.expired_unread,
+            )
+            for group, lag in lags
+        ],
+    )
+    total.cells_out = sorted({cell for _, lag in lags for cell in lag.cells_out})
+    return total
 
 
 def _with_outages(lag: Lag, subject: Subject, group: Group, outages: Outages) -> list[QueueLag]:

@@ -88,6 +88,11 @@ class Mapping(msgspec.Struct, array_like=True, frozen=True):
         """The end, if a seal made it exact: the part was open, or open when its cell was given up, if this is None."""
         return None if self.end is None or self.end - self.start >= LOST_GAP else self.end
 
+    @property
+    def loss(self) -> str:
+        """The clause that says what became of the messages of a lost part."""
+        return f"what was stored there was lost with cell {self.cell}"
+
 
 FIRST = Mapping()
 

@@ -1,6 +1,6 @@
 """Names the wake-up queues of groups, for the functions that make them and for the policies of consumers.
 
-    hourwheel-wake-{cell}_{digest of subject and group}_{digest of their generations}
+    hourwheel-wake-{deployment}_{digest of subject and group}_{digest of their generations}
 
 SQS allows 80 characters. A policy names the first digest, which an operator can compute, and leaves the second one
 open.
@@ -12,23 +12,23 @@ from functools import lru_cache
 from hourwheel.model.groups import Group
 
 _PREFIX = "hourwheel-wake-"
-_DIGITS = 16  # 64 bits: enough for all groups of a cell, and the name stays within the 80 characters of SQS
+_DIGITS = 16  # 64 bits: enough for all groups of a deployment, and the name stays within the 80 characters of SQS
 
 
-def queue_prefix(cell: str) -> str:
+def queue_prefix(deployment: str) -> str:
     """Returns the prefix of the names of all wake-up queues of a deployment. It ends with an underscore, which no name
-    of a cell contains, so that no queue of another cell has this prefix."""
-    return f"{_PREFIX}{cell}_"
+    of a deployment contains, so that no queue of another one has this prefix."""
+    return f"{_PREFIX}{deployment}_"
 
 
 def group_prefix(subject: str, group: str) -> str:
-    """Returns the prefix of the names of a group's wake-up queues, without the prefix of the cell."""
+    """Returns the prefix of the names of a group's wake-up queues, without the prefix of the deployment."""
     return f"{_digest(subject, group)}_"
 
 
 def queue_name(group: Group) -> str:
-    """Returns the name of the group's wake-up queue, without the prefix of the cell. A group that is created again gets
-    another name, because SQS refuses the name of a deleted queue for a minute."""
+    """Returns the name of the group's wake-up queue, without the prefix of the deployment. A group that is created again
+    gets another name, because SQS refuses the name of a deleted queue for a minute."""
     own = _digest(str(group.subject_generation), group.member)
     return f"{group_prefix(group.subject, group.shared_name)}{own}"
 

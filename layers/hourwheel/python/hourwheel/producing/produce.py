@@ -6,7 +6,7 @@ reservations under the key, put the rows (see ``idempotency.py``). ``routing.py`
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 from hourwheel.buckets.buckets import Bucket, reserve_in

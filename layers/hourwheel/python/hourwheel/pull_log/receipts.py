@@ -53,7 +53,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Receipt)
 
 
-def cell_secret(context: Context) -> bytes:
+def deployment_secret(context: Context) -> bytes:
     """Returns the secret that all functions of the cell share. The first call draws and stores it."""
     record = CasRecord(context.store, context.ids, Key(Table.META, "cell", "receipts"), Secret)
     current = record.load() or record.swap(None, Secret(context.ids.token() + context.ids.token())).current

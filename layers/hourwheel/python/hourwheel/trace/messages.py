@@ -128,10 +128,8 @@ class Trace:
         check_queue(self.subject, target.queue)
         part = self.subject.route(target.queue).part_of(target.offset)
         if part is not None and part.state == "lost":
-            lost = f"what was stored there was lost with cell {part.cell}"
-            raise NotFound(
-                "message-unknown", f"there is no message at {target}: {lost}; the lake keeps what was archived"
-            )
+            detail = f"there is no message at {target}: {part.loss}; the lake keeps what was archived"
+            raise NotFound("message-unknown", detail)
         if part is None or part.state == "expired":
             raise NotFound("message-unknown", f"there is no message at {target}: {_ELSEWHERE}")
         log = self.context.log(self.subject.log_of(target.queue, part))

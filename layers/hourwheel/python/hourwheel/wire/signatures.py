@@ -17,19 +17,19 @@ from hourwheel.model.groups import Group
 _PREFIX = "whsec_"
 
 
-def group_secret(cell_secret: bytes, group: Group, version: int) -> str:
+def group_secret(deployment_secret: bytes, group: Group, version: int) -> str:
     """Returns the secret with which receivers verify a group's deliveries. Each version has another secret."""
     text = f"push {group.subject}~{group.subject_generation}/{group.member}/{version}"
-    return _PREFIX + b64encode(hmac.digest(cell_secret, text.encode(), hashlib.sha256)).decode()
+    return _PREFIX + b64encode(hmac.digest(deployment_secret, text.encode(), hashlib.sha256)).decode()
 
 
-def secrets_of(cell_secret: bytes, group: Group) -> tuple[str, ...]:
+def secrets_of(deployment_secret: bytes, group: Group) -> tuple[str, ...]:
     """Returns the secrets that sign the group's deliveries: the current one and the one before, which receivers know
     that have not changed yet. Empty for a group without an HTTPS target."""
     if group.push is None or group.push.kind != "https":
         return ()
     version = group.push.secret_version
-    return tuple(group_secret(cell_secret, group, number) for number in range(version, max(version - 2, 0), -1))
+    return tuple(group_secret(deployment_secret, group, number) for number in range(version, max(version - 2, 0), -1))
 
 
 def signed_headers(secrets: tuple[str, ...], delivery_id: str, now_ms: int, body: bytes) -> dict[str, str]:
