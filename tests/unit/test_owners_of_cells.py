@@ -1,9 +1,9 @@
 """Checks that cells are named where their owners are, and nowhere else.
 
 The owners are ``cells/``, which has the calls of operators and the moves of queues, ``reach/``, which runs work for the
-logs of all cells and collects the cells that are out of reach, and the deployment, which consists of them. Words are counted as for ordered groups, in the
-paths of imports too. The rooms in which users name cells do not count: API, command line, client, console, and the
-server on one machine, which opens the directories of cells.
+logs of all cells and collects the cells that are out of reach, and the deployment, which consists of cells. Words are
+counted as for ordered groups, in the paths of imports too. The rooms in which users name cells do not count: API,
+command line, client, console, and the server on one machine, which opens the directories of cells.
 """
 
 import ast

@@ -27,8 +27,8 @@ def group_prefix(subject: str, group: str) -> str:
 
 
 def queue_name(group: Group) -> str:
-    """Returns the name of the group's wake-up queue, without the prefix of the deployment. A group that is created again
-    gets another name, because SQS refuses the name of a deleted queue for a minute."""
+    """Returns the name of the group's wake-up queue, without the prefix of the deployment. A group that is created
+    again gets another name, because SQS refuses the name of a deleted queue for a minute."""
     own = _digest(str(group.subject_generation), group.member)
     return f"{group_prefix(group.subject, group.shared_name)}{own}"
 
