@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from hourwheel import faults
-from hourwheel.errors import Broken, GroupRemoved
+from hourwheel.errors import Broken, CellUnavailable, GroupRemoved, Unavailable
 from hourwheel.faults import Faults
 from tests.support import Bench
 
@@ -80,3 +80,24 @@ def test_threads_change_what_is_remembered_one_after_the_other(monkeypatch: pyte
     fail(kept, bench, "the lag", Broken("a"))
     fail(kept, bench, "the lag", GroupRemoved("group-unknown", "gone"))
     assert (dict(guarded), guarded.unguarded) == ({}, [])
+
+
+def test_work_abroad_goes_on_after_any_error_and_work_at_home_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    bench, kept = Bench(), Faults()
+    for error in (CellUnavailable("away"), Unavailable("away"), Broken("broken")):
+        with kept.abroad(bench.cell.context, "far:orders~1/0.1", "reading"):
+            raise error
+        with pytest.raises(type(error)), kept.abroad(bench.cell.context, "orders~1/0", "reading"):
+            raise error
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["reading cell far failed: CellUnavailable: away", "reading cell far failed: Broken: broken"]
+
+
+def test_only_an_outage_of_a_cell_is_swallowed_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    bench, kept = Bench(), Faults()
+    with kept.outages(bench.cell.context, "archiving"):
+        raise CellUnavailable("away")
+    assert [record.getMessage() for record in caplog.records] == ["archiving failed: CellUnavailable: away"]
+    for error in (Unavailable("away"), Broken("broken")):
+        with pytest.raises(type(error)), kept.outages(bench.cell.context, "archiving"):
+            raise error
