@@ -95,18 +95,18 @@ class Dispatcher:
     def put_open(self) -> None:
         """Repeats the puts of the open transfers, except those in cells that are out of reach. Hands batches over again
         whose rows were filled."""
-        again: list[OutgoingBatch] = []
-        outcomes = [(transfer, self._tried_again(transfer, again)) for transfer in self.held.open]
+        repeated: list[OutgoingBatch] = []
+        outcomes = [(transfer, self._tried_again(transfer, repeated)) for transfer in self.held.open]
         self.held.open = [transfer for transfer, outcome in outcomes if outcome == "left"]
         now_ms = self.context.clock.now_ms()
         for transfer, outcome in outcomes:
             if outcome == "lost" and transfer.expires_ms > now_ms:
-                again += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
-        while again:
-            again = self._hand_over(again)
+                repeated += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
+        while repeated:
+            repeated = self._hand_over(repeated)
 
-    def _tried_again(self, transfer: Transfer, again: list[OutgoingBatch]) -> Literal["done", "left", "lost"]:
-        """Puts the row of an open transfer again. Adds its batch to ``again`` if that has to be handed over again. A
+    def _tried_again(self, transfer: Transfer, repeated: list[OutgoingBatch]) -> Literal["done", "left", "lost"]:
+        """Puts the row of an open transfer again. Adds its batch to ``repeated`` if that has to be handed over again. A
         transfer whose cell does not answer is ``left``; if the cell was given up, its row is ``lost``."""
         if self.held.pauses.holds(transfer.log):
             return "left"
@@ -114,7 +114,7 @@ class Dispatcher:
         def put() -> Literal["done"]:
             batch = self._put_again(transfer)
             self.held.pauses.answered(transfer.log)
-            again.extend([] if batch is None else [replace(batch, named=transfer)])
+            repeated.extend([] if batch is None else [replace(batch, named=transfer)])
             return "done"
 
         with self.held.pauses.tried(transfer.log):
@@ -155,31 +155,40 @@ class Dispatcher:
         for log in dict.fromkeys(batch.target.log for batch in batches if batch.target.kind == ORPHANED):
             register_orphan(self.context, log)
         rows, held = self._rows(batches, at_ms)
-
-        def work(context: Context) -> _Step:
-            step = _Step(held=list(held))
-            self._reserve(context, rows, at_ms, step)
-            if step.ready:
-                # The next owner reads the last row: it would not find a transfer that only an earlier row names.
-                named_before = [batch.still_named for batch in (*step.closed, *step.held)]
-                transfers = [transfer for _, transfer, _ in step.ready]
-                named = (*transfers, *self.held.open, *(transfer for transfer in named_before if transfer))
-                # The row is written before any of the puts below: a wheel that replaces this one finds there which rows
-                # it may have stored.
-                try:
-                    self.ownership.append(context, named)
-                except Fenced:
-                    release(context, [transfer for transfer in transfers if transfer.log])
-                    raise
-            # After the dispatch row. A put that is lost here is repeated by the next owner of the bucket.
-            self._put_rows(context, step)
-            if context.later is not None:
-                for name in {batch.target.subject for batch in step.done if batch.target.kind == DUE}:
-                    context.early_wakeups.announce_early(name)
-            return step
-
-        step = self.context.atomically(work, [HOME, *(batch.target.log for batch in batches)])
+        # A transaction may run more than once: each run begins with a step of its own.
+        step = self.context.atomically(
+            lambda context: self._taken(context, rows, at_ms, _Step(held=list(held))),
+            [HOME, *(batch.target.log for batch in batches)],
+        )
         return self._after(step)
+
+    def _taken(
+        self, context: Context, rows: Sequence[tuple[OutgoingBatch, Row | None]], at_ms: int, step: _Step
+    ) -> _Step:
+        """Takes a step: reserves rows, writes the dispatch row that names them, and puts them."""
+        self._reserve(context, rows, at_ms, step)
+        if step.ready:
+            # The row is written before any of the puts below: a wheel that replaces this one finds there which rows it
+            # may have stored.
+            self._append(context, step)
+        # After the dispatch row. A put that is lost here is repeated by the next owner of the bucket.
+        self._put_rows(context, step)
+        if context.later is not None:
+            for name in {batch.target.subject for batch in step.done if batch.target.kind == DUE}:
+                context.early_wakeups.announce_early(name)
+        return step
+
+    def _append(self, context: Context, step: _Step) -> None:
+        """Writes the dispatch row of the step. Releases its reservations if another wheel has replaced this one."""
+        # The next owner reads the last row: it would not find a transfer that only an earlier row names.
+        named_before = [batch.still_named for batch in (*step.closed, *step.held)]
+        transfers = [transfer for _, transfer, _ in step.ready]
+        named = (*transfers, *self.held.open, *(transfer for transfer in named_before if transfer))
+        try:
+            self.ownership.append(context, named)
+        except Fenced:
+            release(context, [transfer for transfer in transfers if transfer.log])
+            raise
 
     def _rows(
         self, batches: Sequence[OutgoingBatch], at_ms: int

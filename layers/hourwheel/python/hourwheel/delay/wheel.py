@@ -178,10 +178,7 @@ class Wheel:
         steps of a turn, the next owner hands over the rest."""
         known_row = self._next_row
         self._read_tail()
-        # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
-        # renewal.
-        if self._unanswered or self._ownership.due_for_renewal():
-            self._publish()
+        self._publish_if_due()
         now_ms = self.context.clock.now_ms()
         step = step_before_hand_over(
             read_below=self._next_row, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
@@ -194,14 +191,12 @@ class Wheel:
         # The messages were due at this time: their dispatch row must not be earlier, even if the clock is set back now.
         self._ownership.pass_to(now_ms)
         # Hand-overs that a cell interrupted come first: the rows of the messages below are reserved behind theirs.
-        if self._held.open:
-            self._dispatcher.put_open()
+        self._dispatcher.put_open()
         due = self._held.in_order(self._wheel.take(now_ms) + self._minute_wheel.take(now_ms))
         self._taken, self._taken_ms = len(due), now_ms
         self._note_work(bool(due) or self._next_row > known_row, now_ms)
         for _ in self._dispatcher.dispatch(due):
-            for retry_ms, packed in self._held.take_held():
-                self._wheel.add(packed, retry_ms)
+            self._keep_held()
             self._renew_if_due(self._next_row)
             ended = self._relay(self.context.clock.now_ms())
             if ended is not None:
@@ -214,6 +209,17 @@ class Wheel:
         if now_ms >= self.bucket.end_ms:
             return self._close(now_ms)
         return self._rest(now_ms) or self._relay(now_ms)
+
+    def _publish_if_due(self) -> None:
+        # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
+        # renewal.
+        if self._unanswered or self._ownership.due_for_renewal():
+            self._publish()
+
+    def _keep_held(self) -> None:
+        """Puts messages whose cell is out of reach back into the wheel, until their next try."""
+        for retry_ms, packed in self._held.take_held():
+            self._wheel.add(packed, retry_ms)
 
     def _read_tail(self) -> None:
         """Reads the schedule log to its end, but not again in the first turn if ``open`` has read it. The wheel has had

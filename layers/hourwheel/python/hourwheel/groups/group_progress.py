@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
@@ -117,44 +116,46 @@ def _total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
     """Returns the sums of the lags of all consumers of a broadcast group, and each consumer's own lag. The offset of a
     queue is that of the consumer that is furthest behind."""
     queues: dict[int, QueueLag] = {}
+    total = Lag(0, 0, 0, 0, None, [], cells_out=[], consumers=[_consumer_lag(group, lag) for group, lag in lags])
     for _, lag in lags:
         for each in lag.queues:
-            summed = queues.get(each.queue, QueueLag(each.queue, 0, 0, each.offset, each.end))
-            queues[each.queue] = QueueLag(
-                each.queue,
-                summed.waiting + each.waiting,
-                summed.in_flight + each.in_flight,
-                None if summed.offset is None or each.offset is None else min(summed.offset, each.offset),
-                None if summed.end is None or each.end is None else max(summed.end, each.end),
-                sorted({*summed.cells_out, *each.cells_out}),
-            )
-    # The texts of times have one form, in UTC, so they sort as the times do.
-    oldest = [lag.oldest_at for _, lag in lags if lag.oldest_at is not None]
-    total = Lag(
-        waiting=sum(lag.waiting for _, lag in lags),
-        in_flight=sum(lag.in_flight for _, lag in lags),
-        retrying=sum(lag.retrying for _, lag in lags),
-        dead=sum(lag.dead for _, lag in lags),
-        oldest_at=min(oldest, default=None),
-        queues=sorted(queues.values(), key=attrgetter("queue")),
-        backing_off=sum(lag.backing_off for _, lag in lags),
-        expired_unread=sum(lag.expired_unread for _, lag in lags),
-        limited_by=next((lag.limited_by for _, lag in lags if lag.limited_by is not None), None),
-        consumers=[
-            ConsumerLag(
-                consumer=group.consumer,
-                waiting=lag.waiting,
-                in_flight=lag.in_flight,
-                retrying=lag.retrying,
-                dead=lag.dead,
-                backing_off=lag.backing_off,
-                expired_unread=lag.expired_unread,
-            )
-            for group, lag in lags
-        ],
-    )
-    total.cells_out = sorted({cell for _, lag in lags for cell in lag.cells_out})
+            queues[each.queue] = _beside(queues[each.queue], each) if each.queue in queues else each
+        total.waiting += lag.waiting
+        total.in_flight += lag.in_flight
+        total.retrying += lag.retrying
+        total.dead += lag.dead
+        total.backing_off += lag.backing_off
+        total.expired_unread += lag.expired_unread
+        # The texts of times have one form, in UTC, so they sort as the times do.
+        total.oldest_at = min(filter(None, (total.oldest_at, lag.oldest_at)), default=None)
+        total.limited_by = total.limited_by or lag.limited_by
+        total.cells_out = sorted({*total.cells_out, *lag.cells_out})
+    total.queues = [queues[number] for number in sorted(queues)]
     return total
+
+
+def _consumer_lag(group: Group, lag: Lag) -> ConsumerLag:
+    return ConsumerLag(
+        consumer=group.consumer,
+        waiting=lag.waiting,
+        in_flight=lag.in_flight,
+        retrying=lag.retrying,
+        dead=lag.dead,
+        backing_off=lag.backing_off,
+        expired_unread=lag.expired_unread,
+    )
+
+
+def _beside(first: QueueLag, other: QueueLag) -> QueueLag:
+    """Returns the lag of two consumers in one queue."""
+    return QueueLag(
+        first.queue,
+        first.waiting + other.waiting,
+        first.in_flight + other.in_flight,
+        None if first.offset is None or other.offset is None else min(first.offset, other.offset),
+        None if first.end is None or other.end is None else max(first.end, other.end),
+        sorted({*first.cells_out, *other.cells_out}),
+    )
 
 
 def _with_outages(lag: Lag, subject: Subject, group: Group, outages: Outages) -> list[QueueLag]:

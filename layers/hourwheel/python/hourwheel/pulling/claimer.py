@@ -159,13 +159,17 @@ class Claimer:
     def _by_storage(self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]) -> Look:
         if self.context.has_one_storage and are_at_home(opened):
             return self._settle_and_claim(look, opened, list(logs.values()))
-        names = dict.fromkeys(
-            [*settled_logs(opened, look.subject, look.group), *logs]
-        )  # a settled log may wait as well
+        # A settled log may wait as well.
+        names = dict.fromkeys([*settled_logs(opened, look.subject, look.group), *logs])
         first = next(iter(names), HOME)
         if len(by_storage(names)) <= 1 and (opened or not logs or at_home(first)):
             return self._settle_and_claim_together(look, opened, list(logs.values()), first)
-        # A settlement and a claim in several storages take a transaction each.
+        return self._settle_and_claim_apart(look, opened, logs)
+
+    def _settle_and_claim_apart(
+        self, look: Look, opened: Sequence[OpenedSettlement], logs: Mapping[str, PullLog]
+    ) -> Look:
+        """Settles, and claims from logs of several storages, which take a transaction each."""
         if opened:
             settled = self.settlements.settle(self.context, look.subject, look.group, opened)
             look = look.copied(settled, limited=look.limited)
