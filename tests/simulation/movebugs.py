@@ -9,7 +9,7 @@ from unittest.mock import patch
 from hourwheel.cells import cell_storage, move_steps, moves, withdrawals
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
-from hourwheel.delay.held_messages import HeldMessages
+from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.errors import NoAccess, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.logs.log import Log
@@ -127,7 +127,7 @@ def _delayed_and_out_of_reach(plan: Plan) -> Plan:
 
 @planted(sharpen=_delayed_and_out_of_reach)
 def messages_for_a_cell_that_is_out_of_reach_are_forgotten() -> Iterator[None]:
-    with patch.object(HeldMessages, "hold", lambda *_: None):
+    with patch.object(HeldBatches, "hold", lambda *_: None):
         yield
 
 

@@ -52,7 +52,7 @@ SMALL: dict[str, dict[str, int]] = {
     "cells.moves": {"_TRIES": 2},
     "delay.delayed_list": {"_STRETCH_ROWS": 2, "_STRETCH_MESSAGES": 2, "_BUCKETS": 1},
     "delay.dispatch": {"_STEP_BATCHES": 1, "_STEP_BATCHES_ABROAD": 1},
-    "delay.held_messages": {"_MOST_OPEN_PICKS": 2, "_MOST_OPEN": 1},
+    "delay.held_batches": {"_MOST_OPEN_PICKS": 2, "_MOST_OPEN": 1},
     "delay.maintenance": {"_PAGE": 2},
     "delay.ownership": {"_PAGE": 2},
     "delay.wheel": {"_PREPARED": 2, "_RENEWAL_ROWS": 2},

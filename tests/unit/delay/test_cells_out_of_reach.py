@@ -12,7 +12,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Settings
-from hourwheel.delay import held_messages
+from hourwheel.delay import held_batches
 from hourwheel.delay.dispatch import DUE, Dispatcher
 from hourwheel.delay.ownership import Dispatched, put_dispatched
 from hourwheel.delay.wheel import Wheel
@@ -174,7 +174,7 @@ def test_messages_that_wait_for_another_cell_are_not_tried_without_end(monkeypat
     settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024, tick_ms=500)
     bench = Bench(CallByCall(MemoryStore()), settings=settings, cells=cells)
     bench.clock.ms = NOON_MS // HOUR_MS * HOUR_MS + 600_000
-    monkeypatch.setattr(held_messages, "_MOST_OPEN", 1)
+    monkeypatch.setattr(held_batches, "_MOST_OPEN", 1)
     for name in cells:
         bench.cell.cells.add(name)
         bench.cell.put_subject(name)

@@ -11,7 +11,7 @@ from hourwheel.archive.summary import Pick, UnarchivedHandover
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
-from hourwheel.delay.held_messages import HeldMessages
+from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.delay.outgoing_batches import OutgoingBatches
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
@@ -125,7 +125,7 @@ class HandoverReplayer:
         bucket = Bucket.parse(name)
         # The dispatcher needs no lease of the bucket: ``finish`` only repeats puts.
         ownership = Ownership(self.context, bucket, OWNER)
-        held = HeldMessages(Pauses(self.context, "delayed messages"))
+        held = HeldBatches(Pauses(self.context, "delayed messages"))
         registry = make_registry(self.context)
         batches = OutgoingBatches(registry, bucket.log, ScheduleRowCache(self.context, bucket))
         dispatcher = Dispatcher(self.context, registry, ownership, batches, held)

@@ -18,7 +18,7 @@ import msgspec
 
 from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
-from hourwheel.delay.held_messages import HeldMessages
+from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
 from hourwheel.delay.ownership import Fenced, Ownership
@@ -39,7 +39,7 @@ _STEP_PICKS = 5_000
 _STEP_BATCHES = 500
 _STEP_BATCHES_ABROAD = 100
 """A step hands over at most ``_STEP_PICKS`` messages in ``_STEP_BATCHES`` batches, of which ``_STEP_BATCHES_ABROAD``
-may go to other cells. With the longest names, and the open transfers of ``HeldMessages``, its dispatch row stays
+may go to other cells. With the longest names, and the open transfers of ``HeldBatches``, its dispatch row stays
 below 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
@@ -67,7 +67,7 @@ class Dispatcher:
     registry: Registry
     ownership: Ownership
     batches: OutgoingBatches
-    held: HeldMessages
+    held: HeldBatches
 
     def dispatch(self, positions: Sequence[int]) -> Iterator[None]:
         """Hands over the due messages at these packed positions, and yields after each step. Holds those back whose

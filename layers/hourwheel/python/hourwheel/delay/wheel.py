@@ -18,7 +18,7 @@ from hourwheel.buckets.lease import owner_record
 from hourwheel.buckets.starts import shortest_rest_ms
 from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
-from hourwheel.delay.held_messages import HeldMessages
+from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.delay.outgoing_batches import DAMAGED, OutgoingBatches
 from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
@@ -114,7 +114,7 @@ class Wheel:
         """The messages that may be a minute late, where that saves starts: they alone need no precise one."""
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
         self._dispatched = DispatchLog(self.context, self.bucket)
-        self._held = HeldMessages(Pauses(self.context, "delayed messages"))
+        self._held = HeldBatches(Pauses(self.context, "delayed messages"))
         batches = OutgoingBatches(self.registry, self.bucket.log, ScheduleRowCache(self.context, self.bucket))
         self._dispatcher = Dispatcher(self.context, self.registry, self._ownership, batches, self._held)
 

@@ -46,7 +46,7 @@ class GroupProgress:
     def lag(self, owner: Subject, member: Group) -> Lag:
         if member.broadcast:
             members = consumer_groups(self.registry, owner, member)
-            return _total_lag([(each, self._lag(owner, each)) for each in members])
+            return _total_lag([(consumer, self._lag(owner, consumer)) for consumer in members])
         return self._lag(owner, member)
 
     def _lag(self, owner: Subject, member: Group) -> Lag:
@@ -118,8 +118,8 @@ def _total_lag(lags: Sequence[tuple[Group, Lag]]) -> Lag:
     queues: dict[int, QueueLag] = {}
     total = Lag(0, 0, 0, 0, None, [], cells_out=[], consumers=[_consumer_lag(group, lag) for group, lag in lags])
     for _, lag in lags:
-        for each in lag.queues:
-            queues[each.queue] = _beside(queues[each.queue], each) if each.queue in queues else each
+        for queue in lag.queues:
+            queues[queue.queue] = _beside(queues[queue.queue], queue) if queue.queue in queues else queue
         total.waiting += lag.waiting
         total.in_flight += lag.in_flight
         total.retrying += lag.retrying

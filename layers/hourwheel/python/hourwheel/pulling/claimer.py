@@ -173,10 +173,6 @@ class Claimer:
         if opened:
             settled = self.settlements.settle(self.context, look.subject, look.group, opened)
             look = look.copied(settled, limited=look.limited)
-        return self._cell_by_cell(look, logs)
-
-    def _cell_by_cell(self, look: Look, logs: Mapping[str, PullLog]) -> Look:
-        """Claims from logs of several cells, in a transaction each."""
         for names_of_turn in self._turns(look, logs):
             if look.rows and look.limited:
                 break  # what the limits of the group leave may have changed

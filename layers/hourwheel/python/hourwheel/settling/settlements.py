@@ -102,7 +102,7 @@ class Settlements:
         Answers those of another cell than the home cell with ``unavailable`` if it is out of reach, and with ``stale``
         if it was given up."""
         answers: list[Settled] = [_STALE] * len(opened)
-        for indexes in indexes_by_storage([each.receipt.source for each in opened]):
+        for indexes in indexes_by_storage([settlement.receipt.source for settlement in opened]):
             answered = self._settle_together(context, subject, group, [opened[index] for index in indexes])
             for index, answer in zip(indexes, answered, strict=True):
                 answers[index] = answer
@@ -116,7 +116,7 @@ class Settlements:
 
     def check_reached(self, settled: Sequence[Settled]) -> None:
         """Raises ``ReceiptsUnavailable`` if each of these settlements needs a storage that is out of reach."""
-        if settled and all(each.status == "unavailable" for each in settled):
+        if settled and all(answer.status == "unavailable" for answer in settled):
             self.outages.raise_as(ReceiptsUnavailable)
 
     def _settle_together(
@@ -232,7 +232,7 @@ def _source_of(receipt: Receipt, subject: Subject, group: Group) -> str:
 
 def are_at_home(opened: Sequence[OpenedSettlement]) -> bool:
     """Returns whether all messages of these settlements are in the home cell."""
-    return all(at_home(each.receipt.source) for each in opened)
+    return all(at_home(settlement.receipt.source) for settlement in opened)
 
 
 def moves_any(opened: Sequence[OpenedSettlement]) -> bool:

@@ -21,7 +21,7 @@ these, and for one step that opens as many."""
 
 
 @dataclass
-class HeldMessages:
+class HeldBatches:
     """Remembers what waits for cells that one wheel could not reach. For one thread."""
 
     pauses: Pauses
@@ -37,7 +37,9 @@ class HeldMessages:
         if at_home(log):
             return False
         storage = storage_of(log)
-        return self.pauses.holds(log) or self._full() or any(storage_of(each.log) == storage for each in self.open)
+        return (
+            self.pauses.holds(log) or self._full() or any(storage_of(transfer.log) == storage for transfer in self.open)
+        )
 
     def hold(self, log: str, picks: Iterable[tuple[int, int]]) -> None:
         """Keeps messages that are not handed over until their next try."""
