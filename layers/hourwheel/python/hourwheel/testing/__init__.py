@@ -3,7 +3,7 @@
 ``Queue`` is the queue. The fixture ``hourwheel_queue`` of pytest gives each test a new one.
 
 Nothing is imitated: the functions of the server run on the store in memory, with the clock passed in, behind the
-client's own code. ``client/in_process.py`` names what differs: it finds the server by its URL, a consumer hands out
+client's own code. ``client/in_process.py`` names what differs. It finds the server by its URL, a consumer hands out
 messages on the thread of the test, and a producer waits for each message, so that two runs see the same.
 """
 
