@@ -2,7 +2,6 @@
 
 import asyncio
 import http.client
-import ssl
 from typing import cast
 
 from hourwheel.client.transport.answers import AnswerParser
@@ -118,16 +117,9 @@ class AsyncConnections:
                     await self._connect(connection)
                 sent = True
                 reply = await connection.exchange(data)
-        except ssl.SSLCertVerificationError as error:
-            self._discard(connection)
-            raise self._endpoint.untrusted(error) from error
         except (OSError, http.client.HTTPException) as error:
             self._discard(connection)
-            if self._closed:
-                raise closed() from error
-            # The time-out of asyncio has no text.
-            lost = TimeoutError("timed out") if isinstance(error, TimeoutError) and not error.strerror else error
-            raise self._endpoint.lost(lost, sent=sent) from error
+            raise self._endpoint.failed(error, sent=sent, is_closed=self._closed) from error
         except BaseException:
             self._discard(connection)  # half an answer may be left in it
             raise

@@ -8,11 +8,12 @@ from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.idempotence import (
     GivenBack,
     NamedHandler,
+    beside,
     handled_before,
     is_awaited,
-    mark_stays,
     prepared_handler,
 )
+from hourwheel.client.transport.steps import awaited
 
 
 class AsyncTransactionStore(Protocol):
@@ -93,7 +94,7 @@ def awaited_once(
         )
     if hasattr(store, "transaction"):
         return _in_transaction(handler, cast("AsyncTransactionStore", store))
-    return _beside(handler, store)
+    return lambda message: awaited(beside(handler, store, message))
 
 
 def _in_transaction(handler: NamedHandler, store: AsyncTransactionStore) -> Callable[[Delivery], Awaitable[object]]:
@@ -109,25 +110,5 @@ def _in_transaction(handler: NamedHandler, store: AsyncTransactionStore) -> Call
                     raise GivenBack
         except GivenBack:
             pass
-
-    return handle
-
-
-def _beside(handler: NamedHandler, store: AsyncIdempotencyStore) -> Callable[[Delivery], Awaitable[object]]:
-    async def handle(message: Delivery) -> None:
-        positional = handler.arguments.of(message)
-        name = handler.identity(message)
-        if not await store.begin(name):
-            handled_before(message)
-            return
-        try:
-            await handler.function(*positional)
-        except BaseException:
-            try:
-                await store.end(name, done=False)
-            except Exception:
-                mark_stays(name)
-            raise
-        await store.end(name, done=not message.given_back)
 
     return handle

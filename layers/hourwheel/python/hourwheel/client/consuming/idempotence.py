@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 from hourwheel.client.consuming.decoding import SESSION, HandlerArguments, arguments_of
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.errors import Retry
+from hourwheel.client.transport.steps import Steps, finished
 from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
@@ -155,14 +156,6 @@ def handled_before(message: Delivery) -> None:
     _log.info("message %s was handled before", shown(message.id))
 
 
-def mark_stays(name: str) -> None:
-    """Logs that the mark of a message could not be removed after its handler failed. The error of the store is not
-    raised: it would hide that of the handler, and the mark ends by itself."""
-    _log.exception(
-        "the mark of message %s could not be removed: the message is retried once the mark has ended", shown(name)
-    )
-
-
 def idempotent_handler(
     function: Callable[..., object], store: AnyStore, subject: str, group: str
 ) -> Callable[[Delivery], object]:
@@ -173,7 +166,7 @@ def idempotent_handler(
         raise TypeError(f"{type(store).__name__} is to be awaited: give it to an AsyncConsumer")
     if hasattr(store, "transaction"):
         return _in_transaction(handler, cast("TransactionStore", store))
-    return _beside(handler, store)
+    return lambda message: finished(beside(handler, store, message))
 
 
 def _in_transaction(handler: NamedHandler, store: TransactionStore) -> Callable[[Delivery], object]:
@@ -193,21 +186,22 @@ def _in_transaction(handler: NamedHandler, store: TransactionStore) -> Callable[
     return handle
 
 
-def _beside(handler: NamedHandler, store: IdempotencyStore) -> Callable[[Delivery], object]:
-    def handle(message: Delivery) -> None:
-        positional = handler.arguments.of(message)
-        name = handler.identity(message)
-        if not store.begin(name):
-            handled_before(message)
-            return
+def beside(handler: NamedHandler, store: Any, message: Delivery) -> Steps[None]:
+    """Calls the handler between the marks of an ``IdempotencyStore``, in steps for a thread or a task."""
+    positional = handler.arguments.of(message)
+    name = handler.identity(message)
+    if not (yield store.begin(name)):
+        handled_before(message)
+        return
+    try:
+        yield handler.function(*positional)
+    except BaseException:
         try:
-            handler.function(*positional)
-        except BaseException:
-            try:
-                store.end(name, done=False)
-            except Exception:
-                mark_stays(name)
-            raise
-        store.end(name, done=not message.given_back)
-
-    return handle
+            yield store.end(name, done=False)
+        except Exception:
+            _log.exception(
+                "the mark of message %s could not be removed: the message is retried once the mark has ended",
+                shown(name),
+            )  # not raised: it would hide the error of the handler, and the mark ends by itself
+        raise
+    yield store.end(name, done=not message.given_back)

@@ -9,7 +9,6 @@ import http.client
 import os
 import select
 import socket
-import ssl
 import threading
 
 from hourwheel.client.transport.answers import AnswerParser
@@ -111,12 +110,9 @@ class Connections:
                     raise ConnectionAbortedError
             sent = True
             reply = connection.exchange(data, self._timeout_seconds + extra_seconds)
-        except ssl.SSLCertVerificationError as error:
-            self._discard(connection)
-            raise self._endpoint.untrusted(error) from error
         except (OSError, http.client.HTTPException) as error:
             self._discard(connection)
-            raise (closed() if self._closed else self._endpoint.lost(error, sent=sent)) from error
+            raise self._endpoint.failed(error, sent=sent, is_closed=self._closed) from error
         except BaseException:
             self._discard(connection)  # half an answer may be left in it
             raise

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from hourwheel.client.errors import Closed, ServerFault, ServerUnavailable, no_answer, problem_of
+from hourwheel.client.errors import ClientError, Closed, ServerFault, ServerUnavailable, no_answer, problem_of
 
 GRANT_HEADER = "x-hourwheel-token"
 """Holds the token of a request to a function URL, whose ``authorization`` header holds its signature. In an answer it
@@ -69,19 +69,28 @@ class Endpoint:
             raise ValueError("a header holds a line end: check that the token has none")
         return head.encode("latin-1") + b"\r\n\r\n" + (body or b"")
 
-    def untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
+    def _untrusted(self, error: ssl.SSLCertVerificationError) -> ServerFault:
         detail = (
             f"the certificate of {self.host} is not trusted ({error.verify_message}): "
             "give the certificate of its authority as ca_file, --ca-file or SSL_CERT_FILE"
         )
         return ServerFault(problem_of("certificate-untrusted", detail, title="certificate not trusted"))
 
-    def lost(self, error: Exception, *, sent: bool) -> ServerUnavailable:
+    def failed(self, error: Exception, *, sent: bool, is_closed: bool) -> ClientError:
+        """Returns the error of an exchange that failed. ``is_closed``: the caller has closed its connections."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return self._untrusted(error)
+        if is_closed:
+            return closed()
+        return self._lost(error, sent=sent)
+
+    def _lost(self, error: Exception, *, sent: bool) -> ServerUnavailable:
         """Returns the error of an exchange that brought no whole answer. ``sent``: the request may have reached the
         server."""
         port = f":{self.port}" if self.port else ""
         verb = "did not answer" if sent else "cannot be reached"
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        no_text = "timed out" if isinstance(error, TimeoutError) else type(error).__name__  # as those of asyncio
+        reason = getattr(error, "strerror", None) or str(error) or no_text
         return no_answer(f"the server at {self.host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
 
     def _hint(self, error: Exception, sent: bool) -> str:
