@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
@@ -11,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from hourwheel.client import AsyncConsumer, AsyncProducer, Delivery, Reject, Retry, Unauthorized
+from hourwheel.client import AsyncConsumer, AsyncProducer, Delivery, Unauthorized
 from hourwheel.client.consuming import pull_session
 from tests.unit.client.aio.conftest import LONG_SECONDS, Run, until
 from tests.unit.client.fake import FakeServer
@@ -37,51 +36,6 @@ def acked(server: FakeServer) -> list[str]:
     return sorted(group(server).acked)
 
 
-def test_what_a_handler_returns_from_is_acknowledged(server: FakeServer, run: Run[Any]) -> None:
-    fill(server, *"abc")
-    seen: list[Any] = []
-
-    async def handle(message: Delivery) -> None:
-        await asyncio.sleep(0)
-        seen.append(message.body)
-
-    run(handled(consumer(server), handle, lambda: len(group(server).acked) == 3))
-    assert seen == ["a", "b", "c"]
-
-
-def test_an_exception_retries_and_reject_gives_up(
-    server: FakeServer, run: Run[Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "hourwheel.consumer")
-    fill(server, "fails", "rejected", "fine")
-    attempts: list[tuple[Any, int]] = []
-
-    async def handle(message: Delivery) -> None:
-        attempts.append((message.body, message.attempt))
-        if message.body == "rejected":
-            raise Reject("never")
-        if message.attempt == 1 and message.body == "fails":
-            raise ValueError("once")
-
-    run(handled(consumer(server), handle, lambda: len(group(server).acked) == 2))
-    assert sorted(attempts) == [("fails", 1), ("fails", 2), ("fine", 1), ("rejected", 1)]
-    assert [letter["body"] for letter in group(server).dead] == ["rejected"]
-    failed = next(line for line in caplog.messages if line.startswith("handler failed"))
-    assert "of subject orders, group billing, attempt 1:" in failed
-
-
-def test_a_handler_may_say_when_to_try_again(server: FakeServer, run: Run[Any]) -> None:
-    fill(server, "paid")
-
-    async def handle(message: Delivery) -> None:
-        raise Retry("the bank is closed", delay="10m")
-
-    run(handled(consumer(server), handle, lambda: group(server).backing_off))
-    assert [each.get("retry") for call in server.calls("settle") for each in call.body["settle"]] == [
-        [{"index": 0, "delay": "10m", "detail": "the bank is closed"}]
-    ]
-
-
 def test_an_annotation_says_how_the_body_is_decoded(server: FakeServer, run: Run[Any]) -> None:
     class Order(msgspec.Struct):
         number: int
@@ -94,24 +48,6 @@ def test_an_annotation_says_how_the_body_is_decoded(server: FakeServer, run: Run
 
     run(handled(consumer(server), handle, lambda: len(group(server).acked) == 1 and group(server).dead))
     assert seen == [7]
-
-
-def test_tasks_handle_messages_beside_each_other(server: FakeServer, run: Run[Any]) -> None:
-    fill(server, *(str(number) for number in range(20)))
-    together = 0
-
-    async def main() -> None:
-        meeting = asyncio.Barrier(10)
-
-        async def handle(message: Delivery) -> None:
-            nonlocal together
-            await meeting.wait()
-            together += 1
-
-        await handled(consumer(server, concurrency=10), handle, lambda: len(group(server).acked) == 20)
-
-    run(main())
-    assert together == 20
 
 
 def test_the_messages_of_a_cancelled_run_are_released_with_the_same_attempt(server: FakeServer, run: Run[Any]) -> None:
@@ -244,41 +180,6 @@ def test_stop_ends_the_loop_and_releases_what_was_not_handed_out(server: FakeSer
     assert {each["attempt"] for each in group(server).retries} == {1}
 
 
-def test_a_stop_without_a_message_cuts_the_pull_that_waits_at_once(server: FakeServer, run: Run[Any]) -> None:
-    async def handle(message: Delivery) -> None:
-        pass
-
-    idle = consumer(server, wait_seconds=20, drain_seconds=LONG_SECONDS, concurrency=3)
-    run(handled(idle, handle, lambda: server.broker.waiting_pulls))
-    assert server.broker.waiting_pulls == 1
-    fill(server, "a")  # lets the pull at the server end
-
-
-def test_a_slow_handler_keeps_its_lease(server: FakeServer, run: Run[Any]) -> None:
-    fill(server, "slow")
-
-    async def handle(message: Delivery) -> None:
-        await until(lambda: any("extend_seconds" in str(each.body) for each in server.calls("settle")))
-        assert not message.lost
-
-    takes = consumer(server, lease_seconds=1)
-    run(handled(takes, handle, lambda: len(group(server).acked) == 1))
-    assert takes.lost_messages == 0
-
-
-def test_a_result_whose_answer_was_lost_is_settled_once(server: FakeServer, run: Run[Any]) -> None:
-    fill(server, "paid")
-    server.fail("settle", lose=True)
-
-    async def handle(message: Delivery) -> None:
-        pass
-
-    # The next pull waits when the message is settled, and takes no settlement along.
-    takes = consumer(server, wait_seconds=5, max_messages=100)
-    run(handled(takes, handle, lambda: len(server.calls("settle")) >= 2))
-    assert acked(server) == ["paid"]
-
-
 def test_a_run_ends_though_the_server_does_not_answer_its_last_settlement(
     server: FakeServer, run: Run[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -296,31 +197,6 @@ def test_a_run_ends_though_the_server_does_not_answer_its_last_settlement(
 
     run(main())
     assert caplog.messages == ["stopped with 1 pulls not settled: their messages are delivered again"]
-
-
-def test_an_unknown_receipt_spoils_nothing_but_itself(server: FakeServer, run: Run[Any]) -> None:
-    fill(server, "a", "b")
-    takes = consumer(server, max_messages=1, settle_linger_seconds=5)
-
-    async def handle(message: Delivery) -> None:
-        if message.body == "a":
-            with server.broker.changed:
-                group(server).leases.clear()
-
-    run(handled(takes, handle, lambda: "b" in acked(server)))
-
-
-def test_the_server_may_be_away_for_a_while(
-    server: FakeServer, run: Run[Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    fill(server, "paid")
-    server.fail("pull", status=503, times=3)
-
-    async def handle(message: Delivery) -> None:
-        pass
-
-    run(handled(consumer(server), handle, lambda: len(group(server).acked) == 1))
-    assert [text.partition(",")[0] for text in caplog.messages] == ["pull failed", "pulls are answered again"]
 
 
 def test_a_refusal_that_stays_ends_the_run_and_the_loop(run: Run[Any]) -> None:
@@ -405,29 +281,3 @@ def test_nothing_is_lost_or_doubled_among_many(server: FakeServer, run: Run[Any]
 
     run(main())
     assert sorted(seen) == sorted(str(number) for number in range(500))
-
-
-@pytest.mark.parametrize("delete", ["delete_subject", "delete_group"])
-def test_a_consumer_goes_on_after_a_deletion(server: FakeServer, run: Run[Any], delete: str) -> None:
-    fill(server, "before")
-    takes = consumer(server, max_messages=100, settle_linger_seconds=0, wait_seconds=20)
-    names = {"delete_subject": ["orders"], "delete_group": ["orders", "billing"]}[delete]
-
-    async def handle(message: Delivery) -> None:
-        if names:  # a new group begins with the first message
-            await until(lambda: server.broker.waiting_pulls)
-            with server.broker.changed:
-                getattr(server.broker, delete)(*names)
-            names.clear()
-
-    async def main() -> None:
-        takes.handler(handle)
-        running = asyncio.ensure_future(takes.run())
-        await until(lambda: running.done() or takes.lost_messages)
-        fill(server, "after")
-        await until(lambda: running.done() or "after" in group(server).acked)
-        takes.stop()
-        await running
-
-    run(main())
-    assert "after" in group(server).acked

@@ -1,0 +1,120 @@
+"""Runs a consumer in threads or in tasks, so that one scenario tests both."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+import uvloop
+
+from hourwheel.client import AsyncConsumer, Consumer
+from tests.unit.client.fake import FakeServer
+from tests.unit.client.ids import StillIds
+
+LONG_SECONDS = 120.0
+SHORT = {"drain_seconds": 0.1, "settle_linger_seconds": 0.02, "wait_seconds": 0.2}
+
+Start = Callable[..., "Run"]
+"""Makes a run from a server, a handler and options."""
+
+
+class Run:
+    """``run`` of a consumer on a thread of its own, and stopped at the end. ``waits``: the handler waits for a thread,
+    and decides by returning or raising."""
+
+    def __init__(
+        self,
+        server: FakeServer,
+        handle: Callable[[Any], object],
+        *,
+        batches: bool = False,
+        waits: bool = False,
+        **options: Any,
+    ) -> None:
+        self.waits = waits
+        self.consumer = self._made(
+            server.url, "orders", "billing", ids=options.pop("ids", StillIds()), **SHORT | options
+        )
+        decorate: Any = self.consumer.batch_handler if batches else self.consumer.handler
+        decorate(self._handler(handle))
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    @property
+    def lost_messages(self) -> int:
+        lost: int = self.consumer.lost_messages
+        return lost
+
+    def _made(self, *names: str, **options: Any) -> Any:
+        return Consumer(*names, **options)
+
+    def _handler(self, handle: Callable[[Any], object]) -> Callable[[Any], object]:
+        return handle
+
+    def _work(self) -> None:
+        self.consumer.run()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.join()
+
+    def stop(self) -> None:
+        self.consumer.stop()
+
+    def join(self) -> None:
+        self._thread.join(LONG_SECONDS)
+        assert not self._thread.is_alive()
+
+
+class TaskRun(Run):
+    """The run of an asynchronous consumer, with a loop of its own. Handlers that wait do so in threads."""
+
+    def __init__(self, *given: Any, loop: Callable[[], asyncio.AbstractEventLoop], **options: Any) -> None:
+        self._loop = loop()
+        super().__init__(*given, **options)
+
+    def _made(self, *names: str, **options: Any) -> Any:
+        return AsyncConsumer(*names, **options)
+
+    def _handler(self, handle: Callable[[Any], object]) -> Callable[[Any], object]:
+        async def handle_in_task(message: Any) -> None:
+            if self.waits:
+                await asyncio.to_thread(handle, message)
+                return
+            await asyncio.sleep(0)
+            handle(message)
+
+        return handle_in_task
+
+    def _work(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._watched())
+
+    async def _watched(self) -> None:
+        await self.consumer.run()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"tasks are left: {left}"
+
+    def stop(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.consumer.stop)
+
+
+RUNS: dict[str, Start] = {
+    "threads": Run,
+    "asyncio": functools.partial(TaskRun, loop=asyncio.new_event_loop),
+    "uvloop": functools.partial(TaskRun, loop=uvloop.new_event_loop),
+}
