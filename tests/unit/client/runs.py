@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import uvloop
 
-from hourwheel.client import AsyncConsumer, Consumer
+from hourwheel.client import Api, AsyncConsumer, Consumer
+from hourwheel.client.options import PrefetchOptions
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
 
@@ -19,6 +20,20 @@ SHORT = {"drain_seconds": 0.1, "settle_linger_seconds": 0.02, "wait_seconds": 0.
 
 Start = Callable[..., "Run"]
 """Makes a run from a server, a handler and options."""
+
+
+def prefetch_options(server: FakeServer) -> PrefetchOptions[Api]:
+    return PrefetchOptions(
+        connect=functools.partial(Api, server.url),
+        subject="orders",
+        group="billing",
+        consumer_id="host-1",
+        max_messages=10,
+        wait_seconds=0.2,
+        lease_seconds=30,
+        settle_linger_seconds=0.0,
+        ids=StillIds(),
+    )
 
 
 class Run:
@@ -30,7 +45,6 @@ class Run:
         server: FakeServer,
         handle: Callable[[Any], object],
         *,
-        batches: bool = False,
         waits: bool = False,
         **options: Any,
     ) -> None:
@@ -38,8 +52,7 @@ class Run:
         self.consumer = self._made(
             server.url, "orders", "billing", ids=options.pop("ids", StillIds()), **SHORT | options
         )
-        decorate: Any = self.consumer.batch_handler if batches else self.consumer.handler
-        decorate(self._handler(handle))
+        self.consumer.handler(self._handler(handle))
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 
 import msgspec
 import pytest
 
-from hourwheel.client import Api, AsyncProducer, NotFound, Producer
+from hourwheel.client import AsyncProducer, NotFound, Producer
 from hourwheel.client.consuming.subscription import Subscription
-from hourwheel.client.options import PrefetchOptions
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
+from tests.unit.client.runs import prefetch_options
 from tests.unit.client.test_consumer import LONG_SECONDS, fill, group
 
 
@@ -59,19 +58,12 @@ class Worker:
     def __init__(self, server: FakeServer) -> None:
         self.missing = 0
         self.ready = threading.Event()
-        options = PrefetchOptions(
-            connect=functools.partial(Api, server.url),
-            subject="orders",
-            group="billing",
-            consumer_id="host-1",
-            max_messages=10,
-            wait_seconds=0.2,
-            lease_seconds=30,
-            settle_linger_seconds=0.0,
-            ids=StillIds(),
-        )
         self.subscription = Subscription(
-            options, room=lambda: 10, limit=lambda: 10, on_ready=self.ready.set, on_missing=self._on_missing
+            prefetch_options(server),
+            room=lambda: 10,
+            limit=lambda: 10,
+            on_ready=self.ready.set,
+            on_missing=self._on_missing,
         )
 
     def _on_missing(self) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from hourwheel.client import Api
 from hourwheel.client.consuming.subscription import PACE_SECONDS, Pace, Subscription
-from hourwheel.client.options import PrefetchOptions
 from tests.unit.client.fake import FakeServer
-from tests.unit.client.ids import StillIds
+from tests.unit.client.runs import prefetch_options
 from tests.unit.client.test_consumer import fill
 
 
@@ -42,18 +39,7 @@ def test_the_busier_of_two_tenths_counts() -> None:
 
 def test_a_subscription_that_was_refused_before_it_started_gives_back_what_it_pulled_ahead(server: FakeServer) -> None:
     fill(server, "paid")
-    options = PrefetchOptions(
-        connect=functools.partial(Api, server.url),
-        subject="orders",
-        group="billing",
-        consumer_id="host-1",
-        max_messages=10,
-        wait_seconds=0,
-        lease_seconds=30,
-        settle_linger_seconds=0.0,
-        ids=StillIds(),
-    )
-    subscription = Subscription(options, room=lambda: 10, limit=lambda: 10, on_ready=lambda: None)
+    subscription = Subscription(prefetch_options(server), room=lambda: 10, limit=lambda: 10, on_ready=lambda: None)
     subscription.pull_ahead()
     subscription.close()
     with Api(server.url) as api:
