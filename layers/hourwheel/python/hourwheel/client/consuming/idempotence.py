@@ -156,6 +156,14 @@ def handled_before(message: Delivery) -> None:
     _log.info("message %s was handled before", shown(message.id))
 
 
+def mark_stays(name: str) -> None:
+    """Logs that the mark of a message could not be removed after its handler failed. The error of the store is not
+    raised: it would hide that of the handler, and the mark ends by itself."""
+    _log.exception(
+        "the mark of message %s could not be removed: the message is retried once the mark has ended", shown(name)
+    )
+
+
 def idempotent_handler(
     function: Callable[..., object], store: AnyStore, subject: str, group: str
 ) -> Callable[[Delivery], object]:
@@ -199,9 +207,6 @@ def beside(handler: NamedHandler, store: Any, message: Delivery) -> Steps[None]:
         try:
             yield store.end(name, done=False)
         except Exception:
-            _log.exception(
-                "the mark of message %s could not be removed: the message is retried once the mark has ended",
-                shown(name),
-            )  # not raised: it would hide the error of the handler, and the mark ends by itself
+            mark_stays(name)
         raise
     yield store.end(name, done=not message.given_back)
