@@ -1,11 +1,15 @@
 """The answer to a settlement whose pull row need not change, decided without a store."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from hourwheel.handover.copies import RETRY
 from hourwheel.model.pulls import Settled, Settlement
+from hourwheel.pull_log.ordered_rows import Order, OrderedRow, bits
 from hourwheel.pull_log.parsed_settlements import parse_settlement
-from hourwheel.pull_log.records import CLOSED, CLOSING, EXPIRED, OPEN, SETTLED, Position, PullRow
+from hourwheel.pull_log.records import CLOSED, CLOSING, EXPIRED, OPEN, PASSED, SETTLED, SOUGHT, Moved, Position, PullRow
 from hourwheel.settling.settle import answer_without_change
 
 CLAIM = b"c" * 16
@@ -25,6 +29,10 @@ EXTEND = parse_settlement(Settlement(receipt="r", extend_seconds=60), 3)
 
 def answer(row: PullRow, decision: object = ACK, claim: bytes = CLAIM) -> Settled | None:
     return answer_without_change(row, claim, decision)
+
+
+def moved_to_retries(pick: tuple[int, int]) -> Moved:
+    return Moved(RETRY, "orders~1/retry/billing~1", 4, 7, 20_000, (pick,))
 
 
 def after_ack(**changes: object) -> PullRow:
@@ -56,10 +64,38 @@ def test_a_settlement_whose_answer_was_lost_gets_it_again_also_when_the_lease_ha
     assert answer(row) == Settled(status)
 
 
-@pytest.mark.parametrize("decision", [ACK, EXTEND])
+@pytest.mark.parametrize("outcome", [SOUGHT, PASSED])
+def test_a_pull_that_was_not_settled_by_its_consumer_is_stale(outcome: int) -> None:
+    assert answer(msgspec.structs.replace(ROW, state=CLOSED, outcome=outcome)) == Settled("stale")
+
+
 @pytest.mark.parametrize("outcome", [SETTLED, EXPIRED])
-def test_a_pull_that_was_settled_otherwise_or_whose_lease_ended_is_stale(decision: object, outcome: int) -> None:
+@pytest.mark.parametrize("lists", [{"extend_seconds": 60}, {"retry": [0]}, {"ack": [0], "dead": [1]}])
+def test_a_closed_pull_does_not_tell_whether_another_settlement_was_made(lists: dict[str, Any], outcome: int) -> None:
+    decision = parse_settlement(Settlement(receipt="r", **lists), 3)
     assert answer(msgspec.structs.replace(ROW, state=CLOSED, outcome=outcome), decision) == Settled("stale")
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "status"),
+    [(CLOSED, SETTLED, "settled"), (CLOSING, SETTLED, "settled"), (CLOSED, EXPIRED, "open")],
+)
+def test_a_closed_pull_tells_that_messages_were_acknowledged_which_no_other_log_took(
+    state: int, outcome: int, status: str
+) -> None:
+    closed = msgspec.structs.replace(ROW, state=state, outcome=outcome, last=b"another")
+    assert answer(closed) == Settled(status)
+    assert answer(msgspec.structs.replace(closed, moved=(moved_to_retries((0, 2)),))) == Settled(status)
+    assert answer(msgspec.structs.replace(closed, moved=(moved_to_retries((0, 1)),))) == Settled("stale")
+
+
+def test_an_ordered_pull_tells_that_messages_were_parked_again() -> None:
+    order = Order(digests=b"aaaaaabbbbbbcccccc", taken=bits(range(3), 3))
+    row = OrderedRow(**msgspec.structs.asdict(ROW) | {"order": order, "state": CLOSED, "outcome": SETTLED})
+    assert answer(row) == Settled("settled")
+    failed = msgspec.structs.replace(order, failed=((1, 2, 9_000),))
+    assert answer(msgspec.structs.replace(row, order=failed)) == Settled("stale")
+    assert answer(msgspec.structs.replace(row, moved=(moved_to_retries((0, 1)),))) == Settled("stale")
 
 
 def test_messages_that_are_settled_already_need_no_change() -> None:

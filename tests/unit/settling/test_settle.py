@@ -58,6 +58,38 @@ def test_settling_again_the_same_way_is_settled_and_another_way_is_stale(bench: 
     assert bench.bodies() == ["b"]
 
 
+def test_acknowledging_again_is_settled_also_after_the_rest_of_the_pull_was_settled(bench: Bench) -> None:
+    bench.send("a", "b", "c")
+    (pull,) = bench.pull()
+    assert bench.settle(pull, ack=[0]) == "open"
+    assert bench.settle(pull, ack=[], retry=[2]) == "open"
+    assert bench.settle(pull, ack=[1]) == "settled"
+    assert bench.settle(pull, ack=[0]) == "settled"
+    assert bench.settle(pull, ack=[0, 2]) == "stale"
+    assert bench.bodies() == ["c"]
+
+
+def test_acknowledging_again_is_open_after_the_lease_of_the_rest_has_ended(bench: Bench) -> None:
+    bench.send("a", "b", "c")
+    (pull,) = bench.pull()
+    assert bench.settle(pull, ack=[0]) == "open"
+    assert bench.settle(pull, ack=[1]) == "open"
+    bench.clock.pass_time(3_600)
+    bench.cell.sweep()
+    assert bench.settle(pull, ack=[0]) == "open"
+    assert bench.settle(pull, ack=[2]) == "stale"
+    assert bench.bodies() == ["c"]
+
+
+def test_acknowledging_a_message_that_was_retried_is_stale_while_the_pull_is_open(bench: Bench) -> None:
+    bench.send("a", "b")
+    (pull,) = bench.pull()
+    assert bench.settle(pull, ack=[], retry=[0]) == "open"
+    assert bench.settle(pull, ack=[0]) == "stale"
+    assert bench.settle(pull, ack=[1]) == "settled"
+    assert bench.bodies() == ["a"]
+
+
 def test_a_retry_comes_back_to_its_group_alone_with_one_attempt_more(bench: Bench) -> None:
     accepted = bench.send("a", "b")
     bench.take(group="audit")

@@ -195,8 +195,11 @@ class OrderedRow(PullRow, array_like=True, frozen=True, kw_only=True):
         return next((failure for failure in failed if failure[0] == index), None)
 
     def was_settled_otherwise(self, parsed: ParsedSettlement) -> bool:
-        """Returns whether a message is parked again that this settlement acknowledges or rejects. It was released with
-        an earlier message of its key, and not by a former carrying out of this settlement."""
+        """Returns whether a message became a dead letter that this settlement acknowledges, or is parked again that
+        this settlement acknowledges or rejects. A parked one was released with an earlier message of its key, and not
+        by a former carrying out of this settlement."""
+        if super().was_settled_otherwise(parsed):
+            return True
         if self.order is None or not self.order.failed:
             return False
         messages, first_failing = self.messages(), dict[bytes, int]()

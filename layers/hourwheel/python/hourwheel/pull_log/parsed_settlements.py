@@ -40,6 +40,11 @@ class ParsedSettlement:
         return bool(self.retried or self.released or self.dead)
 
     @property
+    def acknowledged(self) -> frozenset[int]:
+        """The messages that the settlement acknowledges."""
+        return self.named - self.retried - self.released - self.dead
+
+    @property
     def only_acknowledges(self) -> bool:
         """Whether every message that the settlement names is acknowledged."""
         return self.extend_seconds is None and not self.moves

@@ -162,8 +162,18 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return False
 
     def was_settled_otherwise(self, parsed: ParsedSettlement) -> bool:
-        """Returns whether a message that this settlement names was settled in another way, as far as the row tells."""
-        return False
+        """Returns whether a message that this settlement acknowledges was handed over to another log."""
+        picks = {pick for moved in (*self.moved, *self.transfers) for pick in moved.picks}
+        if not picks:
+            return False
+        positions = self.positions()
+        return any((positions[index].row_no, positions[index].index) in picks for index in parsed.acknowledged)
+
+    def tells_acknowledged(self, parsed: ParsedSettlement) -> bool:
+        """Returns whether this closed row tells that every message which the settlement names was acknowledged, as the
+        settlement asks."""
+        handed_out = self.outcome in (SETTLED, EXPIRED)
+        return handed_out and parsed.only_acknowledges and not self.was_settled_otherwise(parsed)
 
     def closed(self, outcome: int, now_ms: int) -> Self:
         return msgspec.structs.replace(self.final(), state=CLOSED, outcome=outcome, closed_ms=now_ms)

@@ -33,7 +33,7 @@ def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) 
 
     ``claim`` is the claim that the consumer's receipt names. The answer is ``stale`` when the row has another claim, or
     was taken over when its lease ended. It is ``stale`` also when the row or a named message was settled otherwise, as
-    far as the row tells.
+    far as the row tells. A row that is closed tells which of its messages were acknowledged, and no more.
     """
     if row.claim != claim:
         return _STALE
@@ -41,8 +41,8 @@ def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) 
     if parsed.extend_seconds is None and row.last == parsed.mark:
         # The same settlement was written before, and its answer was lost. The lease may have ended since.
         return Settled("open" if row.state == OPEN or ended else "settled")
-    if ended or row.state != OPEN:
-        return _STALE
+    if row.state != OPEN:
+        return Settled("open" if ended else "settled") if row.tells_acknowledged(parsed) else _STALE
     return _answer_again(row, parsed) if parsed.extend_seconds is None and parsed.named <= row.settled else None
 
 
