@@ -90,7 +90,7 @@ def test_a_closed_pull_tells_that_messages_were_acknowledged_which_no_other_log_
 
 
 def test_an_ordered_pull_tells_that_messages_were_parked_again() -> None:
-    order = Order(digests=b"aaaaaabbbbbbcccccc", taken=bits(range(3), 3))
+    order = Order(digests=b"a" * 6 + b"b" * 6 + b"c" * 6, taken=bits(range(3), 3))
     row = OrderedRow(**msgspec.structs.asdict(ROW) | {"order": order, "state": CLOSED, "outcome": SETTLED})
     assert answer(row) == Settled("settled")
     failed = msgspec.structs.replace(order, failed=((1, 2, 9_000),))

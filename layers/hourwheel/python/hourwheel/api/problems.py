@@ -97,7 +97,8 @@ class StaleReceipts(Conflict):
         super().__init__(
             "receipt-stale",
             "nothing was changed, because every receipt of the request is stale: its lease had ended, or its messages"
-            " were settled in another way, or by a later settlement of the pull. Pull again: the server serves messages without a settlement once more",
+            " were settled in another way, or by a later settlement of the pull. Pull again: the server serves messages"
+            " without a settlement once more",
         )
         self.results = results
 
