@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hourwheel.client.consuming.decoding import Misfit
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.errors import Reject, Retry
 from hourwheel.client.records.compact import UNDECODABLE
@@ -46,7 +47,7 @@ def decide_failed(messages: Sequence[Delivery], error: BaseException, handling: 
     consumer."""
     named = _named(messages, handling)
     if isinstance(error, Reject):
-        _log.info("%s rejected: %s", named, shown(str(error)))
+        _log_rejected(named, error)
         for message in messages:
             message.dead(detail=handling.detail(error))
         return False
@@ -65,8 +66,15 @@ def decide_failed(messages: Sequence[Delivery], error: BaseException, handling: 
 
 
 def give_up(message: Delivery, error: Reject, *, handling: Handling) -> None:
-    _log.info("%s rejected: %s", _named([message], handling), shown(str(error)))
+    """Makes a message a dead letter."""
+    _log_rejected(_named([message], handling), error)
     message.dead(detail=handling.detail(error))
+
+
+def _log_rejected(named: str, error: Reject) -> None:
+    # No handler saw a body that does not fit: a program without a logging set-up shows warnings alone.
+    level = logging.WARNING if isinstance(error, Misfit) else logging.INFO
+    _log.log(level, "%s rejected: %s", named, shown(str(error)))
 
 
 def _named(messages: Sequence[Delivery], handling: Handling) -> str:
