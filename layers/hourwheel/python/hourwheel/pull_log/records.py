@@ -163,7 +163,8 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     def was_settled_otherwise(self, parsed: ParsedSettlement) -> bool:
         """Returns whether a message that this settlement acknowledges was handed over to another log."""
-        picks = {pick for moved in (*self.moved, *self.transfers) for pick in moved.picks}
+        picks = {pick for moved in self.moved for pick in moved.picks}
+        picks.update(pick for transfer in self.transfers for pick in transfer.picks)
         if not picks:
             return False
         positions = self.positions()

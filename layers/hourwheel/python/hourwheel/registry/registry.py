@@ -36,7 +36,7 @@ _TRIES = 10  # each needs another change of the record between the read and the 
 def unknown_subject(name: str, *, creating: bool = False) -> NotFound:
     """``creating``: the request would create the subject if ``auto_create`` was set."""
     lists = "hourwheel subject list shows those that exist"
-    advice = f"create it with PUT /v1/subjects/{name}" if creating else lists
+    advice = f"create it with hourwheel subject create {name}, or PUT /v1/subjects/{name}" if creating else lists
     return NotFound("subject-unknown", f"there is no subject {name!r}: {advice}", field="subject")
 
 
@@ -49,7 +49,8 @@ def unfinished_deletion(name: str) -> Unavailable:
 def unknown_group(subject: str, name: str, *, creating: bool = False) -> NotFound:
     """``creating``: the request would create the group if ``auto_create`` was set."""
     lists = f"hourwheel group list {subject} shows those that exist"
-    advice = f"create it with PUT /v1/subjects/{subject}/groups/{name}" if creating else lists
+    creates = f"create it with hourwheel group create {subject} {name}, or PUT /v1/subjects/{subject}/groups/{name}"
+    advice = creates if creating else lists
     return NotFound("group-unknown", f"subject {subject!r} has no group {name!r}: {advice}", field="group")
 
 
