@@ -179,7 +179,7 @@ def test_consume_says_what_keeps_messages_from_the_group(shell: Shell, api: Api)
 
 def test_consume_says_that_nothing_was_sent_to_a_subject_that_it_creates(shell: Shell, api: Api) -> None:
     said = (
-        "hourwheel: nothing was sent to 'ordres': there was no such subject before this command, which creates it;"
+        "hourwheel: nothing was sent to 'ordres': there was no such subject before this command, which created it;"
         " hourwheel subject list shows the others\n"
     )
     first = shell("consume", "ordres", "billing", "--once")

@@ -79,12 +79,12 @@ def consume(
     write = write_json if settings_of(ctx).json else _write_body
     settle = _Settle(then, _checked(delay, then))
     with connect(ctx) as api:
-        _report_new_subject(api, subject, follow)
+        is_new = _is_missing(api, subject, follow)
         if consumer is None:
             _check_shared(api, subject, group)
             consumer = f"cli-{SystemIds().token().hex()[:12]}"
         try:
-            ended = _run(_Session(api, subject, group, consumer, settle), write, most, follow)
+            ended = _run(_Session(api, subject, group, consumer, settle, is_new), write, most, follow)
             if ended:
                 _report_left(api, subject, group)
         except BrokenPipeError:
@@ -92,22 +92,19 @@ def consume(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _report_new_subject(api: Api, subject: str, follow: bool) -> None:
-    """Says on stderr that nothing was sent to a subject that does not exist: the first pull creates it, also under a
-    mistyped name. Raises ``ServerUnavailable`` unless the command waits for the server."""
+def _is_missing(api: Api, subject: str, follow: bool) -> bool:
+    """Returns whether there is no such subject, as far as the server tells. Raises ``ServerUnavailable`` unless the
+    command waits for the server."""
     try:
         api.get_subject(subject)
     except NotFound as error:
-        if error.slug == "subject-unknown":
-            write_error(
-                f"nothing was sent to {subject!r}: there was no such subject before this command, which creates it;"
-                " hourwheel subject list shows the others"
-            )
+        return error.slug == "subject-unknown"
     except ServerUnavailable:
         if not follow:
             raise
     except AnswerError:
-        return  # a consumer on AWS may be allowed to pull alone
+        pass  # a consumer on AWS may be allowed to pull alone
+    return False
 
 
 def _check_shared(api: Api, subject: str, group: str) -> None:
@@ -194,14 +191,16 @@ class _Settle(NamedTuple):
 
 
 class _Session:
-    """Pulls as one consumer. Each pull also sends the settlements of the pull before."""
+    """Pulls as one consumer. Each pull also sends the settlements of the pull before. ``is_new``: the first pull
+    creates the subject."""
 
-    def __init__(self, api: Api, subject: str, group: str, consumer: str, settle: _Settle) -> None:
+    def __init__(self, api: Api, subject: str, group: str, consumer: str, settle: _Settle, is_new: bool) -> None:
         self._api = api
         self._subject = subject
         self._group = group
         self._consumer = consumer
         self._settle = settle
+        self._is_new = is_new
         self._doze = Doze(api._http.signer, api._http.host)
         self._listener = QueueListener()
         self._clock = SystemClock()
@@ -260,15 +259,27 @@ class _Session:
                 return pulled
 
     def _pull(self, most: int, wait_seconds: float, rest: dict[str, Any]) -> Pulled:
-        return pull_resting(
+        pulled = pull_resting(
             self._api,
             self._subject,
             self._group,
             self._consumer,
             max_messages=most,
-            wait_seconds=wait_seconds,
+            wait_seconds=0 if self._is_new else wait_seconds,  # to report at once that the subject is new
             settle=self._settlements,
             rest=rest,
+        )
+        if self._is_new:
+            self._is_new = False
+            self._report_new_subject()
+        return pulled
+
+    def _report_new_subject(self) -> None:
+        """Says on stderr that nothing was sent to the subject, which this command created, also under a mistyped
+        name."""
+        write_error(
+            f"nothing was sent to {self._subject!r}: there was no such subject before this command, which created it;"
+            " hourwheel subject list shows the others"
         )
 
     def _rest(self, pulled: Pulled) -> None:
