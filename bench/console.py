@@ -16,9 +16,9 @@ from typing import Any
 from bench.limits import cpu_seconds
 from bench.measures import median
 from bench.serving import Served, serving_data
-from hourwheel.cell import Cell
 from hourwheel.client import Api
 from hourwheel.context import Context
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.offline import opened
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
@@ -35,13 +35,13 @@ def fill(data: Path, subjects: int, groups: int) -> None:
 
 
 def _fill_subject(context: Context, subject: str, groups: int) -> None:
-    cell = Cell(context)
-    cell.produce(subject, [NewMessage(body=f"message {index}") for index in range(5)])
+    deployment = Deployment(context)
+    deployment.produce(subject, [NewMessage(body=f"message {index}") for index in range(5)])
     for group in (f"group-{number}" for number in range(groups)):
         request = PullRequest(consumer="bench", max_messages=1 + int(group[-1]) % 5, lease_seconds=43_200)
-        pulled = cell.pull(subject, group, request)
+        pulled = deployment.pull(subject, group, request)
         if int(group[-1]) % 2:
-            cell.settle(subject, group, [Settlement(receipt=pull.receipt) for pull in pulled.pulls])
+            deployment.settle(subject, group, [Settlement(receipt=pull.receipt) for pull in pulled.pulls])
 
 
 def milliseconds(work: Any) -> float:

@@ -115,12 +115,12 @@ def operations(batch: int, spread_seconds: int, messages: int) -> dict[str, floa
     would get."""
     store = CallByCall(MemoryStore())
     bench = Bench(store, clock=HandClock(NOON_MS), settings=Settings(retry=AT_ONCE, registry_seconds=60))
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     chance = random.Random(batch)
     store.calls.clear()
     for _ in range(messages // batch):
         delays = [3_600 + chance.random() * spread_seconds for _ in range(batch)]
-        bench.cell.produce("orders", [NewMessage(body="x" * 200, delay=delay) for delay in delays])
+        bench.deployment.produce("orders", [NewMessage(body="x" * 200, delay=delay) for delay in delays])
     sent = _counted(store)
     received = 0
     until_ms = bench.clock.ms + (3_600 + spread_seconds + 7_200) * 1_000

@@ -33,15 +33,15 @@ def fill(folder: Path, messages: int, batch: int) -> None:
     texts = bodies(batch)
     for _ in range(messages // batch):
         delays = [3_600 + chance.random() * 3_599 for _ in texts]
-        bench.cell.produce(
+        bench.deployment.produce(
             "pending", [NewMessage(body=text, delay=delay) for text, delay in zip(texts, delays, strict=True)]
         )
 
 
 def opened(folder: Path) -> dict[str, float]:
     bench = cell_in(folder, NOON_MS + 3_600_000 - 60_000)
-    ((bucket, _),) = buckets(bench.cell.context)
-    wheel = Wheel(bench.cell.context, bench.cell.registry, bucket, "bench")
+    ((bucket, _),) = buckets(bench.deployment.context)
+    wheel = Wheel(bench.deployment.context, bench.deployment.registry, bucket, "bench")
     idle_kb = memory_kb("VmRSS")
     began = time.perf_counter()
     assert wheel.run(lambda seconds: False) is WheelEnd.STOPPED

@@ -26,11 +26,11 @@ def parked(keys: int, messages: int) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         store = SqliteStore(f"{folder}/cell.db")
         bench = Bench(store)
-        bench.cell.put_group(_SUBJECT, _GROUP, ordered=True, max_attempts=1, when_dead="stop", max_held=100_000)
+        bench.deployment.groups.put(_SUBJECT, _GROUP, ordered=True, max_attempts=1, when_dead="stop", max_held=100_000)
         _park(bench, keys, messages)
         log = _log(bench)
         began = time.process_time()
-        snapshot = bench.cell.key_states.current(log).snapshot(0)
+        snapshot = bench.deployment.key_states.current(log).snapshot(0)
         made = time.process_time() - began
         assert Snapshots.of(log).save(Snapshots.of(log).record.load(), snapshot)
         records = _sizes(bench, log)
@@ -69,13 +69,13 @@ def _park(bench: Bench, keys: int, messages: int) -> None:
 
 
 def _send(bench: Bench, keys: list[str]) -> None:
-    bench.cell.produce(_SUBJECT, [NewMessage(body="-", key=key) for key in keys])
+    bench.deployment.produce(_SUBJECT, [NewMessage(body="-", key=key) for key in keys])
 
 
 def _log(bench: Bench) -> PullLog:
-    subject = bench.cell.registry.subject(_SUBJECT, create=False)
-    group = bench.cell.registry.group(subject, _GROUP, create=False)
-    return pull_logs(bench.cell.context, subject, group)[1]
+    subject = bench.deployment.registry.subject(_SUBJECT, create=False)
+    group = bench.deployment.registry.group(subject, _GROUP, create=False)
+    return pull_logs(bench.deployment.context, subject, group)[1]
 
 
 def _sizes(bench: Bench, log: PullLog) -> list[int]:
@@ -95,7 +95,7 @@ def _pulled(bench: Bench) -> float:
         _send(bench, [f"other-{turn}-{number}" for number in range(100)])
         began = time.process_time()
         request = PullRequest(consumer="c1", max_messages=100, settle=settle)
-        pulls = bench.cell.pull(_SUBJECT, _GROUP, request).pulls
+        pulls = bench.deployment.pull(_SUBJECT, _GROUP, request).pulls
         spent += time.process_time() - began
         settle = [Settlement(receipt=pull.receipt) for pull in pulls]
     return spent / _PULLS

@@ -24,8 +24,8 @@ from hourwheel.api.events import Function
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
-from hourwheel.cell import Cell
 from hourwheel.context import Context
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.ports.storage import Store
 from hourwheel.system import SystemIds
 
@@ -74,8 +74,8 @@ class Deployed:
         self.dozed_at = self.clock.elapsed_ms() / 1_000
         self.store.requests = 0
 
-    def _cell(self) -> Cell:
-        return Cell(
+    def _cell(self) -> Deployment:
+        return Deployment(
             Context(
                 store=self.store,
                 blobs=self._blobs,

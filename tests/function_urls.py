@@ -22,8 +22,8 @@ from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.services import Environment, Services
-from hourwheel.cell import Cell
 from hourwheel.client.transport import signing
+from hourwheel.deployment.deployment import Deployment
 
 _numbers = count()
 
@@ -78,8 +78,10 @@ class UrlFunctions(Protocol):
 class UrlDeployment:
     """The functions of a deployment with function URLs, each with services of its own over one cell."""
 
-    def __init__(self, cell: Cell, *, operators: str = OPERATOR, endpoints: dict[str, str] | None = None) -> None:
-        self.cell = cell
+    def __init__(
+        self, deployment: Deployment, *, operators: str = OPERATOR, endpoints: dict[str, str] | None = None
+    ) -> None:
+        self.deployment = deployment
         self.endpoints = endpoints if endpoints is not None else {"produce": "https://p.example"}
         account = "arn:aws:lambda:eu-west-1:111122223333:function"
         self._variables = {
@@ -99,8 +101,8 @@ class UrlDeployment:
     def _handler(self, name: str) -> Any:
         variables = {**self._variables, "HOURWHEEL_ENDPOINTS": json.dumps(self.endpoints)}
         logger = Logger(service=f"urls-{next(_numbers)}", level="CRITICAL")
-        meter = EmfMeter(namespace="Hourwheel", service="test", clock=self.cell.context.clock)
-        return Services(Boundary(self.cell, logger), meter, Environment.read(variables)).http_handler(
+        meter = EmfMeter(namespace="Hourwheel", service="test", clock=self.deployment.context.clock)
+        return Services(Boundary(self.deployment, logger), meter, Environment.read(variables)).http_handler(
             FUNCTIONS[name], name
         )
 

@@ -8,10 +8,10 @@ from typing import Any, Self, TypeVar
 from greenlet import getcurrent, greenlet
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.cell import Cell
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import CellUnavailable, Unavailable
 from hourwheel.model.fields import Delay
 from hourwheel.model.groups import PushTarget, RetryPolicy
@@ -339,11 +339,11 @@ class Bench:
     lake: LakeFiles | None = None
 
     def __post_init__(self) -> None:
-        self.cell = self.another_process()
+        self.deployment = self.another_process()
 
-    def another_process(self) -> Cell:
+    def another_process(self) -> Deployment:
         """Returns a cell on the same storage with empty caches."""
-        return Cell(
+        return Deployment(
             Context(
                 store=self.store,
                 blobs=self.blobs,
@@ -374,12 +374,12 @@ class Bench:
         return cls(CallByCall(MemoryStore()), clock=clock, timers=timers, precise=HandPreciseTimers(timers, clock))
 
     def send(self, *bodies: str, subject: str = "orders", key: str | None = None) -> list[SendResult]:
-        return self.cell.produce(subject, [NewMessage(body=body, key=key) for body in bodies])
+        return self.deployment.produce(subject, [NewMessage(body=body, key=key) for body in bodies])
 
     def send_later(
         self, *bodies: str, delay: Delay | None = None, deliver_at: str | None = None, subject: str = "orders"
     ) -> list[SendResult]:
-        return self.cell.produce(
+        return self.deployment.produce(
             subject, [NewMessage(body=body, delay=delay, deliver_at=deliver_at) for body in bodies]
         )
 
@@ -421,7 +421,7 @@ class Bench:
         def turn(_: bool) -> None:
             hub = getcurrent().parent
             assert hub is not None
-            ended.append(self.cell.turn_wheel(bucket, "bench", hub.switch))
+            ended.append(self.deployment.turn_wheel(bucket, "bench", hub.switch))
             if ended[-1] is WheelEnd.STOPPED:
                 self.timers.at(self.clock.now_ms(), bucket)
 
@@ -429,7 +429,7 @@ class Bench:
 
     def pull(self, limit: int = 100, *, subject: str = "orders", group: str = "billing", lease: int = 30) -> list[Pull]:
         request = PullRequest(consumer="c1", max_messages=limit, lease_seconds=lease)
-        return self.cell.pull(subject, group, request).pulls
+        return self.deployment.pull(subject, group, request).pulls
 
     def take(self, limit: int = 100, **where: Any) -> list[Message]:
         return [message for pull in self.pull(limit, **where) for message in pull.messages]
@@ -445,5 +445,5 @@ class Bench:
         return [message.body for message in self.take(limit, **where)]
 
     def settle(self, pull: Pull, *, subject: str = "orders", group: str = "billing", **how: Any) -> str:
-        (answer,) = self.cell.settle(subject, group, [Settlement(receipt=pull.receipt, **how)])
+        (answer,) = self.deployment.settle(subject, group, [Settlement(receipt=pull.receipt, **how)])
         return answer.status

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench.cost import cases, rivals, waiting
 from bench.cost.cases import Measured
-from bench.cost.deployment import Deployment
+from bench.cost.deployment import CountedDeployment
 from bench.cost.engine import ACCOUNT, dynalite
 from bench.cost.lonely import lonely_precisely
 from bench.cost.prices import MILLION, SERVICES, Usage, by_service, dollars
@@ -61,8 +61,8 @@ class Bench:
         self._endpoint = endpoint
         self._numbers = count()
 
-    def fresh(self, **how: Any) -> Deployment:
-        return Deployment(self._endpoint, f"cost-{next(self._numbers)}", **how)
+    def fresh(self, **how: Any) -> CountedDeployment:
+        return CountedDeployment(self._endpoint, f"cost-{next(self._numbers)}", **how)
 
     def immediate(self) -> Iterator[Line]:
         for groups in (1, MANY):
@@ -115,7 +115,7 @@ class Bench:
         }
         return {**one, f"{MANY} groups, batch 100": cases.archived(self._archiving(), 100, MANY, 50)}
 
-    def _archiving(self) -> Deployment:
+    def _archiving(self) -> CountedDeployment:
         return self.fresh(archive=True)
 
     def months(self) -> dict[str, tuple[Measured, Usage]]:

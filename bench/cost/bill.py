@@ -17,7 +17,7 @@ import msgspec
 
 from bench.cost import cases, waiting
 from bench.cost.cases import MESSAGES, MONTH_SECONDS, SUBJECT
-from bench.cost.deployment import Deployment, Front
+from bench.cost.deployment import CountedDeployment, Front
 from bench.cost.engine import ACCOUNT, dynalite
 from bench.cost.lonely import lonely_precisely
 from bench.cost.meter import MONTH_DAYS, SEGMENT_DAYS
@@ -46,10 +46,10 @@ _PERIOD_SECONDS = 60
 
 _ROUNDS = {1: 30, 10: 20, 100: 10, 1_000: 3}
 
-Fresh = Callable[..., Deployment]
+Fresh = Callable[..., CountedDeployment]
 
 
-def counted_batch(deployment: Deployment, batch: int, rounds: int | None = None) -> BatchCounts:
+def counted_batch(deployment: CountedDeployment, batch: int, rounds: int | None = None) -> BatchCounts:
     """Counts batches of this size, one every few seconds: each is sent, and taken by one group that settles the batch
     before."""
     texts = cases.Texts(batch)
@@ -112,7 +112,7 @@ def counted_waiting(fresh: Fresh, front: Front, send: Usage, take: Usage) -> Wai
     )
 
 
-def _settle_call(deployment: Deployment) -> Usage:
+def _settle_call(deployment: CountedDeployment) -> Usage:
     deployment.call("POST", MESSAGES, {"messages": [{"body": "x"}]})
     receipt = cases.take(deployment, "g00", 1, None)
     cases.spent(deployment)
@@ -194,8 +194,8 @@ def main() -> int:
     with dynalite() as endpoint:
         numbers = iter(range(1_000))
 
-        def fresh(**how: Any) -> Deployment:
-            return Deployment(endpoint, f"bill-{next(numbers)}", **how)
+        def fresh(**how: Any) -> CountedDeployment:
+            return CountedDeployment(endpoint, f"bill-{next(numbers)}", **how)
 
         found = priced(counted(fresh))
     COUNTS.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")

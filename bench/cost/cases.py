@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from typing import Any
 
 from bench.cost.clock import START_MS
-from bench.cost.deployment import ACCESS_LOG_BYTES, MEMORY_MB, Deployment, invocation, logged
+from bench.cost.deployment import ACCESS_LOG_BYTES, MEMORY_MB, CountedDeployment, invocation, logged
 from bench.cost.meter import ITEM_OVERHEAD_BYTES, TIMER_SECONDS
 from bench.cost.prices import MILLION, Usage, scaled
 from bench.measures import bodies
@@ -45,7 +45,7 @@ class Measured:
 
 
 def immediate(
-    deployment: Deployment,
+    deployment: CountedDeployment,
     batch: int,
     groups: int,
     rounds: int,
@@ -104,7 +104,7 @@ def pushed(pulled: Measured, batch: int, groups: int) -> Measured:
     return Measured(_sum(pulled.usage, saved, spared, scaled(delivery, calls)), "modelled on the row for its pull")
 
 
-def within_an_hour(deployment: Deployment, batch: int, slice_seconds: int, *, noise: bool = False) -> Measured:
+def within_an_hour(deployment: CountedDeployment, batch: int, slice_seconds: int, *, noise: bool = False) -> Measured:
     """Measures a million messages that are sent ``batch`` at a time, fall due evenly within one hour, and are pulled
     and settled by one group. The messages of a batch have one delay. Runs a slice of the hour at this rate, and counts
     the fixed costs of the wheel once for the hour."""
@@ -186,7 +186,7 @@ class Scattered:
     measured: Measured
 
 
-def scattered_in_an_hour(deployment: Deployment, batch: int, batches: int, watched_seconds: int) -> Scattered:
+def scattered_in_an_hour(deployment: CountedDeployment, batch: int, batches: int, watched_seconds: int) -> Scattered:
     """Sends this many batches, whose messages fall due at random times of one hour, and measures their wheel for a
     while."""
     start_ms = (START_MS // _HOUR_MS + 2) * _HOUR_MS
@@ -218,7 +218,7 @@ def scattered_in_an_hour(deployment: Deployment, batch: int, batches: int, watch
     return Scattered(rate, Measured(usage, f"{batch * batches:,} messages, {watched_seconds} s of the hour"))
 
 
-def scattered_over_a_year(deployment: Deployment, count: int) -> Measured:
+def scattered_over_a_year(deployment: CountedDeployment, count: int) -> Measured:
     """Measures messages that are sent one by one, fall due at random times of a year, each in an hour of its own, and
     are pulled and settled one by one."""
     chance = random.Random(count)
@@ -246,7 +246,7 @@ def scattered_over_a_year(deployment: Deployment, count: int) -> Measured:
     )
 
 
-def archived(deployment: Deployment, batch: int, groups: int, rounds: int) -> Measured:
+def archived(deployment: CountedDeployment, batch: int, groups: int, rounds: int) -> Measured:
     """Measures the archiving of a million messages that were sent, pulled and settled ``batch`` at a time: their share
     of a run. The fixed costs of a run are counted in ``idle``."""
     names = [f"g{number:02d}" for number in range(groups)]
@@ -282,7 +282,13 @@ def daily_job(minutes: float, vcpus: int) -> Measured:
 
 
 def idle(
-    deployment: Deployment, subjects: int, groups: int, *, warm: int = 40, sweeps: int = 60, archive: bool = False
+    deployment: CountedDeployment,
+    subjects: int,
+    groups: int,
+    *,
+    warm: int = 40,
+    sweeps: int = 60,
+    archive: bool = False,
 ) -> Measured:
     """Measures a month of sweeps each minute and, if requested, archive runs each hour, without messages. Leaves out
     the first sweeps, in which the sweeper finds the subjects that may rest."""
@@ -311,7 +317,7 @@ def idle(
     return Measured(usage, f"{sweeps} sweeps", requests, units, {"sweep": seconds})
 
 
-def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Measured:
+def idle_poller(deployment: CountedDeployment, polls: int = 3, queues: int = 1) -> Measured:
     """Measures a month of one consumer that waits 20 s at a time and gets no messages, on a subject whose queues were
     all used before."""
     deployment.call("PUT", SUBJECT, {"queues": queues})
@@ -338,20 +344,20 @@ def idle_poller(deployment: Deployment, polls: int = 3, queues: int = 1) -> Meas
     return Measured(usage, f"{polls} polls", requests, units, {"pull": seconds})
 
 
-def lateness_ms(deployment: Deployment) -> float:
+def lateness_ms(deployment: CountedDeployment) -> float:
     """Returns the largest lateness that the functions reported."""
     reported = [json.loads(line).get("DispatchLateness", 0) for line in deployment.printed if '"_aws"' in line]
     return max((late for metric in reported for late in (metric if isinstance(metric, list) else [metric])), default=0)
 
 
-def warm(deployment: Deployment) -> None:
+def warm(deployment: CountedDeployment) -> None:
     """Creates subject and group, has each function cache them, and leaves no message waiting."""
     deployment.call("POST", MESSAGES, {"messages": [{"body": "warm"}]})
     receipt = take(deployment, "g00", 1, None)
     deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
 
 
-def take(deployment: Deployment, group: str, limit: int, receipt: str | None, consumer: str = "c1") -> str:
+def take(deployment: CountedDeployment, group: str, limit: int, receipt: str | None, consumer: str = "c1") -> str:
     """Pulls exactly ``limit`` messages and settles the pull before. Returns the receipt."""
     asked: dict[str, Any] = {"consumer": consumer, "max_messages": limit}
     if receipt is not None:
@@ -361,7 +367,7 @@ def take(deployment: Deployment, group: str, limit: int, receipt: str | None, co
     return str(pulled["receipt"])
 
 
-def spent(deployment: Deployment) -> Usage:
+def spent(deployment: CountedDeployment) -> Usage:
     """Returns the usage since the last call."""
     spent: Usage = Counter(deployment.meter.usage)
     deployment.meter.clear()

@@ -35,8 +35,8 @@ from hourwheel.api.router import Match, Router, make_event
 from hourwheel.api.services import Environment, Services
 from hourwheel.api.sweep import sweep
 from hourwheel.api.wheel import turning
-from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.system import SystemIds
 from infra.settings import Settings as Deployed
 
@@ -101,7 +101,7 @@ class Invocation:
         return self._ends_ms - self._clock.now_ms()
 
 
-class Deployment:
+class CountedDeployment:
     """All functions on tables of their own, whose names begin with ``prefix``."""
 
     def __init__(
@@ -165,7 +165,7 @@ class Deployment:
             precise_timers=self.precise,
             settings=self._settings,
         )
-        return Services(Boundary(Cell(context), Logger(service="hourwheel")), metrics, self._environment)
+        return Services(Boundary(Deployment(context), Logger(service="hourwheel")), metrics, self._environment)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Sends a request, which must succeed, and returns the answer."""

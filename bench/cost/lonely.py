@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.cost.cases import MESSAGES, SUBJECT, Measured, lateness_ms, spent, take
 from bench.cost.clock import START_MS
-from bench.cost.deployment import INIT_SECONDS, Deployment
+from bench.cost.deployment import INIT_SECONDS, CountedDeployment
 from bench.cost.meter import ITEM_OVERHEAD_BYTES
 from bench.cost.prices import MILLION, Usage, scaled
 from bench.measures import bodies
@@ -20,7 +20,7 @@ _MONTHS_WAITED = 6
 _SCHEDULER_SECONDS = COARSE_MS / 1_000
 
 
-def lonely_precisely(deployment: Deployment, count: int, *, minute: bool = False) -> Measured:
+def lonely_precisely(deployment: CountedDeployment, count: int, *, minute: bool = False) -> Measured:
     """Measures the messages of ``cases.scattered_over_a_year`` on a deployment with precise timers. Each start is a new
     process. The sweeper closes the buckets; its cost without a bucket to close is not counted. With ``minute`` each
     message may come a minute late, and Scheduler starts its wheel at a random second of that minute. Raises
@@ -47,12 +47,12 @@ def lonely_precisely(deployment: Deployment, count: int, *, minute: bool = False
     return Measured(scaled(usage, MILLION / count) + kept, f"{count} messages, at most {late_ms:.0f} ms late")
 
 
-def _taken(deployment: Deployment) -> None:
+def _taken(deployment: CountedDeployment) -> None:
     receipt = take(deployment, "g00", 1, None)
     deployment.call("POST", f"{SUBJECT}/groups/g00/ack", {"settle": [{"receipt": receipt}]})
 
 
-def _delivered(deployment: Deployment, due_ms: int, late_seconds: float) -> Usage:
+def _delivered(deployment: CountedDeployment, due_ms: int, late_seconds: float) -> Usage:
     """Runs the starts of one message, takes and settles it, and lets the sweeper close its bucket. The wheel of one
     that is due in the last second of its hour closes the bucket itself."""
     while _start(deployment, late_seconds) not in ("asleep", "closed"):
@@ -72,7 +72,7 @@ def _delivered(deployment: Deployment, due_ms: int, late_seconds: float) -> Usag
     return usage
 
 
-def _start(deployment: Deployment, late_seconds: float) -> str:
+def _start(deployment: CountedDeployment, late_seconds: float) -> str:
     """Runs the earliest start in a new process; returns how it ended. A coarse start comes this much late."""
     assert deployment.precise is not None
     starts: list[tuple[int, dict[str, Any]]] = [

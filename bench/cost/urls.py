@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 from bench.cost import cases
 from bench.cost.cases import Measured
-from bench.cost.deployment import Deployment
+from bench.cost.deployment import CountedDeployment
 
 ROUNDS = 100
 
 
-def through_urls(fresh: Callable[..., Deployment]) -> Iterator[tuple[str, int, Measured]]:
+def through_urls(fresh: Callable[..., CountedDeployment]) -> Iterator[tuple[str, int, Measured]]:
     """Measures the messages of ``cases.immediate`` with one group, sent and pulled through URLs. Yields name, batch and
     measure of each case."""
     for batch in (1, 10, 100):

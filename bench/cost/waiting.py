@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.cost.cases import GROUP_PULL, MESSAGES, MONTH_SECONDS, POLL_SECONDS, Measured, spent, warm
-from bench.cost.deployment import Deployment
+from bench.cost.deployment import CountedDeployment
 from bench.cost.prices import Usage, scaled
 
 _MOST_PULLS = 20
@@ -12,7 +12,7 @@ _SWEEPS = 64  # twice as many as the sweeper lets an idle subject rest
 _IDLE_SECONDS = 1e6  # longer ago than anything that a case does
 
 
-def dozing_consumer(deployment: Deployment, rounds: int = 3) -> Measured:
+def dozing_consumer(deployment: CountedDeployment, rounds: int = 3) -> Measured:
     """Measures a month of a consumer of an idle group, which waits at the queue: it receives from the queue every 20 s,
     and pulls when the wait is over."""
     warm(deployment)
@@ -28,7 +28,7 @@ def dozing_consumer(deployment: Deployment, rounds: int = 3) -> Measured:
     return Measured(usage, f"{rounds} waits", seconds={"pull": seconds})
 
 
-def watched_group(fresh: Callable[[], Deployment]) -> Measured:
+def watched_group(fresh: Callable[[], CountedDeployment]) -> Measured:
     """Measures how much more a month of sweeps costs for a group that dozes, alone on its subject, than for one that
     does not doze: each sweep reads the counters of its logs."""
     dozing, other = fresh(), fresh()
@@ -40,7 +40,7 @@ def watched_group(fresh: Callable[[], Deployment]) -> Measured:
     return Measured(scaled(usage, MONTH_SECONDS / 60 / _SWEEPS), f"{_SWEEPS} sweeps of each")
 
 
-def _swept(deployment: Deployment) -> Usage:
+def _swept(deployment: CountedDeployment) -> Usage:
     """Returns the usage of an hour of sweeps, after two in which the sweeper comes to rest."""
     for _ in range(2 * _SWEEPS):
         deployment.invoke("sweep", {})
@@ -52,7 +52,7 @@ def _swept(deployment: Deployment) -> Usage:
     return spent(deployment)
 
 
-def sparse_group(deployment: Deployment, period_seconds: int, rounds: int = 3) -> Measured:
+def sparse_group(deployment: CountedDeployment, period_seconds: int, rounds: int = 3) -> Measured:
     """Measures a month in which one message comes every ``period_seconds``, from its request to the time when its
     consumer waits at the queue again."""
     warm(deployment)
@@ -79,7 +79,7 @@ def sparse_group(deployment: Deployment, period_seconds: int, rounds: int = 3) -
     return Measured(usage, f"{rounds} messages")
 
 
-def _doze(deployment: Deployment, idle_seconds: float = 0.0, **first: Any) -> float:
+def _doze(deployment: CountedDeployment, idle_seconds: float = 0.0, **first: Any) -> float:
     """Pulls as a consumer that had its last message ``idle_seconds`` ago, until it is told to wait at the queue.
     Returns the time for which it is to wait."""
     answer = _pull(deployment, idle_seconds=idle_seconds, wait_seconds=POLL_SECONDS, **first)
@@ -94,5 +94,5 @@ def _doze(deployment: Deployment, idle_seconds: float = 0.0, **first: Any) -> fl
     raise AssertionError("the group does not doze")
 
 
-def _pull(deployment: Deployment, **how: Any) -> Any:
+def _pull(deployment: CountedDeployment, **how: Any) -> Any:
     return deployment.call("POST", GROUP_PULL, {"consumer": "c1", "wakeup": "able", **how})

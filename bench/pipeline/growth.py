@@ -58,8 +58,8 @@ def _world(root: Path, subjects: int, days: int, messages: int) -> World:
 
 def _work(world: World, subject: str, messages: int) -> None:
     """Sends and acknowledges; one message of the first pull is retried."""
-    world.bench.cell.put_group(subject, GROUP)
-    world.bench.cell.produce(subject, [NewMessage(body="m" * 100, key=f"k-{i % 7}") for i in range(messages)])
+    world.bench.deployment.groups.put(subject, GROUP)
+    world.bench.deployment.produce(subject, [NewMessage(body="m" * 100, key=f"k-{i % 7}") for i in range(messages)])
     (pull, *_) = world.bench.pull(10, subject=subject, group=GROUP)
     world.bench.settle(pull, subject=subject, group=GROUP, retry=[0])
     world.bench.clock.pass_time(1)

@@ -122,7 +122,7 @@ class Consumers:
 
     def _left(self) -> bool:
         """Lets time pass if messages wait, and returns whether they do."""
-        lag = self.bench.cell.lag("orders", self.group)
+        lag = self.bench.deployment.groups.lag("orders", self.group)
         left = bool(lag.waiting or lag.in_flight or lag.retrying or lag.backing_off)
         if left:
             self.bench.clock.pass_time(1)
@@ -181,7 +181,7 @@ class System:
         }
         home = cast("Store", Interleaved(stores["home"], self._beside))
         self.other = replace(self.bench, store=home, cells=interleaved)
-        self.operator = self.other.cell
+        self.operator = self.other.deployment
         self.calls, self.every, self.acts = 0, 0, 0
         self.offsets: dict[str, tuple[int, int]] = {}
         """The queue and the offset that the producer was told for each message, delayed ones left out."""
@@ -190,10 +190,10 @@ class System:
         self.numbers = count()
         self.sealing: dict[int, str] = {}
         self.operator.cells.add("two")
-        self.operator.put_subject("orders", queues=len(QUEUES))
+        self.operator.subjects.put("orders", queues=len(QUEUES))
         for queue in (2, 3):
             self.operator.routes.move("orders", queue, "two")
-        self.operator.put_group("orders", "ledger", ordered=True)
+        self.operator.groups.put("orders", "ledger", ordered=True)
 
     # What goes on beside the operator
 
@@ -214,14 +214,14 @@ class System:
     def _send_within_limit(self, queue: int) -> None:
         """Sends a message, but none to a queue that has reached its limit before its log is sealed."""
         log = self.sealing.get(queue)
-        if self.left.get(queue) or (log is not None and self.bench.cell.context.log(log).totals().sealed):
+        if self.left.get(queue) or (log is not None and self.bench.deployment.context.log(log).totals().sealed):
             self.left[queue] = max(0, self.left.get(queue, 0) - 1)
             self._send(queue, 1)
 
     def _send(self, queue: int, number: int) -> None:
         new = [f"{queue}-{next(self.numbers)}" for _ in range(number)]
         messages = [NewMessage(body=body, queue=queue, key=f"key-{queue}-{body[-1]}") for body in new]
-        accepted = self.bench.cell.produce("orders", messages)
+        accepted = self.bench.deployment.produce("orders", messages)
         first = accepted[0].offset or 0
         assert [(each.queue, each.offset) for each in accepted] == [(queue, first + index) for index in range(number)]
         self.offsets |= {body: (queue, first + index) for index, body in enumerate(new)}
@@ -253,14 +253,16 @@ class System:
         """Sends a message to each queue with a delay."""
         for queue in queues:
             body = f"delayed-{queue}-{len(self.delayed)}"
-            self.bench.cell.produce("orders", [NewMessage(body=body, queue=queue, key=f"key-{queue}-0", delay="20m")])
+            self.bench.deployment.produce(
+                "orders", [NewMessage(body=body, queue=queue, key=f"key-{queue}-0", delay="20m")]
+            )
             self.delayed.append(body)
 
     @contextmanager
     def moving(self, *queues: int, at: int) -> Iterator[None]:
         """Runs a step that moves queues. While it runs, producers fill them up to offset ``at`` before their logs are
         sealed, and send more after that."""
-        subject = self.operator.subject("orders")
+        subject = self.operator.subjects.get("orders")
         self.sealing = {queue: subject.log(queue) for queue in queues}
         self.left = {queue: at - self.end(queue) for queue in queues}
         with self.everything_goes_on():
@@ -283,7 +285,7 @@ class System:
         self.bench.clock.ms += 5 * DAY_MS
         with self.everything_goes_on(every=40):
             for _ in range(SWEEPS):
-                self.operator.sweep()
+                self.operator.sweeper.sweep()
                 self.bench.clock.pass_time(60)
                 if not any(row[3] == "read_only" for queue in QUEUES for row in self.table(queue)):
                     break
@@ -296,12 +298,12 @@ class System:
 
     def end(self, queue: int) -> int:
         """Returns the offset that the next message of a queue gets."""
-        self.bench.cell.registry.forget("orders")
-        subject = self.bench.cell.subject("orders")
-        return self.bench.cell.context.log(subject.log(queue)).totals().numbers
+        self.bench.deployment.registry.forget("orders")
+        subject = self.bench.deployment.subjects.get("orders")
+        return self.bench.deployment.context.log(subject.log(queue)).totals().numbers
 
     def table(self, queue: int) -> list[list[object]]:
-        route = shown_route(self.operator.subject("orders")).queues[queue]
+        route = shown_route(self.operator.subjects.get("orders")).queues[queue]
         return [[each.start, each.end, each.cell, each.state, each.generation] for each in route.mappings]
 
     def check(self) -> None:

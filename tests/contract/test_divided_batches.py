@@ -31,7 +31,7 @@ def fill(bench: Bench, subject: str) -> None:
     """Lets the readers of a group come to holes, and past them."""
     bench.clock.pass_time(2)
     for queue in range(3):
-        bench.cell.produce(subject, [NewMessage(body="later", queue=queue)])
+        bench.deployment.produce(subject, [NewMessage(body="later", queue=queue)])
     bench.clock.pass_time(2)
     while pulls := bench.pull(subject=subject):
         for pull in pulls:
@@ -44,14 +44,14 @@ def test_each_queue_gets_the_messages_of_filled_rows_in_the_order_of_the_batch(
 ) -> None:
     cut_off = CutOffRows(store)
     bench = Bench(cut_off, settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_subject(partition, queues=3)
-    bench.cell.put_group(partition, "billing", ordered=True)
+    bench.deployment.subjects.put(partition, queues=3)
+    bench.deployment.groups.put(partition, "billing", ordered=True)
     cut_off.puts_left = stored
     with pytest.raises(Unavailable):
         send(bench, partition)
     cut_off.puts_left = -1
     fill(bench, partition)
-    bench.cell.put_subject(partition, queues=5)
+    bench.deployment.subjects.put(partition, queues=5)
     placed = send(bench, partition)
     assert send(bench, partition) == placed
     accepted_now = [key for key in KEYS if queue_of(key, "", 3) >= stored]

@@ -18,8 +18,8 @@ from aws_lambda_powertools import Logger
 from hourwheel.adapters.functions import AsyncFunction
 from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.api.boundary import Boundary
-from hourwheel.cell import Cell
 from hourwheel.delay.wheel import WheelEnd
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.wheels import Wheels
 from hourwheel.ports.timers import Timers
 from hourwheel.system import SystemClock
@@ -79,8 +79,8 @@ class _Recorder:
 def embedded_wheels(request: pytest.FixtureRequest) -> Iterator[Opened]:
     wheels = Wheels(SystemClock(), at_once=2)
     recorder = _Recorder()
-    cell = cast(Cell, recorder)
-    wheels.start(cell, "tests", Boundary(cell, Logger(service="timers")))
+    deployment = cast(Deployment, recorder)
+    wheels.start(deployment, "tests", Boundary(deployment, Logger(service="timers")))
     yield Opened(wheels, lambda: list(recorder.starts), ahead_ms=300, early_ms=0)
     wheels.stop()
 

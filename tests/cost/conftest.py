@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from bench.cost.deployment import Deployment
+from bench.cost.deployment import CountedDeployment
 from bench.cost.engine import ACCOUNT, dynalite
 
 _numbers = count()
@@ -23,7 +23,7 @@ def engine() -> Iterator[str]:
 
 
 @pytest.fixture
-def deployment(engine: str) -> Iterator[Deployment]:
-    opened = Deployment(engine, f"test-{next(_numbers)}")
+def deployment(engine: str) -> Iterator[CountedDeployment]:
+    opened = CountedDeployment(engine, f"test-{next(_numbers)}")
     yield opened
     opened.close()

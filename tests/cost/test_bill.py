@@ -9,7 +9,7 @@ import pytest
 
 from bench.cost import bill, teams
 from bench.cost.cases import immediate
-from bench.cost.deployment import Deployment, Front
+from bench.cost.deployment import CountedDeployment, Front
 from bench.cost.prices import prices
 from hourwheel.bill.counts import Usage, read_counts
 from hourwheel.bill.items import Workload, bill_items, read_usage, row_usage
@@ -22,8 +22,8 @@ NOT_EXACT = {"lambda-gb-second", "log-gb", "dynamodb-storage", "dynamodb-backup"
 """Processor time differs between machines; the size of ids and metrics differs by some bytes."""
 
 
-def fresh(engine: str, **how: Any) -> Deployment:
-    return Deployment(engine, f"bill-{next(_numbers)}", **how)
+def fresh(engine: str, **how: Any) -> CountedDeployment:
+    return CountedDeployment(engine, f"bill-{next(_numbers)}", **how)
 
 
 def exact(usage: Usage) -> dict[str, float]:

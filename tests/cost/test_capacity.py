@@ -6,7 +6,7 @@ import pytest
 
 from bench import capacity
 from bench.cost.cases import MESSAGES, SUBJECT
-from bench.cost.deployment import Deployment
+from bench.cost.deployment import CountedDeployment
 from bench.cost.meter import item_bytes
 from bench.measures import bodies
 
@@ -26,7 +26,7 @@ def test_rows_are_bound_by_their_size_and_many_groups_by_what_they_read() -> Non
 
 @pytest.mark.parametrize("batch", [10, 100, 250])
 def test_a_row_takes_the_write_units_and_a_group_the_read_units_of_the_table(
-    deployment: Deployment, batch: int
+    deployment: CountedDeployment, batch: int
 ) -> None:
     for name in ("g0", "g1"):
         deployment.call("PUT", f"{SUBJECT}/groups/{name}", {})

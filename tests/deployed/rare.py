@@ -9,8 +9,8 @@ import pytest
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.s3 import S3Blobs
 from hourwheel.api.services import ARCHIVE_PREFIX, LAKE_PREFIX
-from hourwheel.cell import Cell
 from hourwheel.context import Context
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Unavailable
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import from_record
@@ -257,7 +257,7 @@ def mend(system: System) -> None:
     system.until(lambda: _wheel_fills(system), "a hole that the wheel meets first")
     (moved,) = send(system, "tower", [{"body": large("moved"), "delay": "50m"}])
     with pytest.raises(Unavailable):
-        _cut_off_after(system, puts=2).reschedule(moved["scheduled_id"], delay="1s")
+        _cut_off_after(system, puts=2).delayed.reschedule(moved["scheduled_id"], delay="1s")
 
     def dispatched() -> bool:
         system.swept()
@@ -296,7 +296,7 @@ def _give_out_row(system: System, log: str) -> None:
     )
 
 
-def _cut_off_after(system: System, *, puts: int) -> Cell:
+def _cut_off_after(system: System, *, puts: int) -> Deployment:
     """Returns the cell in a process that ends after this many writes."""
     left = iter(range(puts))
 
@@ -315,7 +315,7 @@ def _cut_off_after(system: System, *, puts: int) -> Cell:
         meter=ListMeter(),
         timers=cast(Timers, None),  # never reached
     )
-    return Cell(context)
+    return Deployment(context)
 
 
 def repeat(system: System) -> None:

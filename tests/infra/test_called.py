@@ -62,7 +62,7 @@ def test_a_batch_with_a_key_may_make_its_subject() -> None:
     store = CallByCall(MemoryStore())
     bench = Bench(store)
     key = IdempotencyKey("one", b"digest")
-    bench.cell.produce("orders", [NewMessage(body="a")], key)
+    bench.deployment.produce("orders", [NewMessage(body="a")], key)
     assert ("put", "keys") in store.calls
     assert refused("produce", store) == set()
 
@@ -70,29 +70,29 @@ def test_a_batch_with_a_key_may_make_its_subject() -> None:
 @pytest.mark.parametrize("way", ["finished", "cut off"])
 def test_a_send_after_the_deletion_of_its_subject_deletes_nothing(way: str) -> None:
     functions = Functions()
-    cell = functions.bench.cell
-    cell.put_group("orders", "billing", ordered=True)
-    cell.cells.add("fast")
-    cell.routes.move("orders", 0, "fast")
+    deployment = functions.bench.deployment
+    deployment.groups.put("orders", "billing", ordered=True)
+    deployment.cells.add("fast")
+    deployment.routes.move("orders", 0, "fast")
     functions.work(1, ordered=True)
     with pytest.MonkeyPatch.context() as patch:
         if way == "cut off":
             patch.setattr("hourwheel.sweep.erasure.erase_group", lambda *_: None)
             patch.setattr(Registry, "_erased", lambda *_: None)
-        cell.delete_subject("orders")
+        deployment.subjects.delete("orders")
     with functions.called("produce"), nullcontext() if way == "finished" else pytest.raises(Unavailable):
-        functions.bench.cell.produce("orders", [NewMessage(body="new")])
+        functions.bench.deployment.produce("orders", [NewMessage(body="new")])
     with functions.called("sweep"):
-        functions.bench.cell.sweep()
+        functions.bench.deployment.sweeper.sweep()
     with functions.called("produce"):
-        functions.bench.cell.produce("orders", [NewMessage(body="new")])
+        functions.bench.deployment.produce("orders", [NewMessage(body="new")])
     assert functions.refused == set()
 
 
 def test_a_send_that_creates_a_subject_may_count_the_others_where_their_number_has_a_limit() -> None:
     store = CallByCall(MemoryStore())
     bench = Bench(store, settings=Settings(max_subjects=2))
-    bench.cell.produce("orders", [NewMessage(body="a")])
+    bench.deployment.produce("orders", [NewMessage(body="a")])
     assert refused("produce", store) == {("Query", "meta")}
     assert TABLE_ACTIONS_WITH_QUOTA == {"produce": {"meta": ("Query",)}}
 
@@ -110,7 +110,7 @@ class Functions:
     @contextmanager
     def called(self, function: str) -> Iterator[None]:
         """Runs the block as this function, and notes the calls that its role does not allow."""
-        self.bench.cell = self.bench.another_process()
+        self.bench.deployment = self.bench.another_process()
         for store in self.stores.values():
             store.calls.clear()
         yield
@@ -125,12 +125,12 @@ class Functions:
     def pull(self, consumer: str, most: int) -> list[Pull]:
         with self.called("pull"):
             request = PullRequest(consumer=consumer, max_messages=most, lease_seconds=30)
-            return self.bench.cell.pull("orders", "billing", request).pulls
+            return self.bench.deployment.pull("orders", "billing", request).pulls
 
     def settle(self, pulls: list[Pull], how: Callable[[Pull], dict[str, Any]]) -> None:
         for pull in pulls:
             with self.called("ack"):
-                self.bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, **how(pull))])
+                self.bench.deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, **how(pull))])
 
     def work(self, rounds: int, *, ordered: bool) -> None:
         for _ in range(rounds):
@@ -138,7 +138,7 @@ class Functions:
                 tags = ["a" if number % 2 else "b"]
                 with self.called("produce"):
                     messages = [NewMessage(body=f"{number}-{key}", key=key, tags=tags) for key in "abc"]
-                    self.bench.cell.produce("orders", messages)
+                    self.bench.deployment.produce("orders", messages)
             first, second = self.pull("c1", 10), self.pull("c2", 40)
             self.settle(first, lambda pull: {"retry": [0], "dead": [1] if len(pull.messages) > 1 else []})
             self.settle(second, lambda _: {"ack": [0]})
@@ -148,37 +148,37 @@ class Functions:
 
     def look(self, *, ordered: bool) -> None:
         with self.called("meta"):
-            cell = self.bench.cell
-            cell.lag("orders", "billing")
-            cell.consumers("orders", "billing")
-            cell.overview.page(OverviewRequest())
-            cell.overview.groups("orders", "", 100)
-            cell.state("orders", "billing").leases(cell.leases)
-            cell.state("orders", "billing").retries(cell.pending_counts, cell.opener)
-            dead_reasons(cell.dead_letters("orders", "billing"))
-            cell.background.due(None, None, None, "hour")
-            cell.background.due(None, None, None, "minute")
-            cell.background.wheels()
-            cell.background.archive()
-            cell.leave("orders", "billing", "c1")
-            cell.redrive("orders", "billing", lambda *_: True)
+            deployment = self.bench.deployment
+            deployment.groups.lag("orders", "billing")
+            deployment.groups.consumers("orders", "billing")
+            deployment.overview.page(OverviewRequest())
+            deployment.overview.groups("orders", "", 100)
+            deployment.groups.state("orders", "billing").leases(deployment.leases)
+            deployment.groups.state("orders", "billing").retries(deployment.pending_counts, deployment.opener)
+            dead_reasons(deployment.dead_letters("orders", "billing").alive())
+            deployment.background.due(None, None, None, "hour")
+            deployment.background.due(None, None, None, "minute")
+            deployment.background.wheels()
+            deployment.background.archive()
+            deployment.groups.leave("orders", "billing", "c1")
+            deployment.dead_letters("orders", "billing").redrive(lambda *_: True)
         if ordered:
             with self.called("meta"):
-                self.bench.cell.decide_held("orders", "billing", None, "retry")
+                self.bench.deployment.groups.decide("orders", "billing", None, "retry")
         self.bench.clock.pass_time(40)
         with self.called("sweep"):
-            self.bench.cell.sweep()
+            self.bench.deployment.sweeper.sweep()
 
 
 @pytest.mark.parametrize("where", ["home", "fast"])
 @pytest.mark.parametrize("kind", GROUPS)
 def test_the_functions_may_serve_each_kind_of_group(kind: str, where: str) -> None:
     functions = Functions()
-    cell = functions.bench.cell
-    cell.put_group("orders", "billing", **GROUPS[kind])
+    deployment = functions.bench.deployment
+    deployment.groups.put("orders", "billing", **GROUPS[kind])
     if where == "fast":
-        cell.cells.add("fast")
-        cell.routes.move("orders", 0, "fast")
+        deployment.cells.add("fast")
+        deployment.routes.move("orders", 0, "fast")
     functions.work(3, ordered=kind == "ordered")
     assert functions.refused == set()
 
@@ -191,22 +191,22 @@ def test_the_functions_may_divide_a_snapshot_into_pages_and_remove_them(
     monkeypatch.setattr(snapshots, "PAGE_BYTES", 20)
     monkeypatch.setattr(snapshots, "_PIECE_BLOCKS", 1)
     functions = Functions()
-    cell = functions.bench.cell
-    cell.put_group("orders", "billing", ordered=True)
+    deployment = functions.bench.deployment
+    deployment.groups.put("orders", "billing", ordered=True)
     if where == "fast":
-        cell.cells.add("fast")
-        cell.routes.move("orders", 0, "fast")
+        deployment.cells.add("fast")
+        deployment.routes.move("orders", 0, "fast")
     functions.work(2, ordered=True)
     with functions.called("produce"):
         messages = [NewMessage(body="-", key=key) for key in "ab" * 60]
-        functions.bench.cell.produce("orders", messages)
+        functions.bench.deployment.produce("orders", messages)
     for consumer in ("c1", "c2", "c3"):
         functions.pull(consumer, 1)
     functions.look(ordered=True)
     prefix = "parked/billing~1@" + ("fast:orders~1/0.1" if where == "fast" else "orders~1/0")
     assert functions.stores[where].scan(Table.META, prefix, limit=1) != []
     with functions.called("meta"):
-        functions.bench.cell.delete_group("orders", "billing")
+        functions.bench.deployment.groups.delete("orders", "billing")
     assert functions.stores[where].scan(Table.META, prefix, limit=1) == []
     assert functions.refused == set()
 

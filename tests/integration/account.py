@@ -13,8 +13,8 @@ import msgspec
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.api.events import Event, Response
-from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.pulls import WakeupQueue
 from hourwheel.system import SystemClock, SystemIds
 from tests.function_urls import UrlDeployment
@@ -49,9 +49,9 @@ class Account:
         self.refused: Counter[str] = Counter()
         """The requests to each function while the account was crowded, and those that were answered 429."""
 
-    def process(self) -> Cell:
+    def process(self) -> Deployment:
         clock = SystemClock()
-        return Cell(
+        return Deployment(
             Context(
                 store=self._store,
                 blobs=self._blobs,

@@ -13,7 +13,7 @@ CANCEL = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.offline import opened
 
 class Dying:
@@ -36,7 +36,7 @@ class Dying:
 
 data, scheduled_id, writes = sys.argv[1:]
 with opened(Path(data)) as context:
-    Cell(replace(context, store=Dying(context.store, int(writes)))).cancel(scheduled_id)
+    Deployment(replace(context, store=Dying(context.store, int(writes)))).delayed.cancel(scheduled_id)
 """
 
 

@@ -183,5 +183,5 @@ def test_clients_of_a_crowded_account_back_off_and_everything_arrives_once(
     ]
     assert handled.counts == Counter((group, name) for group in GROUPS for name in names)
     for group in GROUPS:
-        lag = account.process().lag("orders", group)
+        lag = account.process().groups.lag("orders", group)
         assert (lag.waiting, lag.in_flight, lag.retrying, lag.backing_off, lag.dead) == (0, 0, 0, 0, 0)

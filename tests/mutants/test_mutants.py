@@ -43,7 +43,7 @@ def named(text: str) -> Mutant:
 def overdue_at(age_ms: int) -> bool:
     """Returns whether a reader fills the row before one of this age."""
     bench = Bench()
-    log = bench.cell.context.log("x")
+    log = bench.deployment.context.log("x")
     return log._overdue(Row(first_seq=0, count=1, at_ms=bench.clock.now_ms() - age_ms, expires_ms=0))
 
 

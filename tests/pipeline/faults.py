@@ -39,8 +39,8 @@ class Scene:
     def __init__(self, world: World, subject: str) -> None:
         self.world, self.bench, self.subject = world, world.bench, subject
         self.where = {"subject": subject, "group": GROUP}
-        self.bench.cell.put_group(subject, GROUP, max_attempts=3)
-        self.group = self.bench.cell.group(subject, GROUP)
+        self.bench.deployment.groups.put(subject, GROUP, max_attempts=3)
+        self.group = self.bench.deployment.groups.get(subject, GROUP)
         self.queue = f"{subject}~1/0"
 
     def pull(self, limit: int = 100, **settled: Any) -> None:
@@ -53,7 +53,7 @@ class Scene:
         self.world.acknowledge(**self.where)
 
     def change_pull(self, number: int, change: Callable[[PullRow], PullRow]) -> None:
-        context = self.bench.cell.context
+        context = self.bench.deployment.context
         record = PullLog(context, self.group, context.log(self.queue), 0).record(number)
         current = record.load()
         assert current is not None
@@ -62,7 +62,7 @@ class Scene:
     def change_row(self, log: str, number: int, change: Callable[[Row], Row]) -> None:
         key = row_key(log, number)
         record = self.bench.store.get(key)
-        row = self.bench.cell.context.log(log).get(number)
+        row = self.bench.deployment.context.log(log).get(number)
         assert record is not None
         assert row is not None
         changed = to_record(change(row), b"changed", 86_400_000)
@@ -74,7 +74,7 @@ class Scene:
         )
 
     def messages(self, log: str, number: int) -> list[Message]:
-        row = self.bench.cell.context.log(log).get(number)
+        row = self.bench.deployment.context.log(log).get(number)
         assert row is not None
         return messages_of(row, self.bench.blobs)
 
@@ -90,12 +90,12 @@ class Scene:
             block=block.data,
             meta=note,
         )
-        return self.bench.cell.context.log(log).append(row).row_no
+        return self.bench.deployment.context.log(log).append(row).row_no
 
     def later(self, delay: float) -> Bucket:
         """Sends a message that is due after the delay. Returns its bucket."""
         self.bench.send_later("m", delay=delay, subject=self.subject)
-        settings = self.bench.cell.context.settings
+        settings = self.bench.deployment.context.settings
         return Bucket.at(self.world.now_ms + round(delay * 1_000), settings.bucket_minutes)
 
     def dispatch(self, bucket: Bucket) -> tuple[int, Dispatched, int, Transfer]:
@@ -147,7 +147,7 @@ def passed_and_sought(scene: Scene) -> None:
     scene.bench.send(*"abcde", subject=scene.subject)
     scene.pull(2)
     scene.pull(3)
-    scene.bench.cell.seek(scene.subject, GROUP, to="start")
+    scene.bench.deployment.seeks().seek(scene.subject, GROUP, to="start")
     scene.pull()
     scene.change_pull(1, _counts(2))
 
@@ -214,7 +214,7 @@ def given_up_by_nobody(scene: Scene) -> None:
 def redriven_twice(scene: Scene) -> None:
     scene.bench.send("a", subject=scene.subject)
     scene.pull(dead=[0])
-    assert scene.bench.cell.redrive(scene.subject, GROUP, lambda *_: True) == 1
+    assert scene.bench.deployment.dead_letters(scene.subject, GROUP).redrive(lambda *_: True) == 1
     scene.append(scene.group.retry_log, *scene.messages(scene.group.retry_log, 0))
     scene.finish()
 
@@ -268,7 +268,7 @@ def dispatched_by_nobody(scene: Scene) -> None:
 @fault("orphaned_copy")
 def moved_from_nowhere(scene: Scene) -> None:
     bucket = scene.later(30)
-    log = scene.bench.cell.context.log(bucket.log)
+    log = scene.bench.deployment.context.log(bucket.log)
     (number,) = [row for row, held in log.rows(0) if held.meta and held.count and scene.subject.encode() in held.meta]
     row = log.get(number)
     assert row is not None
@@ -319,7 +319,7 @@ def dispatched_though_cancelled(scene: Scene) -> None:
         expires_ms=0,
         meta=encode_entry(CancelMarker(row, index)),
     )
-    scene.bench.cell.context.log(bucket.log).append(cancel_marker)
+    scene.bench.deployment.context.log(bucket.log).append(cancel_marker)
     scene.finish()
 
 
@@ -327,14 +327,14 @@ def _with_another_queue(scene: Scene) -> None:
     """Adds a queue: the first one goes on in another part, in which the scene plays from then on."""
     scene.bench.send("z", subject=scene.subject)
     scene.pull()
-    scene.bench.cell.routes.add_queues(scene.subject, 2)
+    scene.bench.deployment.routes.add_queues(scene.subject, 2)
     scene.queue = f"{scene.subject}~1/0.1"
 
 
 @fault("lost")
 def passed_at_the_start_of_a_later_part(scene: Scene) -> None:
     _with_another_queue(scene)
-    scene.bench.cell.produce(scene.subject, [NewMessage(body=body, queue=0) for body in "abc"])
+    scene.bench.deployment.produce(scene.subject, [NewMessage(body=body, queue=0) for body in "abc"])
     scene.pull()
     scene.change_pull(0, _begins(1, 2))
 
@@ -342,7 +342,7 @@ def passed_at_the_start_of_a_later_part(scene: Scene) -> None:
 @fault("settled_redelivered")
 def given_up_after_it_was_settled_in_a_later_part(scene: Scene) -> None:
     _with_another_queue(scene)
-    scene.bench.cell.produce(scene.subject, [NewMessage(body=body, queue=0) for body in "ab"])
+    scene.bench.deployment.produce(scene.subject, [NewMessage(body=body, queue=0) for body in "ab"])
     scene.pull()
     scene.append(scene.group.dead_log, _copy(2, attempt=1, died_at=rfc3339(scene.world.now_ms), reason="rejected"))
 

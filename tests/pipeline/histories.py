@@ -17,7 +17,7 @@ _ACTS = ("send", "later", "cancel", "retry", "dead", "redrive", "all", "seek", "
 def act(world: World, draw: random.Random) -> None:
     """Does one random thing to one subject, and lets the wheels turn for a while."""
     kind, subject = draw.choice(_ACTS), draw.choice(SUBJECTS)
-    world.bench.cell.put_group(subject, _GROUP)
+    world.bench.deployment.groups.put(subject, _GROUP)
     if kind in ("send", "later", "cancel"):
         _produce(world, draw, kind, subject)
     elif kind in ("retry", "dead"):
@@ -37,22 +37,22 @@ def _produce(world: World, draw: random.Random, kind: str, subject: str) -> None
         bench.send_later("d", delay=draw.choice((60, 2 * HOUR, DAY)), subject=subject)
     else:
         (accepted,) = bench.send_later("x", delay=5 * HOUR, subject=subject)
-        bench.cell.cancel(accepted.scheduled_id or "")
+        bench.deployment.delayed.cancel(accepted.scheduled_id or "")
 
 
 def _operate(world: World, draw: random.Random, kind: str, subject: str) -> None:
-    cell = world.bench.cell
+    deployment = world.bench.deployment
     if kind == "redrive":
-        cell.redrive(subject, _GROUP, lambda *_: True)
+        deployment.dead_letters(subject, _GROUP).redrive(lambda *_: True)
     elif kind == "all":
         world.acknowledge(subject, _GROUP)
     elif kind == "seek":
         world.bench.pull(1, subject=subject, group=_GROUP)
-        cell.seek(subject, _GROUP, to="start")
+        deployment.seeks().seek(subject, _GROUP, to="start")
     elif kind == "delete":
-        cell.delete_group(subject, _GROUP)
+        deployment.groups.delete(subject, _GROUP)
     else:
-        cell.put_group(subject, f"late-{draw.randint(1, 3)}", start="latest")
+        deployment.groups.put(subject, f"late-{draw.randint(1, 3)}", start="latest")
 
 
 def fail(world: World, draw: random.Random, number: int) -> None:
@@ -66,7 +66,7 @@ def fail(world: World, draw: random.Random, number: int) -> None:
 def lose_the_store(world: World) -> None:
     """Rebuilds the store from its archive."""
     bench = replace(world.bench, store=MemoryStore(), blobs=MemoryBlobs(), timers=type(world.bench.timers)())
-    rebuild(bench.cell.context, FileBlobs(world.archive), gap=1_000)
+    rebuild(bench.deployment.context, FileBlobs(world.archive), gap=1_000)
     world.bench = bench
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bench.turn(60)

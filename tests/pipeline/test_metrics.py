@@ -32,12 +32,12 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     settled in part. 14:00: the rest."""
     world = World(tmp_path_factory.mktemp("measured"))
     bench = world.bench
-    bench.cell.put_group(**_named())
-    bench.cell.put_group("orders", "idle")
-    bench.cell.produce("orders", [NewMessage(body="body", key="a" if at else "b") for at in range(6)])
+    bench.deployment.groups.put(**_named())
+    bench.deployment.groups.put("orders", "idle")
+    bench.deployment.produce("orders", [NewMessage(body="body", key="a" if at else "b") for at in range(6)])
     bench.send_later("soon", "cancelled", "far", delay=600, subject="orders")
     accepted = bench.send_later("x", "y", delay=8 * HOUR, subject="orders")
-    bench.cell.cancel(accepted[0].scheduled_id or "")
+    bench.deployment.delayed.cancel(accepted[0].scheduled_id or "")
     bench.turn(HOUR)
     (pull,) = bench.pull(4, **WHERE)
     bench.clock.pass_time(10)

@@ -91,8 +91,8 @@ def test_findings_come_and_go_in_subjects_without_new_rows_as_in_a_run_over_ever
     bench.clock.pass_time(LONG)  # from here on, recent rows are no reason to judge these subjects
     assert subjects_with(archived_and_judged(world, spark), "stuck") == {"overdue"}
     bench.clock.pass_time(6 * DAY)
-    bench.cell.cancel(overdue.scheduled_id or "")
-    assert bench.cell.redrive("letters", "billing", lambda *_: True) == 2
+    bench.deployment.delayed.cancel(overdue.scheduled_id or "")
+    assert bench.deployment.dead_letters("letters", "billing").redrive(lambda *_: True) == 2
     Scene(world, "letters").finish()
     world.rest()
     report = archived_and_judged(world, spark)

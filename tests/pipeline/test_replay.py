@@ -62,7 +62,7 @@ class CellServer:
         if self.fails == len(self.batches) and not self.after:
             raise ServerUnavailable(Problem(detail="no answer"))
         new = [msgspec.convert(msgspec.to_builtins(message), NewMessage) for message in sent]
-        self.bench.cell.produce(subject, new, IdempotencyKey(how["idempotency_key"], digest))
+        self.bench.deployment.produce(subject, new, IdempotencyKey(how["idempotency_key"], digest))
         if self.fails == len(self.batches):
             raise ServerUnavailable(Problem(detail="no answer"))
         return []
@@ -71,7 +71,7 @@ class CellServer:
         if self.blind:
             raise Unauthorized(Problem(status=403))
         try:
-            found = self.bench.cell.subject(subject)
+            found = self.bench.deployment.subjects.get(subject)
         except Missing:
             raise NotFound(problem_of("subject-unknown", "there is no subject", status=404)) from None
         return Subject(
@@ -82,21 +82,23 @@ class CellServer:
         )
 
     def get_route(self, subject: str) -> SubjectRoute:
-        return shown_route(self.bench.cell.subject(subject))
+        return shown_route(self.bench.deployment.subjects.get(subject))
 
     def put_group(self, subject: str, group: str, *, start: Any = None) -> None:
         self.asked.append(group)
-        self.bench.cell.put_group(subject, group, start=start)
+        self.bench.deployment.groups.put(subject, group, start=start)
 
     def seek(self, subject: str, group: str, to: Any) -> None:
-        self.bench.cell.seek_time(subject, group, round(to.timestamp() * 1_000))
+        self.bench.deployment.seeks().seek_time(subject, group, round(to.timestamp() * 1_000))
 
     def pull(self, subject: str, group: str, consumer: str, **how: Any) -> Pulled:
         request = PullRequest(consumer=consumer, max_messages=how["max_messages"], settle=list(how["settle"]))
-        return msgspec.json.decode(msgspec.json.encode(self.bench.cell.pull(subject, group, request)), type=Pulled)
+        return msgspec.json.decode(
+            msgspec.json.encode(self.bench.deployment.pull(subject, group, request)), type=Pulled
+        )
 
     def delete_group(self, subject: str, group: str) -> None:
-        self.bench.cell.delete_group(subject, group)
+        self.bench.deployment.groups.delete(subject, group)
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +107,17 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     redriven."""
     world = World(tmp_path_factory.mktemp("replay"))
     bench = world.bench
-    bench.cell.put_subject("orders", queues=2)
+    bench.deployment.subjects.put("orders", queues=2)
     for day in range(3):
         for at in range(20):
             tags = ["even"] if at % 2 == 0 else ["odd", "late"]
             message = NewMessage(body=f"{day}-{at}", key=f"k{at % 5}", tags=tags, id=f"id-{day}-{at}")
-            bench.cell.produce("orders", [message])
+            bench.deployment.produce("orders", [message])
             bench.clock.pass_time(60)
         bench.clock.pass_time(24 * HOUR - 20 * 60)
-    bench.cell.produce("others", [NewMessage(body_base64=b"\xff\x00", headers={"h": "1"}), NewMessage(body="plain")])
+    bench.deployment.produce(
+        "others", [NewMessage(body_base64=b"\xff\x00", headers={"h": "1"}), NewMessage(body="plain")]
+    )
     bench.clock.pass_time(-60)
     bench.send("by a clock that is behind", subject="others")
     bench.clock.pass_time(60)
@@ -123,8 +127,8 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     (pulled,) = bench.pull(subject="bills")
     bench.settle(pulled, subject="bills", dead=[0, 1, 4])
     bench.clock.pass_time(5)
-    second = bench.cell.dead("bills", "billing", after=None, limit=10).messages[1].dead_id
-    bench.cell.redrive("bills", "billing", lambda position, _: dead_id_of(position) == second)
+    second = bench.deployment.dead_letters("bills", "billing").page(after=None, limit=10).messages[1].dead_id
+    bench.deployment.dead_letters("bills", "billing").redrive(lambda position, _: dead_id_of(position) == second)
     world.acknowledge("bills", "billing")
     world.archived()
     world.compacted(spark)
@@ -250,7 +254,7 @@ def test_a_replay_that_is_cut_off_goes_on_and_sends_each_message_once(runs: Runs
     assert report.before == 40
     assert report.sent + report.found == 20
     assert runs.once
-    assert [group.name for group in runs.server.bench.cell.groups("again")[0]] == ["look"]
+    assert [group.name for group in runs.server.bench.deployment.groups.page("again")[0]] == ["look"]
 
 
 def test_of_a_chunk_that_is_there_in_part_the_rest_is_sent(runs: Runs) -> None:
@@ -259,8 +263,8 @@ def test_of_a_chunk_that_is_there_in_part_the_rest_is_sent(runs: Runs) -> None:
         runs.run()
     server = runs.server
     sent = sent_of(runs)
-    server.bench.cell.put_subject("again", queues=2)
-    server.bench.cell.produce("again", sent[:25])
+    server.bench.deployment.subjects.put("again", queues=2)
+    server.bench.deployment.produce("again", sent[:25])
     server.bench.clock.pass_time(11 * 60)
     report = runs.run()
     assert (report.found, report.sent) == (25, 35)
@@ -354,7 +358,7 @@ Ask = Callable[[], set[str] | None]
 def asked(server: CellServer) -> Ask:
     """Asks a subject for two messages, of which it has one."""
     now_ms = server.bench.clock.now_ms()
-    server.bench.cell.produce("again", [NewMessage(body="a", id="there")])
+    server.bench.deployment.produce("again", [NewMessage(body="a", id="there")])
 
     def ask() -> set[str] | None:
         return stored(
@@ -379,7 +383,7 @@ def test_only_of_a_subject_that_is_unknown_nothing_is_stored(
         with monkeypatch.context() as patch:
             failing(patch, call, NotFound(problem_of(slug, "not found", status=404)))
             assert asked() is None
-    server.bench.cell.delete_subject("again")
+    server.bench.deployment.subjects.delete("again")
     assert asked() == set()
 
 
@@ -452,11 +456,11 @@ def test_a_message_in_an_earlier_part_of_a_queue_is_found_though_a_later_part_co
     left: list[Any] = []
     bench = server.bench
     now_ms = bench.clock.now_ms()
-    bench.cell.put_subject("again", queues=1)
-    bench.cell.produce("again", [NewMessage(body="a", id="there", queue=0)])
+    bench.deployment.subjects.put("again", queues=1)
+    bench.deployment.produce("again", [NewMessage(body="a", id="there", queue=0)])
     bench.clock.pass_time(HOUR)
-    bench.cell.routes.add_queues("again", 2)
-    bench.cell.produce("again", [NewMessage(body="b", id=f"later-{queue}", queue=queue) for queue in (0, 1)])
+    bench.deployment.routes.add_queues("again", 2)
+    bench.deployment.produce("again", [NewMessage(body="b", id=f"later-{queue}", queue=queue) for queue in (0, 1)])
     times = {"since_ms": now_ms, "until_ms": now_ms, "now_ms": now_ms + HOUR * 1_000}
     wanted = ["there", "gone"]
     assert stored(LastFirst(bench), "again", "probe", wanted, **times) == {"there"}

@@ -53,9 +53,9 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
     world.pass_time(60)
     world.archived()
     world.compacted(spark)
-    cell = world.bench.another_process()
+    deployment = world.bench.another_process()
     names = [*_some_messages(world), *(("planned", name) for name in named)]
-    known = {name: _comparable(cell.trace(*name, SearchSpan())) for name in names}
+    known = {name: _comparable(deployment.messages.trace(*name, SearchSpan())) for name in names}
     world.bench.clock.pass_time(10 * DAY)
     return Told(world, known)
 
@@ -64,11 +64,11 @@ def _strict(world: World) -> None:
     """Adds an ordered and a broadcast group. In the ordered group a message fails twice, and holds its key
     meanwhile."""
     bench, where = world.bench, {"subject": "strict", "group": "line"}
-    bench.cell.put_group("strict", "line", ordered=True, max_attempts=2)
-    bench.cell.put_group("strict", "screens", broadcast=True)
-    bench.cell.produce("strict", [NewMessage(body=f"{at}", key="ab"[at % 2]) for at in range(4)])
+    bench.deployment.groups.put("strict", "line", ordered=True, max_attempts=2)
+    bench.deployment.groups.put("strict", "screens", broadcast=True)
+    bench.deployment.produce("strict", [NewMessage(body=f"{at}", key="ab"[at % 2]) for at in range(4)])
     for screen in ("hall", "lobby"):
-        bench.cell.pull("strict", "screens", PullRequest(consumer=screen, max_messages=3))
+        bench.deployment.pull("strict", "screens", PullRequest(consumer=screen, max_messages=3))
     for _ in range(8):
         bench.clock.pass_time(1)
         for pull in bench.pull(2, **where):
@@ -80,16 +80,16 @@ def _strict(world: World) -> None:
 def _delayed(world: World) -> list[str]:
     """Returns the scheduled ids of messages: sent, cancelled, moved and sent, moved and cancelled, waiting."""
     bench = world.bench
-    bench.cell.put_group("planned", "billing")
+    bench.deployment.groups.put("planned", "billing")
     placed = [bench.send_later("x", delay=90, subject="planned")[0] for _ in range(4)]
     placed += bench.send_later("far", delay="20d", subject="planned")
     ids = [each.scheduled_id or "" for each in placed]
     bench.clock.pass_time(1)
-    bench.cell.cancel(ids[1])
-    bench.cell.reschedule(ids[2], delay=200)
-    moved = bench.cell.reschedule(ids[3], delay=400)
+    bench.deployment.delayed.cancel(ids[1])
+    bench.deployment.delayed.reschedule(ids[2], delay=200)
+    moved = bench.deployment.delayed.reschedule(ids[3], delay=400)
     bench.clock.pass_time(1)
-    bench.cell.cancel(moved.scheduled_id)
+    bench.deployment.delayed.cancel(moved.scheduled_id)
     world.pass_time(300)
     assert world.acknowledge("planned", "billing") == 2
     return ids
@@ -124,9 +124,9 @@ def test_the_lake_tells_what_the_api_told(told: Told) -> None:
 
 
 def test_the_logs_have_expired_by_then_and_the_api_names_the_lake(told: Told) -> None:
-    cell = told.world.bench.another_process()
+    deployment = told.world.bench.another_process()
     with pytest.raises(NotFound, match="the lake keeps messages that expired"):
-        cell.trace("wide", "0:0", SearchSpan())
+        deployment.messages.trace("wide", "0:0", SearchSpan())
 
 
 def test_a_message_is_found_by_its_id_without_a_time(told: Told) -> None:

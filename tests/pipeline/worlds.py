@@ -51,8 +51,8 @@ class World:
         return self.bench.clock.now_ms()
 
     def archived(self) -> None:
-        cell = self.bench.another_process()
-        report = Archiver(cell.context, cell.registry, FileBlobs(self.archive)).run(self.now_ms + 600_000)
+        deployment = self.bench.another_process()
+        report = Archiver(deployment.context, deployment.registry, FileBlobs(self.archive)).run(self.now_ms + 600_000)
         assert report.complete
 
     def compacted(self, spark: SparkSession) -> None:
@@ -69,7 +69,7 @@ class World:
         until_ms = self.now_ms + round(seconds * 1_000)
         while self.now_ms < until_ms:
             self.bench.turn(min(30, (until_ms - self.now_ms) / 1_000))
-            self.bench.cell.sweep()
+            self.bench.deployment.sweeper.sweep()
 
     def rest(self) -> None:
         """Lets enough time pass that everything that happened is judged."""
@@ -105,13 +105,13 @@ def lively(world: World) -> None:
 def _queues(world: World) -> None:
     """Uses several queues and several groups, with pulls that end within a batch."""
     bench = world.bench
-    bench.cell.put_subject("wide", queues=3)
+    bench.deployment.subjects.put("wide", queues=3)
     for round_ in range(4):
         messages = [NewMessage(body=f"{round_}-{at}", key=f"k{at % 5}", tags=["t"]) for at in range(25)]
-        bench.cell.produce("wide", messages)
+        bench.deployment.produce("wide", messages)
         bench.clock.pass_time(60)
-    bench.cell.put_group("wide", "late", start="latest")
-    bench.cell.produce("wide", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
+    bench.deployment.groups.put("wide", "late", start="latest")
+    bench.deployment.produce("wide", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
     assert world.acknowledge("wide", "all", limit=7) == 110
     assert world.acknowledge("wide", "late", limit=3) == 10
 
@@ -120,20 +120,20 @@ def _moves(world: World) -> None:
     """Moves a queue to another cell, back, and there again, and adds a queue; with a group that begins in a later part,
     and with messages that are retried, given up and delayed meanwhile."""
     bench, where = world.bench, {"subject": "moved", "group": "billing"}
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("moved", queues=2)
-    bench.cell.put_group("moved", "billing", max_attempts=3)
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("moved", queues=2)
+    bench.deployment.groups.put("moved", "billing", max_attempts=3)
     for cell in ("fast", "home", "fast"):
-        bench.cell.produce("moved", [NewMessage(body=f"{cell}-{at}", key=f"k{at}") for at in range(10)])
+        bench.deployment.produce("moved", [NewMessage(body=f"{cell}-{at}", key=f"k{at}") for at in range(10)])
         for pull in bench.pull(4, **where):
             bench.settle(pull, retry=[0], dead=[1] if len(pull.messages) > 1 else [], **where)
         bench.send_later("later", delay=90, subject="moved")
-        bench.cell.routes.move("moved", 0, cell)
+        bench.deployment.routes.move("moved", 0, cell)
         world.pass_time(60)
         world.archived()
-    bench.cell.put_group("moved", "late", start="latest")
-    bench.cell.routes.add_queues("moved", 3)
-    bench.cell.produce("moved", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
+    bench.deployment.groups.put("moved", "late", start="latest")
+    bench.deployment.routes.add_queues("moved", 3)
+    bench.deployment.produce("moved", [NewMessage(body=f"new-{at}", key=f"k{at}") for at in range(10)])
     world.pass_time(120)
     assert world.acknowledge("moved", "billing") > 30
     assert world.acknowledge("moved", "late", limit=3) == 11
@@ -143,25 +143,25 @@ def _filters(world: World) -> None:
     """Adds a group that takes some messages of a batch, retries some of them, passes over whole rows, and takes others
     from then on."""
     bench, where = world.bench, {"subject": "picky", "group": "europe"}
-    bench.cell.put_group("picky", "europe", filter=TagFilter(tags_any=("eu",)))
+    bench.deployment.groups.put("picky", "europe", filter=TagFilter(tags_any=("eu",)))
     for _ in range(3):
-        bench.cell.produce(
+        bench.deployment.produce(
             "picky", [NewMessage(body=f"p{at}", tags=["eu" if at % 4 == 1 else "us"]) for at in range(12)]
         )
     (pull,) = bench.pull(5, **where)
     bench.settle(pull, retry=[1], dead=[3], **where)
     for _ in range(70):
-        bench.cell.produce("picky", [NewMessage(body="unwanted")])
+        bench.deployment.produce("picky", [NewMessage(body="unwanted")])
     assert world.acknowledge(**where) == 5
-    bench.cell.put_group("picky", "europe", filter=TagFilter(tags_none=("eu",)))
-    bench.cell.produce("picky", [NewMessage(body=f"q{at}", tags=["eu" if at % 2 else "us"]) for at in range(6)])
+    bench.deployment.groups.put("picky", "europe", filter=TagFilter(tags_none=("eu",)))
+    bench.deployment.produce("picky", [NewMessage(body=f"q{at}", tags=["eu" if at % 2 else "us"]) for at in range(6)])
     assert world.acknowledge(**where) == 3
 
 
 def _settling(world: World) -> None:
     """Retries with and without a delay, rejects, redrives and drops dead letters, and releases messages."""
     bench, where = world.bench, {"subject": "orders", "group": "billing"}
-    bench.cell.put_group("orders", "billing", max_attempts=3, retry=RetryPolicy(first_seconds=5, factor=2))
+    bench.deployment.groups.put("orders", "billing", max_attempts=3, retry=RetryPolicy(first_seconds=5, factor=2))
     bench.send(*(f"o{at}" for at in range(10)))
     (pull,) = bench.pull(**where)
     # In two parts: the second while the first's copies are already tried again.
@@ -174,15 +174,15 @@ def _settling(world: World) -> None:
         world.pass_time(10)
         for pull in bench.pull(**where):
             bench.settle(pull, retry=list(range(len(pull.messages))), **where)
-    dead = bench.cell.dead("orders", "billing", after=None, limit=100).messages
+    dead = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=100).messages
     assert len(dead) >= 4
     kept, dropped = dead[0].dead_id, dead[1].dead_id
-    bench.cell.drop_dead("orders", "billing", lambda position, _: dead_id_of(position) == dropped)
-    bench.cell.redrive("orders", "billing", lambda position, _: dead_id_of(position) != kept)
+    bench.deployment.dead_letters("orders", "billing").drop(lambda position, _: dead_id_of(position) == dropped)
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda position, _: dead_id_of(position) != kept)
     world.pass_time(5)
     for pull in bench.pull(**where):
         bench.settle(pull, dead=[0], **where)
-    bench.cell.redrive("orders", "billing", lambda *_: True)
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda *_: True)
     assert world.acknowledge(**where)
 
 
@@ -193,13 +193,13 @@ def _delays(world: World) -> None:
     ids = [one.scheduled_id or "" for one in accepted]
     far = bench.send_later("far", delay="9d", subject="later")
     bench.send_later("soon", delay=1, subject="later")
-    assert bench.cell.cancel(ids[0]).state == "cancelled"
-    moved = bench.cell.reschedule(ids[1], delay=2 * HOUR)
-    assert bench.cell.reschedule(moved.scheduled_id, delay=300).state == "moved"
-    assert bench.cell.cancel(far[0].scheduled_id or "").state == "cancelled"
+    assert bench.deployment.delayed.cancel(ids[0]).state == "cancelled"
+    moved = bench.deployment.delayed.reschedule(ids[1], delay=2 * HOUR)
+    assert bench.deployment.delayed.reschedule(moved.scheduled_id, delay=300).state == "moved"
+    assert bench.deployment.delayed.cancel(far[0].scheduled_id or "").state == "cancelled"
     bench.send_later("farther", delay="30d", subject="later")
     world.pass_time(100)
-    assert bench.cell.cancel(ids[2]).state == "dispatched"
+    assert bench.deployment.delayed.cancel(ids[2]).state == "dispatched"
     (pull,) = bench.pull(**where)
     assert len(pull.messages) == 5
     bench.settle(pull, retry=[RetryLater(index=0, delay="2m"), 1], **where)
@@ -221,20 +221,20 @@ def _seeks(world: World) -> None:
     bench.send(*"abcdef", subject="sought")
     bench.clock.pass_time(10)
     assert world.acknowledge(**where, limit=4) == 6
-    bench.cell.seek_offset("sought", "billing", 0, 2)
+    bench.deployment.seeks().seek_offset("sought", "billing", 0, 2)
     assert world.acknowledge(**where, limit=3) == 4
     (pull,) = _again(world, where)
     bench.settle(pull, retry=[0], dead=[1], **where)
     assert world.acknowledge(**where) == 1
     bench.send(*"ghij", subject="sought")
-    bench.cell.seek("sought", "billing", to="end")
+    bench.deployment.seeks().seek("sought", "billing", to="end")
     assert world.acknowledge(**where) == 0
     bench.send("k", subject="sought")
     assert world.acknowledge(**where) == 1
 
 
 def _again(world: World, where: dict[str, str]) -> list[Pull]:
-    world.bench.cell.seek(where["subject"], where["group"], to="start")
+    world.bench.deployment.seeks().seek(where["subject"], where["group"], to="start")
     return world.bench.pull(**where)
 
 
@@ -249,11 +249,11 @@ def _deletions(world: World) -> None:
             (pull,) = bench.pull(subject="brief", group=group)
             bench.settle(pull, subject="brief", group=group, retry=[0, RetryLater(index=1, delay="3m")])
         world.archived()
-        bench.cell.delete_group("brief", "two")
+        bench.deployment.groups.delete("brief", "two")
         assert bench.take(subject="brief", group="two")
         world.pass_time(60)
         world.archived()
-        bench.cell.delete_subject("brief")
+        bench.deployment.subjects.delete("brief")
         world.pass_time(180)
     bench.send("a", subject="brief")
     assert world.acknowledge("brief", "one") == 1
@@ -262,8 +262,8 @@ def _deletions(world: World) -> None:
 def _expiry(world: World) -> None:
     """Lets messages expire before their group comes to them."""
     bench = world.bench
-    bench.cell.put_subject("fleeting", retention_seconds=60)
-    bench.cell.put_group("fleeting", "slow")
+    bench.deployment.subjects.put("fleeting", retention_seconds=60)
+    bench.deployment.groups.put("fleeting", "slow")
     bench.send("gone", "too", subject="fleeting")
     world.archived()
     bench.clock.pass_time(100)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.retrying import RetryingStore
-from hourwheel.cell import Cell
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Context, Settings
 from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import CellUnavailable, HourwheelError, Rejected, Unavailable
 from hourwheel.ports.storage import CellStorage, Store
 from hourwheel.ports.waking import WakeupQueues
@@ -62,7 +62,7 @@ class Machine:
     """The real store that runs beside the simulated one, if the plan names one."""
     queues: WakeupQueues | None = None
     """The wake-up queues of a run in which groups doze."""
-    shared: Cell | None = None
+    shared: Deployment | None = None
     """The cell of the one process of which all actors are requests; None where each actor is a process."""
 
 
@@ -115,7 +115,7 @@ class SimulatedCells:
         pass
 
 
-def open_cell(machine: Machine, process: Process) -> Cell:
+def open_deployment(machine: Machine, process: Process) -> Deployment:
     """Makes a new process of the library: real code with empty caches."""
     plan, ids = machine.world.plan, SimulatedIds(machine.world.rng)
     state = machine.state if machine.engine is None else machine.engine.connect(process.name, machine.state)
@@ -126,7 +126,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
         store = RetryingStore(direct, process, ids, budget_seconds=plan.budget_seconds)
     silence = Silence(process)
     names = [f"c{number}" for number in range(plan.cells)]
-    return Cell(
+    return Deployment(
         Context(
             store=store,
             cells=SimulatedCells(machine, process, names).guarded(store) if names else None,
@@ -150,7 +150,7 @@ def open_cell(machine: Machine, process: Process) -> Cell:
     )
 
 
-def share(mine: Cell, theirs: Cell) -> None:
+def share(mine: Deployment, theirs: Deployment) -> None:
     """Makes the two cells share their caches, as two requests of one process do."""
     mine.context = replace(mine.context, buckets=theirs.context.buckets)
     mine.leases, mine.ends, mine.pending_counts = theirs.leases, theirs.ends, theirs.pending_counts
@@ -165,7 +165,7 @@ class Actor:
 
     machine: Machine
     process: Process
-    cell: Cell = field(init=False)
+    deployment: Deployment = field(init=False)
     paced: ClassVar[bool] = True
     """True if the actor sleeps longer: its plan is about delayed messages, and the actor is not."""
 
@@ -174,13 +174,13 @@ class Actor:
 
     def open(self) -> None:
         """Begins a process with empty caches, or joins the process that all actors share."""
-        self.cell = open_cell(self.machine, self.process)
+        self.deployment = open_deployment(self.machine, self.process)
         if not self.world.plan.together:
             return
         if self.machine.shared is None:
-            self.machine.shared = self.cell
+            self.machine.shared = self.deployment
         else:
-            share(self.cell, self.machine.shared)
+            share(self.deployment, self.machine.shared)
 
     @property
     def world(self) -> World:
@@ -211,7 +211,7 @@ class Actor:
 
     def _crashed(self) -> None:
         shared = self.machine.shared
-        if shared is not None and self.cell.leases is shared.leases:
+        if shared is not None and self.deployment.leases is shared.leases:
             # In a shared process, the first crash ends all actors.
             self.machine.shared = None
             self.world.crash_others(self.process)

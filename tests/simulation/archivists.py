@@ -19,7 +19,7 @@ _ROUNDS = 50
 
 def archive(actor: Actor, limits: CommitLimits, seconds: int) -> Archived | None:
     blobs = SimulatedBlobs(actor.process, actor.machine.archive)
-    archiver = Archiver(actor.cell.context, actor.cell.registry, blobs, limits)
+    archiver = Archiver(actor.deployment.context, actor.deployment.registry, blobs, limits)
     _, report = actor.ask("archive", lambda: archiver.run(actor.process.now_ms() + seconds * 1_000))
     return report
 

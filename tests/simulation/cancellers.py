@@ -31,11 +31,11 @@ class Canceller(Actor):
             self.intent = None
 
     def look(self, ticket: Ticket) -> bool:
-        return self._asked("look", ticket, lambda: self.cell.scheduled(ticket.scheduled_id))
+        return self._asked("look", ticket, lambda: self.deployment.delayed.get(ticket.scheduled_id))
 
     def cancel(self, ticket: Ticket) -> bool:
         self.history.given_up.add(ticket.body)
-        return self._asked("cancel", ticket, lambda: self.cell.cancel(ticket.scheduled_id))
+        return self._asked("cancel", ticket, lambda: self.deployment.delayed.cancel(ticket.scheduled_id))
 
     def reschedule(self, ticket: Ticket, requested: RequestedDue | None = None) -> bool:
         """Moves the message to another time; draws the time if there is none."""
@@ -45,7 +45,7 @@ class Canceller(Actor):
         return self._asked(
             "reschedule",
             ticket,
-            lambda: self.cell.reschedule(ticket.scheduled_id, **requested.time),
+            lambda: self.deployment.delayed.reschedule(ticket.scheduled_id, **requested.time),
             requested=requested,
         )
 

@@ -35,12 +35,12 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
         while alarms.fired:
             bucket = alarms.fired.pop(0).bucket
             owner = f"keeper {actor.world.calls}"
-            actor.ask("wheel", partial(actor.cell.turn_wheel, bucket, owner, actor.wait), bucket=bucket)
+            actor.ask("wheel", partial(actor.deployment.turn_wheel, bucket, owner, actor.wait), bucket=bucket)
         _push(actor)
         if unfinished(audit):
             actor.process.sleep(longest_lease_seconds + 2 * actor.world.plan.skew_ms / 1_000 + 1)
             _await_retries(actor)
-            actor.ask("sweep", actor.cell.sweep)
+            actor.ask("sweep", actor.deployment.sweeper.sweep)
             for group in living_groups(audit):
                 if group.push is None:
                     _consume(actor, group)
@@ -81,7 +81,7 @@ def _pass_time(actor: Actor) -> None:
         world.pass_to(coming_ms)
     else:
         world.pass_to(max(over_ms, world.now_ms + _SWEEP_MS))
-        actor.ask("sweep", actor.cell.sweep)
+        actor.ask("sweep", actor.deployment.sweeper.sweep)
 
 
 def _open_buckets(audit: StoreAudit) -> list[BucketHistory]:
@@ -108,7 +108,7 @@ def _consume(actor: Actor, group: Group) -> None:
     subject, name = group.subject, group.shared_name
     request = PullRequest(consumer=group.consumer or "drain", max_messages=5, lease_seconds=30)
     for _ in range(_PULLS):
-        pull = partial(actor.cell.pull, subject, name, request)
+        pull = partial(actor.deployment.pull, subject, name, request)
         verb, result = actor.ask("pull", pull, group=name, lease_seconds=30)
         if result is None:
             raise Violation("1", f"without faults, group {name} cannot be pulled")
@@ -118,7 +118,9 @@ def _consume(actor: Actor, group: Group) -> None:
         for pull in held:
             chosen = Settlement(receipt=pull.receipt)
             pull.asks(chosen)
-            verb, answers = actor.ask("settle", partial(actor.cell.settle, subject, name, [chosen]), chosen=chosen)
+            verb, answers = actor.ask(
+                "settle", partial(actor.deployment.settle, subject, name, [chosen]), chosen=chosen
+            )
             if answers is None or answers[0].status != "settled":
                 raise Violation("5", f"without faults, a pull of group {name} cannot be settled: {answers}")
             actor.history.settled(verb, pull, chosen, answers[0])
@@ -196,7 +198,7 @@ def _fill_ends(actor: Actor) -> None:
         if stored and (done == 0 or done >= least):
             return
         actor.process.sleep(_SWEEP_MS / 1_000)
-        actor.ask("sweep", actor.cell.sweep)
+        actor.ask("sweep", actor.deployment.sweeper.sweep)
 
 
 def _check_offsets(audit: StoreAudit, log: str) -> None:

@@ -74,8 +74,8 @@ class Consumer(Actor):
         # Blocks are passed on unread: bytes that are wrong under a correct checksum show at the client only.
         self.packed = not self.packed and not self.world.plan.faults.damage
         if self.packed:
-            return as_messages(self.cell.pull_blocks(subject, group, request))
-        return self.cell.pull(subject, group, request)
+            return as_messages(self.deployment.pull_blocks(subject, group, request))
+        return self.deployment.pull(subject, group, request)
 
     def _consumer(self, group: str) -> str:
         """Returns the consumer as which the actor pulls: in a broadcast group one of two, who leave for others after a
@@ -124,7 +124,7 @@ class Consumer(Actor):
     def settle(self, held: Leased, chosen: Settlement) -> None:
         verb, result = self.ask(
             "settle",
-            lambda: self.cell.settle(held.subject, held.group, [chosen]),
+            lambda: self.deployment.settle(held.subject, held.group, [chosen]),
             row=(held.partition, held.row),
             chosen=chosen,
             delays=delays_of(chosen),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from hourwheel.logs.cas import Versioned
-from hourwheel.producing import produce
+from hourwheel.producing import part_rows, produce
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Checkpoint, Position, Tail
 from hourwheel.pulling import source_logs
@@ -59,5 +59,8 @@ def an_erased_pull_log_looks_as_if_it_never_began() -> Iterator[None]:
     )
 )
 def delayed_messages_go_to_the_subject_before() -> Iterator[None]:
-    with patch.object(produce, "check_current", lambda *_: None):
+    with (
+        patch.object(produce, "check_current", lambda *_: None),
+        patch.object(part_rows, "check_current", lambda *_: None),
+    ):
         yield

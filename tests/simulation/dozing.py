@@ -247,7 +247,7 @@ class Sleeper(Actor):
         )
         verb, result = self.ask(
             "pull",
-            lambda: self.cell.pull("s", self.group, request),
+            lambda: self.deployment.pull("s", self.group, request),
             group=self.group,
             consumer=request.consumer,
             lease_seconds=_LEASE_SECONDS,
@@ -285,7 +285,7 @@ class Sleeper(Actor):
         held.asks(chosen)
         verb, answer = self.ask(
             "settle",
-            partial(self.cell.settle, "s", self.group, [chosen]),
+            partial(self.deployment.settle, "s", self.group, [chosen]),
             row=(held.partition, held.row),
             chosen=chosen,
         )
@@ -351,7 +351,7 @@ class Minutely(Actor):
         while self.ended.at_ms is None or self.world.now_ms < self.ended.at_ms:
             try:
                 self.process.sleep(_SWEEP_SECONDS)
-                self.ask("sweep", self.cell.sweep)
+                self.ask("sweep", self.deployment.sweeper.sweep)
             except Crashed:
                 self.open()
 

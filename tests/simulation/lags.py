@@ -16,7 +16,7 @@ from tests.simulation.world import Violation
 
 def check_lag(actor: Actor, group: Group) -> Lag:
     """Requests the lag of the group, and compares it with the rows."""
-    actor.cell.registry.forget(group.subject)  # otherwise the answer may be the lag of two seconds ago
+    actor.deployment.registry.forget(group.subject)  # otherwise the answer may be the lag of two seconds ago
     _, lag = actor.ask("lag", lambda: _lag(actor, group), group=group.name)
     if lag is None:
         raise Violation("errors", f"without faults, the lag of group {group.name} cannot be read")
@@ -36,12 +36,12 @@ def check_lag(actor: Actor, group: Group) -> Lag:
 
 
 def _lag(actor: Actor, group: Group) -> Lag:
-    cell = actor.cell
+    deployment = actor.deployment
     if not group.consumer:
-        return cell.lag(group.subject, group.name)
-    subject = cell.registry.subject(group.subject)
-    letters = DeadLetters(cell.context, subject, group)
-    return lag_of(cell.opener.of(cell.context, subject, group), cell.leases, letters, Outages())
+        return deployment.groups.lag(group.subject, group.name)
+    subject = deployment.registry.subject(group.subject)
+    letters = DeadLetters(deployment.context, subject, group)
+    return lag_of(deployment.opener.of(deployment.context, subject, group), deployment.leases, letters, Outages())
 
 
 def _parked(history: PullHistory) -> int:

@@ -68,6 +68,6 @@ def _listed(actor: Actor, group: Group) -> list[str | None]:
 
 def _page(actor: Actor, group: Group, after: str | None) -> DeadPage:
     if not group.consumer:
-        return actor.cell.dead(group.subject, group.name, after=after, limit=_LIMIT)
-    subject = actor.cell.registry.subject(group.subject)
-    return DeadLetters(actor.cell.context, subject, group).page(after=after, limit=_LIMIT)
+        return actor.deployment.dead_letters(group.subject, group.name).page(after=after, limit=_LIMIT)
+    subject = actor.deployment.registry.subject(group.subject)
+    return DeadLetters(actor.deployment.context, subject, group).page(after=after, limit=_LIMIT)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from hourwheel.groups.seeks import offsets
 from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.pulls import PullRequest
 from hourwheel.retention.watermarks import archived_ms
@@ -26,7 +27,7 @@ class SweepingActor(Actor):
             self.nap(3_000)
         self._sweep()
         if self.rng.random() < 0.2:
-            context, now_ms = self.cell.context, self.process.now_ms()
+            context, now_ms = self.deployment.context, self.process.now_ms()
             self.ask(
                 "drop segments",
                 lambda: drop_expired_batches(context.blobs, min(now_ms, archived_ms(context))),
@@ -37,7 +38,7 @@ class SweepingActor(Actor):
         prompt = plan.delays is not None and plan.delays.prompt
         certain = {name: history.certain_changes() for name, history in buckets.items()} if prompt else {}
         began_at = self.world.calls
-        self.ask("sweep", self.cell.sweep)
+        self.ask("sweep", self.deployment.sweeper.sweep)
         for name, picks in certain.items():
             buckets[name].check_swept(picks, began_at)
 
@@ -55,14 +56,17 @@ class Operator(Actor):
         self.redrive(subject, group, self.rng.choice(((0,), (1,), (0, 1), (0, 1))))
 
     def redrive(self, subject: str, group: str, wanted: tuple[int, ...]) -> None:
-        self.ask("redrive", lambda: self.cell.redrive(subject, group, lambda at, _: at.index % 2 in wanted))
+        self.ask(
+            "redrive",
+            lambda: self.deployment.dead_letters(subject, group).redrive(lambda at, _: at.index % 2 in wanted),
+        )
 
     def _drop(self, subject: str, group: str) -> None:
         if self.rng.random() < 0.4:
             self.drop(subject, group)
 
     def drop(self, subject: str, group: str) -> None:
-        self.ask("drop", lambda: self.cell.drop_dead(subject, group, lambda at, _: at.row_no % 2 == 0))
+        self.ask("drop", lambda: self.deployment.dead_letters(subject, group).drop(lambda at, _: at.row_no % 2 == 0))
 
     def _seek(self, subject: str, group: str) -> None:
         roll = self.rng.random()
@@ -76,48 +80,48 @@ class Operator(Actor):
             self.seek(subject, group, to="end")
 
     def seek(self, subject: str, group: str, *, to: Literal["start", "end"]) -> None:
-        self.ask("seek", lambda: self.cell.seek(subject, group, to=to), to=to)
+        self.ask("seek", lambda: offsets(self.deployment.seeks().seek(subject, group, to=to)), to=to)
 
     def seek_offset(self, subject: str, group: str, offset: int) -> None:
-        self.ask("seek", lambda: self.cell.seek_offset(subject, group, 0, offset), offset=offset)
+        self.ask("seek", lambda: offsets(self.deployment.seeks().seek_offset(subject, group, 0, offset)), offset=offset)
 
     def seek_time(self, subject: str, group: str, at_ms: int) -> None:
-        self.ask("seek", lambda: self.cell.seek_time(subject, group, at_ms), at_ms=at_ms)
+        self.ask("seek", lambda: offsets(self.deployment.seeks().seek_time(subject, group, at_ms)), at_ms=at_ms)
 
     def _retention(self, subject: str, _: str) -> None:
         seconds = self.rng.choice((60, 3_600, 259_200))
-        self.ask("retention", lambda: self.cell.put_subject(subject, retention_seconds=seconds), seconds=seconds)
+        self.ask("retention", lambda: self.deployment.subjects.put(subject, retention_seconds=seconds), seconds=seconds)
 
     def _queues(self, subject: str, _: str) -> None:
         self.queues(subject)
 
     def queues(self, subject: str) -> None:
-        self.ask("queues", lambda: self.cell.put_subject(subject, queues=2))
+        self.ask("queues", lambda: self.deployment.subjects.put(subject, queues=2))
 
     def _move(self, subject: str, _: str) -> None:
         cells = ["home", *(f"c{number}" for number in range(self.world.plan.cells))]
         self.move(subject, self.rng.randrange(2), self.rng.choice(cells))
 
     def move(self, subject: str, queue: int, cell: str) -> None:
-        self.ask("move", lambda: self.cell.routes.move(subject, queue, cell), queue=queue, cell=cell)
+        self.ask("move", lambda: self.deployment.routes.move(subject, queue, cell), queue=queue, cell=cell)
 
     def _withdraw(self, subject: str, _: str) -> None:
         self.withdraw(subject, self.rng.choice((0, 1, None)))
 
     def withdraw(self, subject: str, queue: int | None) -> None:
-        self.ask("withdraw", lambda: self.cell.routes.withdraw(subject, queue), queue=queue)
+        self.ask("withdraw", lambda: self.deployment.routes.withdraw(subject, queue), queue=queue)
 
     def _drain(self, _: str, __: str) -> None:
         self.drain()
 
     def drain(self) -> None:
-        self.ask("drain", lambda: self.cell.cells.drain("c0"))
+        self.ask("drain", lambda: self.deployment.cells.drain("c0"))
 
     def _undrain(self, _: str, __: str) -> None:
         self.undrain()
 
     def undrain(self) -> None:
-        self.ask("undrain", lambda: self.cell.cells.set_state("c0", "normal"))
+        self.ask("undrain", lambda: self.deployment.cells.set_state("c0", "normal"))
 
     def _outage(self, _: str, __: str) -> None:
         """Takes a cell out of reach for some time, in the middle of its requests."""
@@ -130,26 +134,26 @@ class Operator(Actor):
 
     def _attempts(self, subject: str, group: str) -> None:
         attempts = self.rng.choice((1, 2, 5))
-        self.ask("attempts", lambda: self.cell.put_group(subject, group, max_attempts=attempts))
+        self.ask("attempts", lambda: self.deployment.groups.put(subject, group, max_attempts=attempts))
 
     def _leave(self, subject: str, group: str) -> None:
         plan = self.world.plan
         broadcasts = plan.broadcast_seconds and group == plan.groups[-1]
         consumer = f"m{self.rng.randrange(3)}" if broadcasts else f"c{self.rng.randrange(plan.consumers)}"
-        self.ask("leave", lambda: self.cell.leave(subject, group, consumer), consumer=consumer)
+        self.ask("leave", lambda: self.deployment.groups.leave(subject, group, consumer), consumer=consumer)
 
     def _refilter(self, subject: str, group: str) -> None:
         wanted = self.rng.choice((None, *FILTERS))
-        self.ask("refilter", lambda: self.cell.put_group(subject, group, filter=wanted))
+        self.ask("refilter", lambda: self.deployment.groups.put(subject, group, filter=wanted))
 
     def _latest(self, subject: str, _: str) -> None:
         self.latest(subject)
 
     def latest(self, subject: str) -> None:
         """Creates a group that begins at the latest message, and pulls for it."""
-        self.ask("latest", lambda: self.cell.put_group(subject, "latest", start="latest"))
+        self.ask("latest", lambda: self.deployment.groups.put(subject, "latest", start="latest"))
         request = PullRequest(consumer=self.process.name, lease_seconds=1)
-        verb, result = self.ask("pull", lambda: self.cell.pull(subject, "latest", request))
+        verb, result = self.ask("pull", lambda: self.deployment.pull(subject, "latest", request))
         if result is not None:
             self.history.pulled(verb, subject, "latest", result)
 
@@ -157,13 +161,13 @@ class Operator(Actor):
         """Decides about stopped keys of an ordered group."""
         keys = self.rng.choice((None, frozenset("0"), frozenset("1")))
         then: Literal["retry", "dead"] = self.rng.choice(("retry", "dead"))
-        self.ask("decide", lambda: self.cell.decide_held(subject, group, keys, then), keys=keys, then=then)
+        self.ask("decide", lambda: self.deployment.groups.decide(subject, group, keys, then), keys=keys, then=then)
 
     def _target(self, subject: str, _: str) -> None:
         """Changes or removes the target of the pushed group."""
         pushed = self.world.plan.groups[0]
         target = target_of(self.rng.randrange(4), self.world.plan.concurrency) if self.rng.random() < 0.6 else None
-        self.ask("target", lambda: self.cell.put_group(subject, pushed, push=target))
+        self.ask("target", lambda: self.deployment.groups.put(subject, pushed, push=target))
 
     def _pause(self, subject: str, group: str) -> None:
         """Pauses a group, or the whole subject, for a while."""
@@ -179,32 +183,34 @@ class Operator(Actor):
         self.close(subject, read_only=False)
 
     def close(self, subject: str, *, read_only: bool) -> None:
-        self.ask("close", lambda: self.cell.put_subject(subject, read_only=read_only), read_only=read_only)
+        self.ask("close", lambda: self.deployment.subjects.put(subject, read_only=read_only), read_only=read_only)
 
     def pause(self, subject: str, group: str, *, whole: bool, paused: bool) -> None:
         if whole:
-            self.ask("pause", lambda: self.cell.pause_subject(subject, paused=paused), paused=paused)
+            self.ask("pause", lambda: self.deployment.subjects.pause(subject, paused=paused), paused=paused)
         else:
-            self.ask("pause", lambda: self.cell.pause_group(subject, group, paused=paused), group=group, paused=paused)
+            self.ask(
+                "pause", lambda: self.deployment.groups.pause(subject, group, paused=paused), group=group, paused=paused
+            )
 
     def _lag(self, subject: str, group: str) -> None:
         self.lag(subject, group)
 
     def lag(self, subject: str, group: str) -> None:
-        self.ask("lag", lambda: self.cell.lag(subject, group))
-        self.ask("dead", lambda: self.cell.dead(subject, group, after=None, limit=10))
+        self.ask("lag", lambda: self.deployment.groups.lag(subject, group))
+        self.ask("dead", lambda: self.deployment.dead_letters(subject, group).page(after=None, limit=10))
 
     def _pending(self, subject: str, _: str) -> None:
         self.pending(subject)
 
     def pending(self, subject: str) -> None:
-        self.ask("pending", lambda: self.cell.pending(subject, hours=48))
+        self.ask("pending", lambda: self.deployment.delayed.pending(subject, hours=48))
 
     def _letters(self, subject: str, group: str) -> None:
         """Reads the dead letters of the first page one by one."""
-        _, page = self.ask("dead", lambda: self.cell.dead(subject, group, after=None, limit=3))
+        _, page = self.ask("dead", lambda: self.deployment.dead_letters(subject, group).page(after=None, limit=3))
         for message in page.messages if page else ():
-            read = partial(self.cell.dead_letter, subject, group, message.dead_id or "")
+            read = partial(self.deployment.dead_letters(subject, group).get, message.dead_id or "")
             _, found = self.ask("letter", read, dead_id=message.dead_id)
             if found is not None and found.body != message.body:
                 raise Violation("1", f"dead letter {message.dead_id} is {found.body}, it was {message.body}")
@@ -213,10 +219,10 @@ class Operator(Actor):
         self.delete_group(subject, group)
 
     def delete_group(self, subject: str, group: str) -> None:
-        self.ask("delete-group", lambda: self.cell.delete_group(subject, group))
+        self.ask("delete-group", lambda: self.deployment.groups.delete(subject, group))
 
     def _delete_subject(self, subject: str, _: str) -> None:
         self.delete_subject(subject)
 
     def delete_subject(self, subject: str) -> None:
-        self.ask("delete-subject", lambda: self.cell.delete_subject(subject))
+        self.ask("delete-subject", lambda: self.deployment.subjects.delete(subject))

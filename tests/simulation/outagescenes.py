@@ -40,7 +40,7 @@ def _a_producer_goes_on(stage: Stage) -> None:
     keeper = stage.keeper
     for _ in range(2):
         keeper.send(None)
-    parts = [queue.mappings[-1].cell for queue in keeper.actor.cell.routes.show("s").queues]
+    parts = [queue.mappings[-1].cell for queue in keeper.actor.deployment.routes.show("s").queues]
     if "c0" not in parts and keeper.process.verb.error is not None:
         raise Violation("10", f"no queue is in the cell, and none takes messages: {keeper.process.verb.error}")
 

@@ -122,12 +122,12 @@ class Producer(Actor):
                     batch.bodies, sequences, batch.targets, batch.headers, whens, strict=True
                 )
             ]
-            return self.cell.produce_many(many, idempotency)
+            return self.deployment.produce_many(many, idempotency)
         messages = [
             NewMessage(body=body, key=sequence, tags=self._tags(body), headers=headers, **when)
             for body, sequence, headers, when in zip(batch.bodies, sequences, batch.headers, whens, strict=True)
         ]
-        return self.cell.produce("s", messages, idempotency)
+        return self.deployment.produce("s", messages, idempotency)
 
     def _tags(self, body: str) -> list[str] | None:
         return tags_of(body) if self.world.plan.filters else None

@@ -66,7 +66,7 @@ def a_target_that_raises_has_taken_everything() -> Iterator[None]:
         try:
             return deliver()
         except ConnectionError:
-            self.cell.context.meter.record("Faults", 1)
+            self.deployment.context.meter.record("Faults", 1)
             return DONE
 
     with patch.object(Pusher, "_guarded", guarded):

@@ -21,7 +21,7 @@ class Courier(Actor):
         self.logs += couriers.stored
         couriers.stored.clear()
         if self.logs:
-            verb, _ = self.ask("wake", lambda: wake(self.cell.context, self.logs), logs=self.logs)
+            verb, _ = self.ask("wake", lambda: wake(self.deployment.context, self.logs), logs=self.logs)
             if verb.error is None:
                 self.logs = []
         elif couriers.started:
@@ -38,8 +38,8 @@ def push(actor: Actor, subject: str, group: str) -> None:
     world = actor.world
     leaves_ms = actor.process.now_ms() + 5_000 if world.lively and world.rng.random() < 0.3 else 0
     owner = f"{actor.process.name}.{world.calls}"
-    courier = Pusher(actor.cell, actor.cell.targets, subject, group, owner, leaves_ms)
+    courier = Pusher(actor.deployment, actor.deployment.targets, subject, group, owner, leaves_ms)
     courier._lease._lock = Turns(world)
     _, ended = actor.ask("push", courier.run, subject=subject, group=group)
     if ended is PusherEnd.LEFT:
-        actor.ask("push on", lambda: actor.cell.context.pushes.start(subject, group))
+        actor.ask("push on", lambda: actor.deployment.context.pushes.start(subject, group))

@@ -67,7 +67,7 @@ def a_seek_to_an_offset_leaves_the_parts_behind_it_alone() -> Iterator[None]:
 @contextmanager
 def the_last_look_of_a_pusher_is_at_the_queues_that_it_knew() -> Iterator[None]:
     def look(self: Pusher) -> PusherEnd | None:
-        with patch.object(type(self.cell.registry), "forget", lambda *_: None):
+        with patch.object(type(self.deployment.registry), "forget", lambda *_: None):
             return real(self)
 
     real = Pusher._look

@@ -42,7 +42,7 @@ def _send_keys(side: Side, name: str, key: str | None = None) -> None:
 
 def _add_queues(queues: int) -> Act:
     def add(side: Side, stage: Stage) -> None:
-        side.actor.ask("queues", lambda: side.actor.cell.put_subject(SUBJECT, queues=queues), queues=queues)
+        side.actor.ask("queues", lambda: side.actor.deployment.subjects.put(SUBJECT, queues=queues), queues=queues)
 
     return add
 
@@ -74,7 +74,7 @@ def _repeat_once_more(stage: Stage) -> None:
 
 def _decide(then: Literal["retry", "dead"]) -> Act:
     def act(side: Side, stage: Stage) -> None:
-        decide = partial(side.actor.cell.decide_held, SUBJECT, GROUP, None, then)
+        decide = partial(side.actor.deployment.groups.decide, SUBJECT, GROUP, None, then)
         side.actor.ask("decide", decide, keys=None, then=then)
 
     return act
@@ -116,7 +116,7 @@ def _seek_back(stage: Stage) -> None:
     keeper.operator.seek_offset(SUBJECT, GROUP, 1)
     if keeper.process.verb.error is not None:
         return
-    waiting = keeper.actor.cell.lag(SUBJECT, GROUP).waiting
+    waiting = keeper.actor.deployment.groups.lag(SUBJECT, GROUP).waiting
     accepted = len(keeper.actor.history.accepted)
     if waiting < accepted - 1:
         raise Violation("1", f"{accepted} messages were accepted, and {waiting} wait after a seek to the second")
@@ -125,7 +125,7 @@ def _seek_back(stage: Stage) -> None:
 def _a_pushed_group(stage: Stage) -> None:
     """Prepares a group with a target and waiting messages."""
     keeper = stage.keeper
-    keeper.actor.ask("target", lambda: keeper.actor.cell.put_group(SUBJECT, GROUP, push=target_of(1)))
+    keeper.actor.ask("target", lambda: keeper.actor.deployment.groups.put(SUBJECT, GROUP, push=target_of(1)))
     keeper.send(None, None)
 
 
@@ -151,7 +151,7 @@ def _wake(side: Side, stage: Stage) -> None:
     stage.pass_by(_STREAM_MS)
     logs = list(stage.machine.couriers.stored)
     stage.machine.couriers.stored.clear()
-    side.actor.ask("wake", lambda: wake(side.actor.cell.context, logs), logs=logs)
+    side.actor.ask("wake", lambda: wake(side.actor.deployment.context, logs), logs=logs)
 
 
 def _push_on(stage: Stage) -> None:
@@ -162,8 +162,8 @@ def _push_on(stage: Stage) -> None:
     while started:
         started.pop()
         _push_all(keeper, stage)
-    keeper.actor.cell.registry.forget(SUBJECT)
-    waiting = keeper.actor.cell.lag(SUBJECT, GROUP).waiting
+    keeper.actor.deployment.registry.forget(SUBJECT)
+    waiting = keeper.actor.deployment.groups.lag(SUBJECT, GROUP).waiting
     if waiting and not stage.crashed:
         raise Violation("1", f"{waiting} messages wait, and no pusher was started")
 

@@ -4,8 +4,8 @@ from functools import partial
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.rebuild import rebuild
-from hourwheel.cell import Cell
 from hourwheel.context import Context
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest
@@ -35,13 +35,13 @@ def rebuild_and_judge(actor: Actor) -> None:
         timers=SimulatedTimers(process, Alarms(actor.world)),
         settings=actor.machine.settings,
     )
-    cell = Cell(context)
+    deployment = Deployment(context)
     verb, report = actor.ask("rebuild", partial(rebuild, context, actor.machine.archive, gap=_GAP))
     if report is None:
         raise Violation("9", f"the store cannot be rebuilt from its archive: {verb.error}")
     _judge_rows(actor, context)
     for group in living_groups(actor.history.audit):
-        _judge_group(actor, cell, group)
+        _judge_group(actor, deployment, group)
 
 
 def _judge_rows(actor: Actor, context: Context) -> None:
@@ -58,11 +58,11 @@ def _judge_rows(actor: Actor, context: Context) -> None:
                 raise Violation("9", f"row {number} of {log} is rebuilt as {row}, it was {fact.row}")
 
 
-def _judge_group(actor: Actor, cell: Cell, group: Group) -> None:
+def _judge_group(actor: Actor, deployment: Deployment, group: Group) -> None:
     """Checks that a group gets no message that it had settled, and that its offsets go on beyond all former ones."""
     audit = actor.history.audit
     request = PullRequest(consumer="rebuilt", lease_seconds=30)
-    verb, result = actor.ask("pull", partial(cell.pull, group.subject, group.name, request))
+    verb, result = actor.ask("pull", partial(deployment.pull, group.subject, group.name, request))
     if result is None:
         raise Violation("9", f"group {group.name} cannot be pulled in the rebuilt store: {verb.error}")
     bodies = [message.body for pulled in result.pulls for message in pulled.messages]
@@ -71,7 +71,7 @@ def _judge_group(actor: Actor, cell: Cell, group: Group) -> None:
     if again:
         raise Violation("9", f"group {group.name} is handed {again} once more by the rebuilt store")
     for log in audit.subjects[group.subject].queue_logs():
-        before, after = audit.totals(log), cell.context.log(log).totals()
+        before, after = audit.totals(log), deployment.context.log(log).totals()
         if after.numbers < before.numbers:
             raise Violation("6", f"{log} goes on at {after.numbers} in the rebuilt store, {before.numbers} were given")
 

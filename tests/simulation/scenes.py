@@ -219,7 +219,7 @@ def _an_emptied_cell(stage: Stage) -> None:
         keeper.settle(held)
     stage.pass_by(_DAY_MS)
     for _ in range(2):
-        keeper.actor.ask("sweep", keeper.actor.cell.sweep)
+        keeper.actor.ask("sweep", keeper.actor.deployment.sweeper.sweep)
     keeper.send(None, None)
 
 
@@ -227,7 +227,7 @@ def a_pending_move(stage: Stage) -> None:
     """Prepares a queue with messages, whose move to cell c0 was requested by an operator who was cut off."""
     a_queue(stage)
     keeper = stage.keeper.actor
-    record = subject_record(keeper.cell.context, "s")
+    record = subject_record(keeper.deployment.context, "s")
 
     def request() -> None:
         current = record.load()

@@ -229,9 +229,9 @@ def _resume(keeper: Actor) -> None:
     for subject, _, member in sorted(keeper.history.audit.paused_ms):
         if member:
             group = member.partition("~")[0]
-            keeper.ask("pause", partial(keeper.cell.pause_group, subject, group, paused=False), group=group)
+            keeper.ask("pause", partial(keeper.deployment.groups.pause, subject, group, paused=False), group=group)
         else:
-            keeper.ask("pause", partial(keeper.cell.pause_subject, subject, paused=False))
+            keeper.ask("pause", partial(keeper.deployment.subjects.pause, subject, paused=False))
 
 
 def _settings(plan: Plan) -> Settings:
@@ -251,9 +251,9 @@ def _settings(plan: Plan) -> Settings:
 
 def prepare(keeper: Actor, plan: Plan) -> None:
     for number in range(plan.cells):
-        keeper.cell.cells.add(f"c{number}")
+        keeper.deployment.cells.add(f"c{number}")
     for subject in plan.subjects:
-        keeper.cell.put_subject(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
+        keeper.deployment.subjects.put(subject, queues=plan.queues, retention_seconds=plan.retention_seconds)
         for left, group in zip(range(len(plan.groups), 0, -1), plan.groups, strict=True):
             own = plan.own_retry if group == plan.groups[0] else None
             wanted = plan.filters[left - 1] if left <= len(plan.filters) else None
@@ -266,9 +266,9 @@ def prepare(keeper: Actor, plan: Plan) -> None:
                 order |= {"ordered": True, "max_held": plan.max_held, "when_dead": plan.when_dead}
             if plan.broadcast_seconds and group == plan.groups[-1]:
                 order |= {"broadcast": True, "consumer_expires_seconds": plan.broadcast_seconds}
-            keeper.cell.put_group(subject, group, max_attempts=plan.max_attempts, retry=own, **order)
+            keeper.deployment.groups.put(subject, group, max_attempts=plan.max_attempts, retry=own, **order)
         if plan.couriers:
-            keeper.cell.put_group(subject, plan.groups[0], push=target_of(plan.seed, plan.concurrency))
+            keeper.deployment.groups.put(subject, plan.groups[0], push=target_of(plan.seed, plan.concurrency))
 
 
 def _cast(machine: Machine, plan: Plan) -> list[Actor]:
@@ -292,15 +292,15 @@ def _quiet_days(keeper: Actor, plan: Plan) -> None:
     held = _hold_on(keeper, plan) if world.rng.random() < 0.5 else []
     for _ in range(4):
         world.now_ms += 61_000
-        keeper.ask("sweep", keeper.cell.sweep)
+        keeper.ask("sweep", keeper.deployment.sweeper.sweep)
     if held:
         drain_others(keeper)
     for _ in range(10):
         world.now_ms += 4 * DAY_MS // 10
         for claim in held:
             extension = Settlement(receipt=claim.receipt, extend_seconds=MAX_LEASE_SECONDS)
-            keeper.ask("extend", partial(keeper.cell.settle, claim.subject, claim.group, [extension]))
-        keeper.ask("sweep", keeper.cell.sweep)
+            keeper.ask("extend", partial(keeper.deployment.settle, claim.subject, claim.group, [extension]))
+        keeper.ask("sweep", keeper.deployment.sweeper.sweep)
     world.now_ms += MAX_LEASE_SECONDS * 1_000
     share = world.rng.choice((0.3, 0.7, 1.0))
     for key in state.expire(world.now_ms, share, world.rng):
@@ -310,5 +310,5 @@ def _quiet_days(keeper: Actor, plan: Plan) -> None:
 def _hold_on(keeper: Actor, plan: Plan) -> list[Leased]:
     request = PullRequest(consumer="keeper", max_messages=1, lease_seconds=MAX_LEASE_SECONDS)
     subject, group = plan.subjects[0], plan.groups[0]
-    verb, result = keeper.ask("pull", lambda: keeper.cell.pull(subject, group, request))
+    verb, result = keeper.ask("pull", lambda: keeper.deployment.pull(subject, group, request))
     return keeper.history.pulled(verb, subject, group, result) if result else []

@@ -97,14 +97,14 @@ class Side:
 
     def _as(self, kind: type[Any]) -> Any:
         actor = kind(self.machine, self.process)
-        actor.cell = self.actor.cell
+        actor.deployment = self.actor.deployment
         return actor
 
     def share(self, other: "Side") -> None:
         """Makes both sides requests of one process: each has a cell of its own over the same caches."""
-        share(self.actor.cell, other.actor.cell)
+        share(self.actor.deployment, other.actor.deployment)
         for actor in (self.producer, self.consumer, self.canceller, self.operator, self.sweeper):
-            actor.cell = self.actor.cell
+            actor.deployment = self.actor.deployment
 
     def send(self, *waits: RequestedDue | None, key: str | None = None) -> None:
         self.sent += 1
@@ -138,7 +138,7 @@ class Side:
 
         owner = f"{self.process.name}.{self.actor.world.calls}"
         leaves_ms = leaves_ms and self.process.now_ms() + leaves_ms
-        turning = partial(self.actor.cell.turn_wheel, bucket, owner, pause, leaves_ms=leaves_ms)
+        turning = partial(self.actor.deployment.turn_wheel, bucket, owner, pause, leaves_ms=leaves_ms)
         verb, _ = self.actor.ask("wheel", turning, bucket=bucket)
         check_goes_on(verb)
 
@@ -186,7 +186,7 @@ def _operate(name: str, *arguments: str) -> Act:
 
 def _put_group(group: str, **how: Any) -> Act:
     return lambda side, stage: side.actor.ask(
-        "put group", lambda: side.actor.cell.put_group(SUBJECT, group, **how), group=group
+        "put group", lambda: side.actor.deployment.groups.put(SUBJECT, group, **how), group=group
     )
 
 
@@ -212,7 +212,8 @@ PRODUCING = [
 FOLLOWING = [
     Action("produce, then pull", lambda side, stage: _follow(side, lambda: side.pull(100))),
     Action(
-        "produce, then sweep", lambda side, stage: _follow(side, lambda: side.actor.ask("sweep", side.actor.cell.sweep))
+        "produce, then sweep",
+        lambda side, stage: _follow(side, lambda: side.actor.ask("sweep", side.actor.deployment.sweeper.sweep)),
     ),
 ]
 WAITING = [Action("pull until a missing row is overdue", lambda side, stage: _wait(side))]
@@ -223,7 +224,7 @@ PULLING = [
     Action("pull and settle", lambda side, stage: side.pull(2, old=stage.pulls[0])),
 ]
 SETTLING = [*_settling(0), *_settling(1)]
-SWEEPING = [Action("sweep", lambda side, stage: side.actor.ask("sweep", side.actor.cell.sweep))]
+SWEEPING = [Action("sweep", lambda side, stage: side.actor.ask("sweep", side.actor.deployment.sweeper.sweep))]
 SEEKING = [
     Action("seek the start", lambda side, stage: side.operator.seek(SUBJECT, GROUP, to="start"), "seek"),
     Action("seek the end", lambda side, stage: side.operator.seek(SUBJECT, GROUP, to="end"), "seek"),
@@ -361,11 +362,11 @@ def _pull_on_twice(side: Side, stage: Stage) -> None:
 
 
 def _leave(side: Side) -> None:
-    side.actor.ask("leave", lambda: side.actor.cell.leave(SUBJECT, GROUP, KEEPER), consumer=KEEPER)
+    side.actor.ask("leave", lambda: side.actor.deployment.groups.leave(SUBJECT, GROUP, KEEPER), consumer=KEEPER)
 
 
 def _list_consumers(side: Side) -> None:
-    side.actor.ask("consumers", lambda: side.actor.cell.consumers(SUBJECT, GROUP))
+    side.actor.ask("consumers", lambda: side.actor.deployment.groups.consumers(SUBJECT, GROUP))
 
 
 GOING_ON = [Action("the slow one goes on", lambda side, stage: stage.go_on())]

@@ -24,7 +24,7 @@ class Scene:
         """Deletes the group through another process."""
         world = self.keeper.actor.world
         other = Side(self.keeper.machine, world.process("other")).actor
-        other.ask("delete-group", lambda: other.cell.delete_group(SUBJECT, GROUP))
+        other.ask("delete-group", lambda: other.deployment.groups.delete(SUBJECT, GROUP))
 
     def claim(self) -> PullRow:
         """Claims a message, and returns the row of the claim."""
@@ -57,11 +57,11 @@ def scene() -> Scene:
     keeper.send(None)
     keeper.pull(1)
     keeper.settle(keeper.consumer.held[0])
-    cell = keeper.actor.cell
-    keeper.actor.ask("sweep", cell.sweep)
-    subject, group = cell.registry.subject(SUBJECT), cell.group(SUBJECT, GROUP)
+    deployment = keeper.actor.deployment
+    keeper.actor.ask("sweep", deployment.sweeper.sweep)
+    subject, group = deployment.registry.subject(SUBJECT), deployment.groups.get(SUBJECT, GROUP)
     [queue] = subject.queue_logs()
-    log = PullLog(cell.context, group, cell.context.log(queue), None)
+    log = PullLog(deployment.context, group, deployment.context.log(queue), None)
     current = log.checkpoint_record.load()
     assert current is not None
     assert current.value.row_no == 1
@@ -75,8 +75,8 @@ def test_an_erasure_may_be_repeated_when_its_mark_has_expired(scene: Scene) -> N
     world.now_ms += 4 * DAY_MS
     state.expire(world.now_ms, 1.0, world.rng)
     assert scene.log.checkpoint_record.load() is None
-    cell = scene.keeper.actor.cell
-    erase_group(cell.context, cell.registry.subject(SUBJECT), scene.log.group)
+    deployment = scene.keeper.actor.deployment
+    erase_group(deployment.context, deployment.registry.subject(SUBJECT), scene.log.group)
     current = scene.log.checkpoint_record.load()
     assert current is not None
     assert current.value.erased

@@ -79,7 +79,7 @@ def test_lowered_pages_are_those_that_the_code_reads() -> None:
     """A page that is a default, or was imported by value, would stay large."""
     bench = Bench()
     for number in range(9):
-        bench.cell.produce("orders", [NewMessage(body=str(number))])
+        bench.deployment.produce("orders", [NewMessage(body=str(number))])
     limits: list[int] = []
     real = type(bench.store).scan
 
@@ -90,7 +90,7 @@ def test_lowered_pages_are_those_that_the_code_reads() -> None:
     with small_pages(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(bench.store), "scan", scan)
         assert len(bench.take(100)) == 9
-        assert sum(1 for _ in bench.cell.context.log("orders~1/0").rows(0)) == 9
+        assert sum(1 for _ in bench.deployment.context.log("orders~1/0").rows(0)) == 9
     assert max(limits) <= 3
 
 

@@ -28,12 +28,12 @@ def test_a_batch_may_be_repeated_after_its_answer_if_the_next_one_was_refused() 
     keeper, producer = _producer()
     first, second, third = map(_numbered, (1, 2, 3))
     assert producer.send(first)
-    keeper.cell.put_subject("s", read_only=True)
+    keeper.deployment.subjects.put("s", read_only=True)
     producer.process.sleep(5)  # until each process knows
     assert producer.send(second)
     assert "p.2.0" not in producer.history.accepted
     assert producer.send(first)
-    keeper.cell.put_subject("s", read_only=False)
+    keeper.deployment.subjects.put("s", read_only=False)
     producer.process.sleep(5)
     assert producer.send(third)
     assert set(producer.history.accepted) == {f"p.{batch}.{i}" for batch in (1, 3) for i in range(2)}

@@ -30,7 +30,7 @@ def check_traces(actor: Actor, group: Group) -> None:
     ]
     for queue, offset in actor.rng.sample(places, min(_SAMPLE, len(places))):
         name = f"{queue}:{offset}"
-        ask = partial(actor.cell.trace, group.subject, name, SearchSpan(), group.name)
+        ask = partial(actor.deployment.messages.trace, group.subject, name, SearchSpan(), group.name)
         _, page = actor.ask("trace", ask, group=group.name)
         if page is not None:
             _compare(audit, group, (queue, offset), page.messages[0].groups[0])

@@ -33,7 +33,7 @@ class WheelTurner(Actor):
         self.lives += 1
         plan, now_ms = self.world.plan, self.process.now_ms()
         if start.wakes_ms > now_ms + SOON_MS:
-            self.ask("start", lambda: self.cell.start_wheel(bucket, start.wakes_ms), bucket=bucket)
+            self.ask("start", lambda: self.deployment.start_wheel(bucket, start.wakes_ms), bucket=bucket)
             return
         assert plan.delays is not None
         leaves = plan.delays.leaves_seconds * 1_000
@@ -43,7 +43,7 @@ class WheelTurner(Actor):
         sleeper = self.machine.announcements.sleeper(self.process, bucket)
         verb, ended = self.ask(
             "wheel",
-            lambda: self.cell.turn_wheel(bucket, owner, partial(self._pause, sleeper), leaves_ms=leaves_ms),
+            lambda: self.deployment.turn_wheel(bucket, owner, partial(self._pause, sleeper), leaves_ms=leaves_ms),
             bucket=bucket,
             leaves_ms=leaves_ms,
         )

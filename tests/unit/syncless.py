@@ -42,10 +42,10 @@ def forbid_syncs() -> None:
 def main() -> None:
     options = ServeOptions.model_validate({"data": sys.argv[1], "synchronous": sys.argv[2]})
     with closing(Runtime(options)) as runtime:
-        runtime.cell.put_subject("orders")
+        runtime.deployment.subjects.put("orders")
         forbid_syncs()
         try:
-            runtime.cell.produce("orders", [NewMessage(body="x")])
+            runtime.deployment.produce("orders", [NewMessage(body="x")])
         except HourwheelError as error:
             sys.stdout.write(type(error).__name__)
         else:

@@ -54,7 +54,7 @@ def writes(bench: Bench) -> list[str]:
 def warm(bench: Bench) -> Bench:
     """Creates the subject and its groups and caches them."""
     for number in range(3):
-        bench.cell.put_group("orders", f"g{number}")
+        bench.deployment.groups.put("orders", f"g{number}")
         bench.pull(group=f"g{number}")
     bench.send("first")
     writes(bench)
@@ -68,7 +68,7 @@ def test_produce_is_one_add_and_one_put_whatever_the_batch_and_the_number_of_gro
 
 
 def test_an_idempotency_key_costs_one_put_more(warm: Bench) -> None:
-    warm.cell.produce("orders", [NewMessage(body="x")], IdempotencyKey("k", b"d"))
+    warm.deployment.produce("orders", [NewMessage(body="x")], IdempotencyKey("k", b"d"))
     assert writes(warm) == ["add", "put", "put"]
 
 
@@ -106,7 +106,7 @@ def test_a_pull_that_settles_the_one_before_is_two_puts(warm: Bench) -> None:
     warm.send("x")
     writes(warm)
     request = PullRequest(consumer="c1", settle=[Settlement(receipt=pull.receipt)])
-    assert len(warm.cell.pull("orders", "g0", request).pulls) == 1
+    assert len(warm.deployment.pull("orders", "g0", request).pulls) == 1
     assert writes(warm) == ["put", "put"]
 
 

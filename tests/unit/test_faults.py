@@ -12,7 +12,7 @@ from tests.support import Bench
 
 
 def fail(kept: Faults, bench: Bench, what: str, error: Exception) -> None:
-    with kept.contained(bench.cell.context, what):
+    with kept.contained(bench.deployment.context, what):
         raise error
 
 
@@ -21,7 +21,7 @@ def test_a_lasting_fault_is_reported_once_and_again_when_it_changes(caplog: pyte
     bench, kept = Bench(), Faults()
     for reason in ("a", "a", "b", "b", "a"):
         fail(kept, bench, "the lag", Broken(reason))
-    with kept.contained(bench.cell.context, "the lag"):
+    with kept.contained(bench.deployment.context, "the lag"):
         pass
     fail(kept, bench, "the lag", Broken("a"))
     told = [record.getMessage() for record in caplog.records]
@@ -75,7 +75,7 @@ def test_threads_change_what_is_remembered_one_after_the_other(monkeypatch: pyte
     fail(kept, bench, "the lag", Broken("a"))
     fail(kept, bench, "the trace", Broken("a"))
     assert list(guarded) == ["the trace"]
-    with kept.contained(bench.cell.context, "the trace"):
+    with kept.contained(bench.deployment.context, "the trace"):
         pass
     fail(kept, bench, "the lag", Broken("a"))
     fail(kept, bench, "the lag", GroupRemoved("group-unknown", "gone"))
@@ -85,9 +85,9 @@ def test_threads_change_what_is_remembered_one_after_the_other(monkeypatch: pyte
 def test_work_abroad_goes_on_after_any_error_and_work_at_home_does_not(caplog: pytest.LogCaptureFixture) -> None:
     bench, kept = Bench(), Faults()
     for error in (CellUnavailable("away"), Unavailable("away"), Broken("broken")):
-        with kept.abroad(bench.cell.context, "far:orders~1/0.1", "reading"):
+        with kept.abroad(bench.deployment.context, "far:orders~1/0.1", "reading"):
             raise error
-        with pytest.raises(type(error)), kept.abroad(bench.cell.context, "orders~1/0", "reading"):
+        with pytest.raises(type(error)), kept.abroad(bench.deployment.context, "orders~1/0", "reading"):
             raise error
     told = [record.getMessage() for record in caplog.records]
     assert told == ["reading cell far failed: CellUnavailable: away", "reading cell far failed: Broken: broken"]
@@ -95,9 +95,9 @@ def test_work_abroad_goes_on_after_any_error_and_work_at_home_does_not(caplog: p
 
 def test_only_an_outage_of_a_cell_is_swallowed_as_one(caplog: pytest.LogCaptureFixture) -> None:
     bench, kept = Bench(), Faults()
-    with kept.outages(bench.cell.context, "archiving"):
+    with kept.outages(bench.deployment.context, "archiving"):
         raise CellUnavailable("away")
     assert [record.getMessage() for record in caplog.records] == ["archiving failed: CellUnavailable: away"]
     for error in (Unavailable("away"), Broken("broken")):
-        with pytest.raises(type(error)), kept.outages(bench.cell.context, "archiving"):
+        with pytest.raises(type(error)), kept.outages(bench.deployment.context, "archiving"):
             raise error

@@ -164,12 +164,12 @@ def test_messages_are_counted_when_they_are_accepted_delivered_and_settled(bench
 
 def test_a_batch_that_is_sent_again_is_accepted_once(bench: Bench) -> None:
     for _ in range(2):
-        bench.cell.produce("orders", [NewMessage(body="x")], IdempotencyKey("k", b"d"))
+        bench.deployment.produce("orders", [NewMessage(body="x")], IdempotencyKey("k", b"d"))
     assert counted(bench) == {"Accepted": 1}
 
 
 def test_messages_that_go_to_a_dead_log_are_counted(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=1)
+    bench.deployment.groups.put("orders", "billing", max_attempts=1)
     bench.send("a", "b", "c")
     (pull,) = bench.pull(lease=30)
     counted(bench)
@@ -178,12 +178,12 @@ def test_messages_that_go_to_a_dead_log_are_counted(bench: Bench) -> None:
     bench.settle(pull, ack=[], retry=[1])
     assert counted(bench) == {"Settled": 1, "DeadLetters": 1}
     bench.clock.pass_time(31)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert counted(bench) == {"EndedLeases": 1}
     bench.pull(lease=30)
     bench.clock.pass_time(31)
     counted(bench)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert counted(bench) == {"DeadLetters": 1, "EndedLeases": 1}, "alone, an ended lease counts an attempt"
 
 
@@ -196,7 +196,7 @@ def test_a_retry_is_no_dead_letter(bench: Bench) -> None:
 
 
 def test_holes_are_counted_as_they_are_filled(bench: Bench) -> None:
-    log = bench.cell.context.log(bench.cell.put_subject("orders").log(0))
+    log = bench.deployment.context.log(bench.deployment.subjects.put("orders").log(0))
     log.reserve(1)
     log.reserve(1)
     bench.send("a")

@@ -21,8 +21,9 @@ ORDERED = frozenset(
         "archive/reading.py",
         "archive/rebuild.py",
         "archive/summary.py",
-        "cell.py",  # makes the caches, and refuses decisions for other groups
-        "groups/groups.py",  # the setting of a group
+        "deployment/deployment.py",  # makes the caches
+        "groups/service.py",  # refuses decisions for other groups
+        "groups/settings.py",  # the setting of a group
         "groups/numbers.py",  # a field of the overview
         "model/groups.py",
         "model/overview.py",
@@ -40,7 +41,7 @@ ORDERED = frozenset(
 GROWTH = frozenset({"pull_log/growth.py", "pull_log/pull_log.py", "pull_log/records.py"})
 DOZING = frozenset(
     {
-        "cell.py",
+        "deployment/deployment.py",
         "dozing/dozing.py",
         "dozing/rests.py",
         "groups/deletions.py",

@@ -44,7 +44,7 @@ class Api:
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench()
         self.log = io.StringIO()
-        self.boundary = Boundary(self.bench.cell, Logger(service=f"test-{next(_numbers)}", stream=self.log))
+        self.boundary = Boundary(self.bench.deployment, Logger(service=f"test-{next(_numbers)}", stream=self.log))
         self._router = Router()
 
     def call(

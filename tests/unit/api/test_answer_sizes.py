@@ -55,7 +55,7 @@ def store(api: Api, bodies: list[str | bytes], *, at_once: int) -> None:
         for body in bodies
     ]
     for at in range(0, len(messages), at_once):
-        api.bench.cell.produce("orders", messages[at : at + at_once])
+        api.bench.deployment.produce("orders", messages[at : at + at_once])
 
 
 def fitting(response: Any) -> Any:
@@ -134,7 +134,7 @@ def test_messages_with_one_id_are_traced_page_by_page(api: Api, bodies: list[str
         NewMessage(id="copy", body_base64=body) if isinstance(body, bytes) else NewMessage(id="copy", body=body)
         for body in bodies[:20]
     ]
-    api.bench.cell.produce("orders", messages)
+    api.bench.deployment.produce("orders", messages)
     traced: list[Any] = []
     after = ""
     while True:
@@ -149,7 +149,7 @@ def test_messages_with_one_id_are_traced_page_by_page(api: Api, bodies: list[str
 @pytest.mark.parametrize("target", ["queues/0/messages?limit=100", "messages/copy?from=1970-01-01T00:00:00Z"])
 def test_no_call_of_the_encoder_holds_several_messages(api: Api, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     """Threads wait for each call, and one of 4 MB takes up to 70 ms."""
-    api.bench.cell.produce("orders", [NewMessage(id="copy", body="\n" * 100_000) for _ in range(5)])
+    api.bench.deployment.produce("orders", [NewMessage(id="copy", body="\n" * 100_000) for _ in range(5)])
     calls: list[bytes] = []
     encoder = events._encoder
 
@@ -178,7 +178,7 @@ def test_a_text_that_fits_is_never_turned_into_bytes(api: Api) -> None:
 
 def test_delayed_messages_fit_when_they_are_due(api: Api) -> None:
     for _ in range(20):
-        api.bench.cell.produce("orders", [NewMessage(body='"' * 200_000, delay="2h") for _ in range(10)])
+        api.bench.deployment.produce("orders", [NewMessage(body='"' * 200_000, delay="2h") for _ in range(10)])
     api.bench.turn(3 * 3_600)
     assert len(list(pulled(api))) == 200
 
@@ -198,10 +198,10 @@ def test_what_an_answer_cannot_hold_is_given_back_without_an_attempt_more(api: A
 
 
 def test_a_pull_of_several_queues_and_the_retries_fits(api: Api) -> None:
-    api.bench.cell.put_subject("orders", queues=4)
+    api.bench.deployment.subjects.put("orders", queues=4)
     for number in range(60):
         text = str(number) + '"' * 100_000
-        api.bench.cell.produce("orders", [NewMessage(body=text, key=str(number)) for _ in range(2)])
+        api.bench.deployment.produce("orders", [NewMessage(body=text, key=str(number)) for _ in range(2)])
     first = fitting(api.respond("POST", f"{GROUP}/pull", {"consumer": "c1", "max_messages": 1_000}))["pulls"]
     retried = [{"receipt": pull["receipt"], "retry": list(range(0, len(pull["messages"]), 2))} for pull in first]
     assert api.settle(*retried).status == 200
@@ -212,8 +212,10 @@ def test_a_pull_of_several_queues_and_the_retries_fits(api: Api) -> None:
 
 
 def test_messages_that_outlived_their_subject_are_listed_page_by_page(api: Api) -> None:
-    api.bench.cell.produce("orders", [NewMessage(body=str(number) + '"' * 300_000, delay="2h") for number in range(10)])
-    api.bench.cell.delete_subject("orders")
+    api.bench.deployment.produce(
+        "orders", [NewMessage(body=str(number) + '"' * 300_000, delay="2h") for number in range(10)]
+    )
+    api.bench.deployment.subjects.delete("orders")
     api.bench.turn(3 * 3_600)
     listed: list[Any] = []
     after = ""
@@ -228,10 +230,10 @@ def test_messages_that_outlived_their_subject_are_listed_page_by_page(api: Api) 
 
 def test_a_delivery_to_a_function_is_never_larger_than_it_takes(api: Api, bodies: list[str | bytes]) -> None:
     store(api, bodies, at_once=1_000)
-    api.bench.cell.put_group("orders", "billing")
+    api.bench.deployment.groups.put("orders", "billing")
     request = PullRequest(consumer="pusher", max_messages=1_000, lease_seconds=60)
     found = 0
-    while pulls := api.bench.cell.pull("orders", "billing", request, pushing=True).pulls:
+    while pulls := api.bench.deployment.pull("orders", "billing", request, pushing=True).pulls:
         for pull in pulls:
             assert len(PushDelivery("orders", "billing", pull.queue, pull.messages).encoded()) <= MOST_EVENT_BYTES
             found += len(pull.messages)

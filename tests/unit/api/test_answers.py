@@ -108,7 +108,9 @@ class Lambda:
 
 def test_a_pull_waits_no_longer_than_its_invocation_lasts(api: Api, monkeypatch: Any) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(type(api.bench.cell), "pull", lambda cell, s, g, request: waited.append(request.wait_seconds))
+    monkeypatch.setattr(
+        type(api.bench.deployment), "pull", lambda cell, s, g, request: waited.append(request.wait_seconds)
+    )
     for seconds in (3.0, 0.5, 100.0):
         api.call("POST", f"{GROUP}/pull", {"consumer": "c1", "wait_seconds": 20}, context=Lambda(seconds))
     assert waited == [2.0, 0.0, 20.0]
@@ -116,10 +118,12 @@ def test_a_pull_waits_no_longer_than_its_invocation_lasts(api: Api, monkeypatch:
 
 def test_a_pull_waits_no_longer_than_the_cell_lets_it(api: Api, monkeypatch: Any) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(type(api.bench.cell), "pull", lambda cell, s, g, request: waited.append(request.wait_seconds))
-    context = api.bench.cell.context
+    monkeypatch.setattr(
+        type(api.bench.deployment), "pull", lambda cell, s, g, request: waited.append(request.wait_seconds)
+    )
+    context = api.bench.deployment.context
     capped = msgspec.structs.replace(context.settings, max_wait_seconds=1.5)
-    monkeypatch.setattr(api.bench.cell, "context", dataclasses.replace(context, settings=capped))
+    monkeypatch.setattr(api.bench.deployment, "context", dataclasses.replace(context, settings=capped))
     for wait_seconds in (20, 1):
         api.call("POST", f"{GROUP}/pull", {"consumer": "c1", "wait_seconds": wait_seconds})
     assert waited == [1.5, 1.0]
@@ -188,7 +192,7 @@ def test_a_group_is_made_listed_and_deleted(api: Api) -> None:
 
 def test_groups_come_in_pages_and_a_subject_names_its_first(api: Api) -> None:
     for number in range(101):
-        api.bench.cell.put_group("orders", f"g{number:03}")
+        api.bench.deployment.groups.put("orders", f"g{number:03}")
     first = api.call("GET", "/v1/subjects/orders/groups").json
     assert (len(first["groups"]), first["next"]) == (100, "g099")
     rest = api.call("GET", "/v1/subjects/orders/groups?after=g099&limit=1").json

@@ -196,9 +196,9 @@ def furnished() -> tuple[Api, str, str, str]:
     dead letter. The subject's queue may move to any of ``CELLS``; the cell ``old`` is drained."""
     api = Api(Bench(cells={name: CellStorage(MemoryStore(), MemoryBlobs()) for name in (*CELLS, "old")}))
     for cell in CELLS:
-        api.bench.cell.cells.add(cell)
-    api.bench.cell.cells.add("old")
-    api.bench.cell.cells.drain("old")
+        api.bench.deployment.cells.add(cell)
+    api.bench.deployment.cells.add("old")
+    api.bench.deployment.cells.drain("old")
     api.call("PUT", GROUP, {"ordered": True, "push": {"kind": "https", "url": "https://example.org"}})
     api.bury("dead")
     dead_id = api.call("GET", f"{GROUP}/dead").json["messages"][0]["dead_id"]

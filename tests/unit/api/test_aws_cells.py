@@ -48,7 +48,7 @@ class Account:
         """Returns the functions of a deployment, in a new process."""
         bench = Bench(self.store(prefix), settings=Settings(retry=AT_ONCE, registry_seconds=0))
         cells = AwsCells(PLACES, self.open_storage, bench.store, bench.clock, SystemIds())
-        context = bench.cell.context
+        context = bench.deployment.context
         guarded = GuardedCells(cells, bench.store, bench.clock, SystemIds(), seconds=0, rest_seconds=5)
         context.__dict__["cells"] = guarded
         return bench
@@ -68,13 +68,13 @@ def test_nothing_is_opened_until_a_queue_is_there(account: Account) -> None:
 
 def test_a_queue_moves_and_a_new_process_opens_its_cell_with_two_reads(account: Account) -> None:
     bench = account.deployed()
-    added = bench.cell.cells.add("fast")
+    added = bench.deployment.cells.add("fast")
     assert (added.location, added.kinds) == ("dynamodb:queue.fast, s3://queue-fast", ("real-time", "delay"))
     bench.send("a")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     account.store("queue.fast").calls.clear()
     other = account.deployed()
-    assert [placed.offset for placed in other.cell.produce("orders", [NewMessage(body="b")])] == [1]
+    assert [placed.offset for placed in other.deployment.produce("orders", [NewMessage(body="b")])] == [1]
     assert account.store("queue.fast").calls[:1] == [("get", "meta")]
     calls = len(account.opened)
     assert other.bodies() == ["a", "b"]
@@ -83,48 +83,48 @@ def test_a_queue_moves_and_a_new_process_opens_its_cell_with_two_reads(account: 
 
 def test_a_cell_is_added_with_the_kinds_of_its_setting_unless_the_operator_names_others(account: Account) -> None:
     bench = account.deployed()
-    assert bench.cell.cells.add("old", dry_run=True).kinds == ("delay",)
-    assert bench.cell.cells.add("old").kinds == ("delay",)
-    assert bench.cell.cells.add("old", ("real-time",)).kinds == ("real-time",)
-    assert bench.cell.cells.add("old").kinds == ("real-time",)
+    assert bench.deployment.cells.add("old", dry_run=True).kinds == ("delay",)
+    assert bench.deployment.cells.add("old").kinds == ("delay",)
+    assert bench.deployment.cells.add("old", ("real-time",)).kinds == ("real-time",)
+    assert bench.deployment.cells.add("old").kinds == ("real-time",)
 
 
 def test_tables_of_another_deployment_are_not_added_and_not_opened(account: Account) -> None:
-    account.deployed("queue").cell.cells.add("fast")
+    account.deployed("queue").deployment.cells.add("fast")
     other = account.deployed("another")
     with pytest.raises(Conflict, match="belongs to cell 'fast' of another deployment"):
-        other.cell.cells.add("fast")
+        other.deployment.cells.add("fast")
     with pytest.raises(CellUnavailable, match="belongs to another deployment"):
-        other.cell.context.log("fast:orders~1/0.1").totals()
+        other.deployment.context.log("fast:orders~1/0.1").totals()
 
 
 def test_tables_of_another_cell_are_not_added(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = account.deployed()
-    bench.cell.cells.add("fast")
+    bench.deployment.cells.add("fast")
     monkeypatch.setitem(PLACES, "mixed", PLACES["fast"])
     with pytest.raises(Conflict, match="belongs to cell 'fast' of this deployment"):
-        account.deployed().cell.cells.add("mixed")
+        account.deployed().deployment.cells.add("mixed")
 
 
 def test_new_tables_of_a_cell_that_has_held_queues_are_not_opened(account: Account) -> None:
     bench = account.deployed()
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("orders")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("orders")
+    bench.deployment.routes.move("orders", 0, "fast")
     del account.stores["queue.fast"]
     with pytest.raises(Unavailable, match="is not marked as this deployment's"):
         account.deployed().send("a")
     with pytest.raises(Conflict, match="is empty, and the cell has messages"):
-        account.deployed().cell.cells.add("fast")
+        account.deployed().deployment.cells.add("fast")
     with pytest.raises(Unavailable, match="is not marked as this deployment's"):
         account.deployed().send("a")
 
 
 def test_a_cell_without_rights_or_tables_is_out_of_reach_and_said_so(account: Account) -> None:
     bench = account.deployed()
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("orders", queues=2)
-    bench.cell.routes.move("orders", 1, "fast")
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("orders", queues=2)
+    bench.deployment.routes.move("orders", 1, "fast")
 
     def refuse(*_: object, **__: object) -> None:
         raise NoAccess("ResourceNotFoundException: no such table")
@@ -133,10 +133,10 @@ def test_a_cell_without_rights_or_tables_is_out_of_reach_and_said_so(account: Ac
     for call in ("get", "counter", "counters", "add", "scan"):
         setattr(store, call, refuse)
     other = account.deployed()
-    other.cell.produce("orders", [NewMessage(body="here", queue=0)])
+    other.deployment.produce("orders", [NewMessage(body="here", queue=0)])
     assert other.bodies() == ["here"]
-    assert other.cell.lag("orders", "billing").cells_out == ["fast"]
-    assert not other.cell.cells.show("fast").reachable
+    assert other.deployment.groups.lag("orders", "billing").cells_out == ["fast"]
+    assert not other.deployment.cells.show("fast").reachable
 
 
 def test_a_cell_that_did_not_answer_is_not_called_for_five_seconds() -> None:
@@ -149,7 +149,7 @@ def test_a_cell_that_did_not_answer_is_not_called_for_five_seconds() -> None:
             raise Unavailable("no answer")
 
     bench = Bench(MemoryStore(), clock=HandClock(), cells={"fast": CellStorage(Silent(), MemoryBlobs())})
-    cells = GuardedCells(bench.cell.context.cells.inner, bench.store, bench.clock, SystemIds())
+    cells = GuardedCells(bench.deployment.context.cells.inner, bench.store, bench.clock, SystemIds())
     for seconds, expected in ((0, 1), (4, 1), (2, 2), (4, 2)):
         bench.clock.pass_time(seconds)
         with pytest.raises(CellUnavailable, match=r"^the storage of cell fast does not answer$"):

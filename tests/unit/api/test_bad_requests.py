@@ -272,7 +272,7 @@ def assert_refused(api: Api, answer: Any, slug: str, field: str | None) -> None:
 def test_produce_refuses(api: Api, case: str) -> None:
     body, slug, field = PRODUCE[case]
     assert_refused(api, api.call("POST", MESSAGES, body), slug, field)
-    assert api.bench.cell.subjects("", 10) == ([], None), "nothing was stored"
+    assert api.bench.deployment.subjects.page("", 10) == ([], None), "nothing was stored"
 
 
 @pytest.mark.parametrize("case", PRODUCE)
@@ -282,7 +282,7 @@ def test_produce_to_many_subjects_refuses(api: Api, case: str) -> None:
         addressed = [{"subject": "orders", **one} if isinstance(one, dict) else one for one in body["messages"]]
         body = {**body, "messages": addressed}
     assert_refused(api, api.call("POST", "/v1/messages", body), slug, field)
-    assert api.bench.cell.subjects("", 10) == ([], None), "nothing was stored"
+    assert api.bench.deployment.subjects.page("", 10) == ([], None), "nothing was stored"
 
 
 @pytest.mark.parametrize("case", NOT_JSON)
@@ -337,7 +337,7 @@ def test_a_message_for_no_name_is_refused(api: Api, name: str) -> None:
     batch = {"messages": [{"subject": "orders", "body": "x"}, {"subject": name, "body": "x"}]}
     answer = api.call("POST", "/v1/messages", batch)
     assert (answer.status, answer.slug, answer.json["field"]) == (400, "name-invalid", "messages[1].subject")
-    assert api.bench.cell.subjects("", 10) == ([], None)
+    assert api.bench.deployment.subjects.page("", 10) == ([], None)
 
 
 def test_limits_are_met_exactly(api: Api) -> None:

@@ -69,7 +69,7 @@ def test_a_consumer_that_creates_nothing_stays_known_while_it_pulls(api: Api) ->
     for _ in range(10):
         api.bench.clock.pass_time(30)
         assert api.call("POST", f"{GROUP}/pull", PULL).status == 200
-        api.bench.cell.sweep()
+        api.bench.deployment.sweeper.sweep()
     assert [each["consumer"] for each in api.call("GET", f"{GROUP}/consumers").json["consumers"]] == ["hall"]
 
 

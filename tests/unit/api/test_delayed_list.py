@@ -184,7 +184,7 @@ def test_messages_that_were_sent_say_so_until_their_bucket_is_removed(api: Api) 
     since = rfc3339(NOON_MS)
     assert [each["state"] for each in listed(api, from_=since)] == ["dispatched", "cancelled", "dispatched"]
     api.bench.clock.pass_time(2 * 86_400)
-    api.bench.cell.sweep()
+    api.bench.deployment.sweeper.sweep()
     assert listed(api, from_=since) == []
 
 
@@ -208,7 +208,7 @@ def test_overdue_messages_that_no_wheel_sends_are_waiting(api: Api) -> None:
 
 def test_a_message_that_came_too_late_for_its_hour_is_listed_in_the_next(api: Api) -> None:
     bucket = Bucket.at(NOON_MS, 60)
-    api.bench.cell.context.log(bucket.log).seal()
+    api.bench.deployment.context.log(bucket.log).seal()
     send(api, "orders", {"id": "late", "body": "x", "delay": 60})
     assert ids(listed(api, to=rfc3339(bucket.end_ms))) == []
     assert ids(listed(api, from_=rfc3339(bucket.end_ms))) == ["late"]
@@ -217,14 +217,14 @@ def test_a_message_that_came_too_late_for_its_hour_is_listed_in_the_next(api: Ap
 def test_a_bucket_of_many_rows_is_listed_by_stretches_and_each_message_once(api: Api) -> None:
     """In a bucket of 2,300 rows a page that has a message reads at most 2,000 of them."""
     for number in range(2_300):
-        api.bench.cell.produce("orders", [NewMessage(body="", id=f"m-{number}", delay=3_000 - number % 100)])
+        api.bench.deployment.produce("orders", [NewMessage(body="", id=f"m-{number}", delay=3_000 - number % 100)])
     messages = listed(api)
     assert sorted(ids(messages)) == sorted(f"m-{number}" for number in range(2_300))
     first = messages[:1_000]
     assert [each["deliver_at"] for each in first] == sorted(each["deliver_at"] for each in first)
     assert {int(each["id"].removeprefix("m-")) // 1_000 for each in first} == {0}
     # A span of which only the last row of the bucket has a message.
-    api.bench.cell.produce("orders", [NewMessage(body="", id="last", delay=3_500)])
+    api.bench.deployment.produce("orders", [NewMessage(body="", id="last", delay=3_500)])
     span = {"from_": rfc3339(NOON_MS + 3_400_000), "to": rfc3339(NOON_MS + HOUR_MS)}
     assert ids(ask(api, **span).json["messages"]) == ["last"]
 
@@ -232,7 +232,7 @@ def test_a_bucket_of_many_rows_is_listed_by_stretches_and_each_message_once(api:
 def test_large_rows_make_short_stretches(api: Api) -> None:
     for batch in range(3):
         messages = [NewMessage(body="x", id=f"m-{batch}-{i}", delay=3_000 - i) for i in range(BATCH_MESSAGES)]
-        api.bench.cell.produce("orders", messages)
+        api.bench.deployment.produce("orders", messages)
     found = ids(listed(api))
     assert found[:2] == ["m-0-999", "m-0-998"]
     assert len(found) == len(set(found)) == 3 * BATCH_MESSAGES
@@ -277,7 +277,7 @@ def test_a_message_that_cannot_be_read_says_why_and_hides_no_other(api: Api) -> 
     send(api, "orders", {"id": "m-2", "body": "b", "delay": 61})
     send(api, "orders", {"id": "m-3", "body": "c", "delay": 62})
     store, log = api.bench.store, Bucket.at(NOON_MS + 60_000, 60).log
-    row = api.bench.cell.context.log(log).get(0)
+    row = api.bench.deployment.context.log(log).get(0)
     assert row is not None
     for row_no, damage in ((0, b"\xff"), (1, None)):
         key = Key(Table.SCHEDULE, log, sort_of(row_no))
@@ -347,7 +347,7 @@ def test_a_subject_that_there_is_not_is_404_and_a_wrong_name_400(api: Api) -> No
     assert ask(api, "/v1/subjects/a%20b/delayed").slug == "name-invalid"
     assert ask(api).json == {"messages": [], "next": None}
     with pytest.raises(NotFound):
-        api.bench.cell.subject("orders")  # asking creates nothing
+        api.bench.deployment.subjects.get("orders")  # asking creates nothing
 
 
 def test_a_page_costs_few_reads_and_writes_nothing() -> None:

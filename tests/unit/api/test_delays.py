@@ -119,7 +119,7 @@ def test_a_delay_that_is_none_is_refused(api: Api, case: str) -> None:
     for answer in in_each_way(api, fields):
         assert (answer.status, answer.slug, answer.json.get("field")) == (400, slug, field), answer.json
         assert len(answer.json["detail"]) < 400
-    assert api.bench.cell.subjects("", 10) == ([], None), "nothing was stored"
+    assert api.bench.deployment.subjects.page("", 10) == ([], None), "nothing was stored"
 
 
 @pytest.mark.parametrize("case", TOO_LONG)
@@ -128,7 +128,7 @@ def test_a_delay_of_more_than_two_years_is_refused_in_words(api: Api, case: str)
         assert (answer.status, answer.slug) == (400, "delay-too-long")
         assert answer.json["field"] == (DELAY if "delay" in TOO_LONG[case] else DELIVER_AT)
         assert "732 days (two years)" in answer.json["detail"]
-    assert api.bench.cell.subjects("", 10) == ([], None), "nothing was stored"
+    assert api.bench.deployment.subjects.page("", 10) == ([], None), "nothing was stored"
 
 
 @pytest.mark.parametrize("case", TOO_LONG)
@@ -175,7 +175,7 @@ def test_one_bad_delay_refuses_the_whole_batch(api: Api, fields: str) -> None:
         answer = api.call("POST", "/v1/messages", raw=batch.encode())
         assert answer.status == 400
         assert answer.json["field"] == f"messages[2].{'delay' if 'delay' in fields else 'deliver_at'}"
-    assert api.bench.cell.subjects("", 10) == ([], None), "nothing was stored"
+    assert api.bench.deployment.subjects.page("", 10) == ([], None), "nothing was stored"
     assert api.bench.timers.ordered == []
 
 
@@ -216,7 +216,7 @@ def test_a_delayed_message_is_looked_up_until_long_after_its_time(api: Api) -> N
     assert told == {**waiting, "state": "dispatched", "queue": 0, "offset": 0}
     assert waiting["deliver_at"] <= dispatched_at <= rfc3339(NOON_MS + 1_201_000)
     api.bench.clock.pass_time(2 * 86_400)
-    api.bench.cell.sweep()
+    api.bench.deployment.sweeper.sweep()
     for method, body in (("GET", None), ("DELETE", None), ("PATCH", {"delay": 1})):
         gone = api.call(method, f"/v1/scheduled/{scheduled_id}", body)
         assert (gone.status, gone.slug, gone.json["field"]) == (404, "scheduled-unknown", "id")
@@ -317,7 +317,7 @@ def test_an_id_that_we_did_not_give_out_is_refused(api: Api, case: str) -> None:
 
 def test_a_request_whose_wheel_does_not_answer_is_to_be_sent_again(api: Api) -> None:
     scheduled_id = api.send_later("a", delay="1m")
-    context = api.bench.cell.context
+    context = api.bench.deployment.context
     bucket = Bucket.at(NOON_MS + 60_000, 60)
     record = owner_record(context, bucket)
     current = record.load()
@@ -328,7 +328,7 @@ def test_a_request_whose_wheel_does_not_answer_is_to_be_sent_again(api: Api) -> 
     assert int(answer.headers["retry-after"]) > 0
     assert 10_000 <= api.bench.clock.ms - NOON_MS < 11_000
     api.bench.clock.pass_time(LEASE_MS / 1_000)
-    api.bench.cell.sweep()
+    api.bench.deployment.sweeper.sweep()
     api.bench.turn(1)
     assert api.call("DELETE", f"/v1/scheduled/{scheduled_id}").json["state"] == "cancelled"
     api.bench.turn(60)
@@ -432,7 +432,7 @@ def test_a_policy_that_is_none_is_refused(api: Api, case: str) -> None:
     policy, field = POLICIES[case]
     answer = api.call("PUT", GROUP, raw=f'{{"retry": {policy}}}'.encode())
     assert (answer.status, answer.slug, answer.json["field"]) == (400, "field-invalid", field), answer.json
-    assert api.bench.cell.subjects("", 10) == ([], None), "nothing was stored"
+    assert api.bench.deployment.subjects.page("", 10) == ([], None), "nothing was stored"
 
 
 RETRIES: dict[str, tuple[Any, str, str]] = {

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hourwheel.api.problems import problem_of
+from hourwheel.deployment.subjects import SubjectService
 from hourwheel.errors import (
     Broken,
     Conflict,
@@ -58,7 +59,7 @@ def fail(api: Api, monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
     def produce(*_: Any, **__: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(type(api.bench.cell), "store_batch", produce)
+    monkeypatch.setattr(type(api.bench.deployment), "store_batch", produce)
     return api.call("POST", MESSAGES, {"messages": [{"body": SECRET}]})
 
 
@@ -100,7 +101,7 @@ def ids_of(caplog: pytest.LogCaptureFixture) -> list[str | None]:
 def test_what_the_library_logs_carries_the_id_of_its_request(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(type(api.bench.cell), "subjects", lambda *_: tell() or ([], None))
+    monkeypatch.setattr(SubjectService, "page", lambda *_: tell() or ([], None))
     assert api.call("GET", "/v1/subjects").status == 200
     tell()
     assert ids_of(caplog) == ["r-1", None]

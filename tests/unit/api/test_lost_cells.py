@@ -74,7 +74,7 @@ def test_the_deletion_of_a_group_says_it_too(api: Api, broadcast: bool) -> None:
     assert again.json["detail"].startswith(
         "group 'billing' of subject 'orders' was deleted, and is erased in cell fast"
     )
-    api.bench.cell.sweep()
+    api.bench.deployment.sweeper.sweep()
     assert api.call("DELETE", GIVE_UP).status == 200
     assert api.call("PUT", group, {}).status == 200
     assert api.call("DELETE", group).status == 204

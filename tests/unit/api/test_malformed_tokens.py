@@ -60,7 +60,7 @@ def _random_tokens(bench: Bench) -> Iterator[str]:
     """Yields random bytes, and tokens that were issued and then changed in one to four places."""
     draw = random.Random(1)
     grant = AccessGrant(version=0, expires_s=2**40, lifetime_s=60, until_s=2**40, produce=["orders"], pull=["a/*"])
-    issued = sign_grant(bench.cell, grant)
+    issued = sign_grant(bench.deployment, grant)
     for _ in range(_RANDOM_TOKENS // 2):
         yield _token(draw.randbytes(draw.choice((1, 10, 100, _MOST_BYTES))))
         changed = list(issued)
@@ -78,5 +78,5 @@ def test_no_malformed_token_is_a_fault(caplog: pytest.LogCaptureFixture) -> None
     for token in tokens:
         refused = urls.send(ORDERS, token, "x")
         assert (refused.status, refused.slug) == (401, "grant-invalid"), token
-    assert not list(bench.cell.registry.all_subjects())
+    assert not list(bench.deployment.registry.all_subjects())
     assert not caplog.records

@@ -53,7 +53,7 @@ def test_a_move_to_a_cell_that_does_not_answer_says_where_the_queue_is(
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_repetition_is_advised_only_where_it_may_help(api: Api, dry_run: bool) -> None:
-    context = api.bench.cell.context
+    context = api.bench.deployment.context
     cells = GuardedCells(DirectoryCells({}, {}, "start the server with"), context.store, context.clock, context.ids)
     object.__setattr__(context, "cells", cells)
     answer = move(api, 0, "fast", dry_run=dry_run)
@@ -71,7 +71,7 @@ def test_only_a_producer_is_told_of_idempotency_keys_while_a_cell_does_not_answe
 
     for name in ("counters", "transact"):
         monkeypatch.setattr(api.bench.cells["fast"].store, name, fail)
-    api.bench.cell = api.bench.another_process()
+    api.bench.deployment = api.bench.another_process()
     api = Api(api.bench)
     read = api.call("GET", f"{SUBJECT}/queues/1/messages")
     sent = api.call("POST", f"{SUBJECT}/messages", {"messages": [{"body": "a", "queue": 1}]})
@@ -83,7 +83,7 @@ def test_only_a_producer_is_told_of_idempotency_keys_while_a_cell_does_not_answe
 
 
 def test_a_cell_that_is_not_opened_is_logged_in_one_sentence(api: Api, caplog: pytest.LogCaptureFixture) -> None:
-    context = api.bench.cell.context
+    context = api.bench.deployment.context
     cells = GuardedCells(DirectoryCells({}, {}, "start the server with"), context.store, context.clock, context.ids)
     with pytest.raises(CellUnavailable):
         cells.storage("fast")

@@ -35,7 +35,7 @@ class Context:
 def bench_with(*groups: str, target: PushTarget = TARGET) -> Bench:
     bench = Bench()
     for group in groups or ("billing",):
-        bench.cell.put_group("orders", group, push=target)
+        bench.deployment.groups.put("orders", group, push=target)
     return bench
 
 
@@ -60,8 +60,8 @@ def itself(subject: Any = "orders", group: Any = "billing") -> dict[str, Any]:
 
 def test_what_is_stored_wakes_the_groups_that_read_it() -> None:
     bench = bench_with("billing", "mailing")
-    bench.cell.put_group("orders", "pulls")
-    bench.cell.put_group("refunds", "billing", push=TARGET)
+    bench.deployment.groups.put("orders", "pulls")
+    bench.deployment.groups.put("refunds", "billing", push=TARGET)
     called(bench, itself())
     called(bench, itself(group="mailing"))
     bench.pushes.started.clear()
@@ -186,8 +186,8 @@ def test_it_ends_when_the_target_is_paused() -> None:
 )
 def test_a_group_without_a_target(event: Any) -> None:
     bench = bench_with("billing", "deleted")
-    bench.cell.put_group("orders", "pulls")
-    bench.cell.delete_group("orders", "deleted")
+    bench.deployment.groups.put("orders", "pulls")
+    bench.deployment.groups.delete("orders", "deleted")
     bench.send("a")
     assert called(bench, event) == {"ended": "no-target"}
     assert bench.targets.deliveries == []
@@ -341,7 +341,7 @@ def test_a_target_that_is_wrong_is_refused_and_changes_nothing(api: Api, what: s
     ],
 )
 def test_what_the_deployment_cannot_reach_is_refused(api: Api, target: Any, field: str) -> None:
-    api.bench.cell.targets = EmbeddedTargets(Webhooks(HandClock()), {})
+    api.bench.deployment.targets = EmbeddedTargets(Webhooks(HandClock()), {})
     answer = api.call("PUT", GROUP, {"push": target})
     assert (answer.status, answer.slug, answer.json["field"]) == (400, "field-invalid", field)
     assert api.call("GET", GROUP).status == 404, "nothing was made"

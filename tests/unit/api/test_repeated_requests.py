@@ -16,7 +16,7 @@ def test_a_repetition_that_says_so_reserves_nothing(target: str, batch: object) 
     first = Api(bench).respond("POST", target, batch)
     ends = bench.store.counter("orders~1/0")
     for _ in range(3):
-        bench.cell = bench.another_process()
+        bench.deployment = bench.another_process()
         again = Api(bench).respond("POST", target, batch, headers={"x-hourwheel-repeat": "1"})
         assert (again["statusCode"], again["body"]) == (first["statusCode"], first["body"])
     assert bench.store.counter("orders~1/0") == ends

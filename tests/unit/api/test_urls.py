@@ -25,7 +25,7 @@ class Urls:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.deployment = UrlDeployment(bench.cell)
+        self.deployment = UrlDeployment(bench.deployment)
 
     def call(
         self,
@@ -263,7 +263,7 @@ def test_a_process_that_has_not_read_the_version_takes_a_newer_token_at_once(url
 def test_a_token_of_a_version_that_never_was_is_refused(urls: Urls) -> None:
     now_s = urls.bench.clock.now_ms() // 1_000
     ahead = AccessGrant(version=7, expires_s=now_s + 60, lifetime_s=60, until_s=now_s + 60, produce=["orders"])
-    assert urls.send(ORDERS, sign_grant(urls.bench.cell, ahead), "x").slug == "grant-expired"
+    assert urls.send(ORDERS, sign_grant(urls.bench.deployment, ahead), "x").slug == "grant-expired"
 
 
 @pytest.mark.parametrize(

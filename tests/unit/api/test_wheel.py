@@ -32,7 +32,7 @@ def bench() -> Bench:
 
 def turn(bench: Bench, event: Any = None, *, seconds: float = MINUTES_15) -> Any:
     event = {"bucket": BUCKET} if event is None else event
-    return turning(lambda: None)(bench.cell, event, Invocation(bench, seconds))
+    return turning(lambda: None)(bench.deployment, event, Invocation(bench, seconds))
 
 
 def test_it_hands_over_what_is_due_and_says_how_it_ended(bench: Bench) -> None:
@@ -66,7 +66,7 @@ def test_a_bucket_of_which_nothing_is_known_is_closed(bench: Bench) -> None:
 )
 def test_an_event_that_names_no_bucket_fails_the_invocation(bench: Bench, event: Any) -> None:
     with pytest.raises(ValueError, match="bucket"):
-        turning(lambda: None)(bench.cell, event, Invocation(bench))
+        turning(lambda: None)(bench.deployment, event, Invocation(bench))
 
 
 def test_it_calls_its_successor_and_leaves_before_its_time_is_over(bench: Bench) -> None:
@@ -107,7 +107,7 @@ def test_metrics_are_printed_each_minute(bench: Bench) -> None:
     for minute in range(1, 11):
         bench.send_later(f"{minute}", delay=f"{minute}m")
     flushed: list[int] = []
-    turning(lambda: flushed.append(bench.clock.ms))(bench.cell, {"bucket": BUCKET}, Invocation(bench))
+    turning(lambda: flushed.append(bench.clock.ms))(bench.deployment, {"bucket": BUCKET}, Invocation(bench))
     assert len(flushed) == 10
     assert all(60_000 <= later - earlier <= 61_000 for earlier, later in pairwise(flushed))
 
@@ -119,7 +119,7 @@ def test_each_invocation_is_an_owner_of_its_own(bench: Bench, monkeypatch: pytes
         owners.append(owner)
         return WheelEnd.CLOSED
 
-    monkeypatch.setattr(type(bench.cell), "turn_wheel", turn_wheel)
+    monkeypatch.setattr(type(bench.deployment), "turn_wheel", turn_wheel)
     turn(bench)
     turn(bench)
     assert len(set(owners)) == 2
@@ -129,7 +129,7 @@ def test_an_error_fails_the_invocation(bench: Bench, monkeypatch: pytest.MonkeyP
     def turn_wheel(*_: Any, **__: Any) -> WheelEnd:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(type(bench.cell), "turn_wheel", turn_wheel)
+    monkeypatch.setattr(type(bench.deployment), "turn_wheel", turn_wheel)
     with pytest.raises(ZeroDivisionError):
         turn(bench)
 

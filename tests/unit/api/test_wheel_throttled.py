@@ -27,7 +27,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def called(bench: Bench, event: Any) -> Any:
-    return turning(lambda: None)(bench.cell, event, None)
+    return turning(lambda: None)(bench.deployment, event, None)
 
 
 def test_the_queue_delivers_a_start_again_that_could_not_be_carried_out(bench: Bench) -> None:

@@ -13,8 +13,8 @@ HOUR = 3_600
 
 
 def archiver(bench: Bench, archive: Blobs, **limits: int) -> Archiver:
-    cell = bench.another_process()
-    return Archiver(cell.context, cell.registry, archive, CommitLimits(**limits))
+    deployment = bench.another_process()
+    return Archiver(deployment.context, deployment.registry, archive, CommitLimits(**limits))
 
 
 def run(bench: Bench, archive: Blobs, **limits: int) -> Archived:

@@ -27,7 +27,7 @@ class CountedReads(CallByCall):
 
 
 def test_nothing_is_removed_before_it_is_archived(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     bench.send("a", "b")
     bench.send_later("later", delay=60)
     (pull,) = bench.pull()
@@ -35,7 +35,7 @@ def test_nothing_is_removed_before_it_is_archived(bench: Bench, archive: MemoryB
     bench.turn(120)
     bench.clock.pass_time(40 * 24 * HOUR)
     for _ in range(3):
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         bench.clock.pass_time(60)
     run(bench, archive)
     found = contents(archive)
@@ -44,7 +44,7 @@ def test_nothing_is_removed_before_it_is_archived(bench: Bench, archive: MemoryB
     assert len(found.pulls) == 1
     assert [transfer.kind for row in found.dispatches.values() for transfer in row.transfers] == ["due"]
     bench.clock.pass_time(3 * 24 * HOUR)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=10) == []
     assert bench.store.scan(Table.PULL, "billing~1@orders~1/0", limit=10) == []
 
@@ -53,13 +53,13 @@ def test_rows_that_would_go_by_their_time_are_renewed_while_the_archive_is_behin
     bench: Bench, archive: MemoryBlobs
 ) -> None:
     run(bench, archive)
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     bench.send("a")
     (pull,) = bench.pull()
     bench.settle(pull)
     for _ in range(20):
         bench.clock.pass_time(12 * HOUR)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         bench.send("more")
     consume = bench.store.scan(Table.CONSUME, "orders~1/0", limit=100)
     pulls = bench.store.scan(Table.PULL, "billing~1@orders~1/0", limit=100)
@@ -71,7 +71,7 @@ def test_a_deleted_subject_is_no_obstacle(bench: Bench, archive: MemoryBlobs) ->
     bench.send("a")
     run(bench, archive)
     bench.send("never archived")
-    bench.cell.delete_subject("orders")
+    bench.deployment.subjects.delete("orders")
     bench.send("anew")
     assert run(bench, archive).complete
     found = contents(archive)
@@ -88,8 +88,8 @@ def test_an_empty_store_does_not_go_on_with_the_archive_of_a_lost_one(bench: Ben
         with pytest.raises(Conflict, match="rebuild the store from it"):
             run(lost, archive)
     assert archive.list("") == before
-    lost.cell.sweep()
-    assert rebuild(lost.cell.context, archive, gap=10).messages == 2
+    lost.deployment.sweeper.sweep()
+    assert rebuild(lost.deployment.context, archive, gap=10).messages == 2
     lost.send("c")
     assert run(lost, archive).complete
     assert contents(archive).bodies("orders~1/0") == ["a", "b", "c"]
@@ -120,7 +120,7 @@ def test_the_archive_of_another_store_is_refused(bench: Bench, archive: MemoryBl
 
 
 def test_a_store_that_is_half_rebuilt_is_not_archived(bench: Bench, archive: MemoryBlobs) -> None:
-    context = bench.cell.context
+    context = bench.deployment.context
     record = CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
     record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), end_manifest=1))
     with pytest.raises(Conflict, match="half rebuilt"):
@@ -139,7 +139,7 @@ def test_rows_that_wait_for_the_archive_are_not_read_by_each_sweep(bench: Bench,
     for _ in range(3):
         counted.rows = 0
         watched.send("more")
-        watched.cell.sweep()
+        watched.deployment.sweeper.sweep()
         bench.clock.pass_time(60)
         reads.append(counted.rows)
     assert max(reads[1:]) < 100

@@ -47,7 +47,7 @@ def test_a_run_without_anything_new_writes_nothing(bench: Bench, archive: Memory
     bench.clock.pass_time(HOUR / 2)
     assert run(bench, archive) == Archived(complete=True)
     assert archive.list("") == before
-    assert archived_ms(bench.cell.context) == bench.clock.now_ms()
+    assert archived_ms(bench.deployment.context) == bench.clock.now_ms()
 
 
 def test_subjects_and_groups_that_have_not_changed_are_archived_once(bench: Bench, archive: MemoryBlobs) -> None:
@@ -73,7 +73,7 @@ def test_a_row_without_messages_changes_nothing_in_what_a_manifest_says_of_seque
     bench: Bench, archive: MemoryBlobs
 ) -> None:
     bench.send("a", "b")
-    log = bench.cell.context.log("orders~1/0")
+    log = bench.deployment.context.log("orders~1/0")
     log.abandon(log.reserve(3), Row(first_seq=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=0))
     run(bench, archive)
     (first,) = manifests.manifests(archive)
@@ -129,7 +129,7 @@ def test_an_open_pull_is_archived_once_it_is_closed(bench: Bench, archive: Memor
 def test_a_metric_says_how_far_the_archive_is_behind(bench: Bench, archive: MemoryBlobs) -> None:
     def behind() -> float:
         bench.meter.metrics.clear()
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         (found,) = [value for name, value in bench.meter.metrics if name == "ArchiveBehindSeconds"]
         return found
 
@@ -152,7 +152,7 @@ def test_with_more_logs_than_one_commit_takes_it_becomes_complete_all_the_same(
         bench.clock.pass_time(1)
         bench.send("b", subject=f"s{subject}")
         archiver(bench, archive, commit_spans=1).run(bench.clock.now_ms() + 1)
-    assert archived_ms(bench.cell.context) > began_ms
+    assert archived_ms(bench.deployment.context) > began_ms
     assert set(contents(archive).rows.values()) == {1}
 
 
@@ -181,6 +181,6 @@ def test_a_circle_that_takes_longer_than_a_run_comes_to_its_end(bench: Bench, ar
     for _ in range(12):
         bench.send("more", subject="s30")
         complete = archiver(slow, archive, commit_ms=50).run(bench.clock.now_ms() + 450).complete
-    assert archived_ms(bench.cell.context) >= began_ms
+    assert archived_ms(bench.deployment.context) >= began_ms
     assert not complete, "no run is so long that it goes all the way"
     assert set(contents(archive).rows.values()) == {1}

@@ -49,7 +49,7 @@ def test_a_row_that_cannot_be_read_holds_up_its_log_alone(bench: Bench, archive:
     assert not report.complete
     assert ("Faults", 1) in bench.meter.metrics
     assert contents(archive).bodies("others~1/0") == ["elsewhere"]
-    assert archived_ms(bench.cell.context) == 0
+    assert archived_ms(bench.deployment.context) == 0
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -84,7 +84,7 @@ def test_an_archiver_that_ends_at_any_call_neither_loses_nor_doubles(after: bool
 
 def test_what_lies_behind_a_row_that_may_still_come_is_not_complete(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a")
-    log = bench.cell.context.log("orders~1/0")
+    log = bench.deployment.context.log("orders~1/0")
     log.reserve(1)
     bench.send("behind")
     report = run(bench, archive)
@@ -124,7 +124,7 @@ def test_what_was_removed_all_the_same_is_named(bench: Bench, archive: MemoryBlo
     run(bench, archive)
     bench.send("b")
     bench.send("c")
-    bench.cell.context.log("orders~1/0").trim(2)
+    bench.deployment.context.log("orders~1/0").trim(2)
     report = run(bench, archive)
     assert (report.missing_rows, report.complete) == (1, True)
     assert [(one.log, one.start, one.end) for one in list(manifests.manifests(archive))[-1].missing] == [
@@ -136,7 +136,7 @@ def test_what_was_removed_all_the_same_is_named(bench: Bench, archive: MemoryBlo
 def test_what_went_before_there_was_an_archive_is_not_missed(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("a")
     bench.send("b")
-    bench.cell.context.log("orders~1/0").trim(1)
+    bench.deployment.context.log("orders~1/0").trim(1)
     assert run(bench, archive).missing_rows == 0
     assert contents(archive).bodies("orders~1/0") == ["b"]
 

@@ -24,11 +24,11 @@ def bench() -> Bench:
     cells = {"fast": CellStorage(MemoryStore(), MemoryBlobs())}
     settings = Settings(retry=AT_ONCE, archive=True, registry_seconds=0, inline_bytes=1_024)
     bench = Bench(settings=settings, cells=cells)
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("orders", queues=2)
-    bench.cell.routes.move("orders", 1, "fast")
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("orders", queues=2)
+    bench.deployment.routes.move("orders", 1, "fast")
     for body, queue in (("here", 0), ("there", 1)):
-        bench.cell.produce("orders", [NewMessage(body=body, queue=queue)])
+        bench.deployment.produce("orders", [NewMessage(body=body, queue=queue)])
     for pull in bench.pull():
         bench.settle(pull)
     return bench
@@ -48,7 +48,7 @@ def with_a_failing_disk(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_objects(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.cell.produce("orders", [NewMessage(body=LARGE, queue=1)])
+    bench.deployment.produce("orders", [NewMessage(body=LARGE, queue=1)])
     monkeypatch.setattr(bench.cells["fast"].blobs, "get", _fail)
 
 
@@ -77,7 +77,7 @@ def test_the_other_cells_are_archived_and_what_was_passed_over_follows(
     assert ("billing~1@orders~1/0", 0) in found.pulls
     assert (report.complete, report.cells_out) == (False, ["fast"])
     assert any("fast:orders~1/1.1" in record.message and "cell fast" in record.message for record in caplog.records)
-    assert archived_ms(bench.cell.context) == 0
+    assert archived_ms(bench.deployment.context) == 0
 
     monkeypatch.undo()
     report = run(bench, archive)

@@ -26,8 +26,10 @@ GAP = 1_000
 
 
 def archived(bench: Bench, archive: Blobs, **limits: int) -> None:
-    cell = bench.another_process()
-    report = Archiver(cell.context, cell.registry, archive, CommitLimits(**limits)).run(bench.clock.now_ms() + 600_000)
+    deployment = bench.another_process()
+    report = Archiver(deployment.context, deployment.registry, archive, CommitLimits(**limits)).run(
+        bench.clock.now_ms() + 600_000
+    )
     assert report.complete
 
 
@@ -39,18 +41,18 @@ def empty(bench: Bench) -> Bench:
 def rebuilt(bench: Bench, archive: Blobs, *, workers: int = 1) -> tuple[Bench, Rebuilt]:
     """Rebuilds a store from the archive, and returns its bench and the report."""
     anew = empty(bench)
-    report = rebuild(anew.cell.context, archive, gap=GAP, workers=workers)
+    report = rebuild(anew.deployment.context, archive, gap=GAP, workers=workers)
     return anew, report
 
 
 def sweep(bench: Bench) -> None:
     """Fills a store with the events of its first minute."""
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bench.turn(60)
 
 
 def test_messages_come_back_where_they_were(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.cell.put_subject("orders", queues=2)
+    bench.deployment.subjects.put("orders", queues=2)
     sent = [bench.send(f"body {at}", key=str(at))[0] for at in range(20)]
     archived(bench, archive)
     anew, report = rebuilt(bench, archive)
@@ -61,14 +63,14 @@ def test_messages_come_back_where_they_were(bench: Bench, archive: MemoryBlobs) 
 
 
 def test_settings_and_times_are_those_of_before(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.cell.put_subject("orders", queues=3, retention_seconds=HOUR)
-    bench.cell.put_group("orders", "billing", max_attempts=3, retry=RetryPolicy(first_seconds=7))
+    bench.deployment.subjects.put("orders", queues=3, retention_seconds=HOUR)
+    bench.deployment.groups.put("orders", "billing", max_attempts=3, retry=RetryPolicy(first_seconds=7))
     bench.send("a")
     archived(bench, archive)
     bench.clock.pass_time(HOUR / 2)
     anew, _ = rebuilt(bench, archive)
-    assert anew.cell.subject("orders") == bench.cell.subject("orders")
-    assert anew.cell.group("orders", "billing") == bench.cell.group("orders", "billing")
+    assert anew.deployment.subjects.get("orders") == bench.deployment.subjects.get("orders")
+    assert anew.deployment.groups.get("orders", "billing") == bench.deployment.groups.get("orders", "billing")
     bench.clock.pass_time(HOUR / 2)
     assert anew.bodies() == []
 
@@ -87,22 +89,22 @@ def test_offsets_go_on_beyond_all_that_were_given_out(bench: Bench, archive: Mem
 
 
 def test_lag_does_not_count_the_sequences_that_were_skipped(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     bench.send("a", "b")
     (pull,) = bench.pull(1, subject="orders", group="billing")
     bench.settle(pull, subject="orders", group="billing")
     archived(bench, archive)
     anew = empty(bench)
-    rebuild(anew.cell.context, archive)
-    (queue,) = anew.cell.lag("orders", "billing").queues
+    rebuild(anew.deployment.context, archive)
+    (queue,) = anew.deployment.groups.lag("orders", "billing").queues
     assert (queue.waiting, queue.offset, queue.end) == (1, 1, 2 + REBUILD_GAP)
     anew.send("c", "d")
-    assert anew.cell.lag("orders", "billing").waiting == 3
+    assert anew.deployment.groups.lag("orders", "billing").waiting == 3
     while pulls := anew.pull(subject="orders", group="billing"):
         for pull in pulls:
             anew.settle(pull, subject="orders", group="billing")
     anew.send("e")
-    assert anew.cell.lag("orders", "billing").waiting == 1
+    assert anew.deployment.groups.lag("orders", "billing").waiting == 1
 
 
 def test_a_group_goes_on_where_its_archived_progress_ends(bench: Bench, archive: MemoryBlobs) -> None:
@@ -131,9 +133,9 @@ def test_retries_and_dead_letters_are_there_with_their_attempts(bench: Bench, ar
     anew, _ = rebuilt(bench, archive)
     (message,) = anew.take()
     assert (message.body, message.attempt, message.offset) == ("again", 2, 1)
-    (letter,) = anew.cell.dead("orders", "billing", after=None, limit=10).messages
+    (letter,) = anew.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages
     assert (letter.body, letter.reason, letter.detail, letter.offset) == ("dead", "rejected", "too late", 2)
-    assert anew.cell.redrive("orders", "billing", lambda *_: True) == 1
+    assert anew.deployment.dead_letters("orders", "billing").redrive(lambda *_: True) == 1
     assert anew.bodies() == ["dead"]
 
 
@@ -165,9 +167,9 @@ def test_the_timer_of_a_bucket_is_ordered_anew(bench: Bench, archive: MemoryBlob
 def test_cancelled_messages_stay_cancelled(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send_later("kept", delay=600)
     (cancelled,) = bench.send_later("cancelled", delay=600)
-    bench.cell.cancel(cancelled.scheduled_id or "")
+    bench.deployment.delayed.cancel(cancelled.scheduled_id or "")
     (moved,) = bench.send_later("moved", delay=600)
-    bench.cell.reschedule(moved.scheduled_id or "", delay=7_200)
+    bench.deployment.delayed.reschedule(moved.scheduled_id or "", delay=7_200)
     archived(bench, archive)
     anew, _ = rebuilt(bench, archive)
     sweep(anew)
@@ -191,12 +193,12 @@ def test_buckets_in_which_nothing_is_left_do_not_come_back(bench: Bench, archive
     bench.send_later("a", "b", delay=60)
     ((_, bucket),) = bench.timers.ordered
     (cancelled,) = bench.send_later("cancelled", delay=60)
-    bench.cell.cancel(cancelled.scheduled_id or "")
+    bench.deployment.delayed.cancel(cancelled.scheduled_id or "")
     bench.turn(2 * HOUR)
     archived(bench, archive)
     anew, report = rebuilt(bench, archive)
     assert report.buckets == 0
-    assert anew.cell.context.log(f"schedule/{bucket}").totals().sealed
+    assert anew.deployment.context.log(f"schedule/{bucket}").totals().sealed
     assert anew.store.scan(Table.META, "buckets", limit=10) == []
     sweep(anew)
     anew.turn(HOUR)
@@ -205,10 +207,10 @@ def test_buckets_in_which_nothing_is_left_do_not_come_back(bench: Bench, archive
 
 def archived_before(bench: Bench, archive: MemoryBlobs, *late: str) -> None:
     """Archives all but the rows of these logs, which came after the archiver had passed them."""
-    cell = bench.another_process()
+    deployment = bench.another_process()
     store = Hidden(bench.store, late)
-    context = replace(cell.context, store=store)
-    Archiver(context, cell.registry, archive).run(bench.clock.now_ms() + 600_000)
+    context = replace(deployment.context, store=store)
+    Archiver(context, deployment.registry, archive).run(bench.clock.now_ms() + 600_000)
     assert not any(log in late for log, _, _ in contents(archive).messages)
 
 
@@ -232,7 +234,9 @@ def test_a_retry_that_arrived_beyond_the_archive_arrives_again(bench: Bench, arc
     anew, report = rebuilt(bench, archive)
     (message,) = anew.take()
     assert (message.body, message.attempt) == ("a", 2)
-    assert [one.body for one in anew.cell.dead("orders", "billing", after=None, limit=10).messages] == ["b"]
+    assert [
+        one.body for one in anew.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages
+    ] == ["b"]
     assert (report.replayed, report.lost) == (2, 0)
 
 
@@ -246,7 +250,7 @@ def test_hand_overs_that_follow_from_each_other_arrive_again_one_after_the_other
     archived_before(bench, archive, "orders~1/retry/billing~1", "orders~1/dead/billing~1")
     anew, report = rebuilt(bench, archive)
     assert anew.bodies() == []
-    (letter,) = anew.cell.dead("orders", "billing", after=None, limit=10).messages
+    (letter,) = anew.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages
     assert (letter.body, letter.attempt) == ("a", 3)
     assert (report.replayed, report.lost) == (3, 0)
 
@@ -288,14 +292,14 @@ def test_what_the_archive_only_names_is_counted_as_lost_and_holds_nobody_up(benc
     anew.send("anew")
     assert anew.bodies() == ["anew"]
     assert anew.bodies(group="another") == ["anew"]
-    assert anew.cell.context.log("orders~1/0").get(1) is not None
+    assert anew.deployment.context.log("orders~1/0").get(1) is not None
 
 
 def test_what_is_handed_over_in_two_steps_arrives_as_the_last_one_says(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send_later("a", delay=60)
     ((_, name),) = bench.timers.ordered
     bench.turn(120)
-    log = DispatchLog(bench.cell.context, Bucket.parse(name))
+    log = DispatchLog(bench.deployment.context, Bucket.parse(name))
     number, last = list(log.rows())[-1]
     (transfer,) = last.transfers
     again = msgspec.structs.replace(transfer, row_no=1, first_seq=1, token=b"another token...")
@@ -335,7 +339,7 @@ def test_a_bucket_that_is_over_and_was_never_dispatched_is_dispatched_now(bench:
 def test_a_group_that_began_at_the_end_misses_nothing_that_comes(bench: Bench, archive: MemoryBlobs) -> None:
     for at in range(3):
         bench.send(f"never archived {at}")
-    bench.cell.put_group("orders", "billing", start="latest")
+    bench.deployment.groups.put("orders", "billing", start="latest")
     archived_before(bench, archive, "orders~1/0")
     anew, _ = rebuilt(bench, archive)
     anew.send("anew")
@@ -348,7 +352,7 @@ def test_a_retry_outlives_the_message_that_it_is_of(after: bool) -> None:
     while left[0] <= 0:
         calls += 1
         bench, archive = Bench(settings=Settings(retry=AT_ONCE, archive=True)), MemoryBlobs()
-        bench.cell.put_subject("orders", retention_seconds=HOUR)
+        bench.deployment.subjects.put("orders", retention_seconds=HOUR)
         bench.send("a")
         bench.clock.pass_time(HOUR - 20)
         bench.settle(bench.pull()[0], retry=[0])
@@ -357,8 +361,8 @@ def test_a_retry_outlives_the_message_that_it_is_of(after: bool) -> None:
         anew, left = empty(bench), [calls]
         dying = replace(anew, store=dying_at(anew.store, left, after))
         with suppress(Unavailable):
-            rebuild(dying.cell.context, archive, gap=GAP)
-        report = rebuild(anew.cell.context, archive, gap=GAP)
+            rebuild(dying.deployment.context, archive, gap=GAP)
+        report = rebuild(anew.deployment.context, archive, gap=GAP)
         assert (report.replayed, report.lost) == (1, 0)
         assert anew.bodies() == ["a"]
         assert anew.bodies(group="another") == []
@@ -400,7 +404,7 @@ def test_a_store_is_rebuilt_again_from_what_a_rebuilt_one_archived(bench: Bench,
 
 
 def test_what_has_expired_stays_away(bench: Bench, archive: MemoryBlobs) -> None:
-    bench.cell.put_subject("orders", retention_seconds=HOUR)
+    bench.deployment.subjects.put("orders", retention_seconds=HOUR)
     for at in range(5):
         bench.send(f"old {at}")
     bench.clock.pass_time(HOUR)
@@ -410,40 +414,40 @@ def test_what_has_expired_stays_away(bench: Bench, archive: MemoryBlobs) -> None
     assert (report.rows, report.messages) == (1, 1)
     assert anew.bodies() == ["new"]
     assert ("HolesFilled", 5) not in anew.meter.metrics
-    assert anew.cell.context.log("orders~1/0").trimmed() == 5
+    assert anew.deployment.context.log("orders~1/0").trimmed() == 5
 
 
 def test_a_deleted_subject_comes_back_as_its_generation_alone(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send("of the first")
     bench.settle(bench.pull()[0])
     archived(bench, archive)
-    bench.cell.delete_subject("orders")
+    bench.deployment.subjects.delete("orders")
     bench.send("x", subject="others")
     archived(bench, archive)
     anew, report = rebuilt(bench, archive)
     assert report.subjects == 1
-    for ask in (anew.cell.subject, anew.cell.delete_subject):
+    for ask in (anew.deployment.subjects.get, anew.deployment.subjects.delete):
         with pytest.raises(NotFound):
             ask("orders")
     anew.send("of the second")
-    assert anew.cell.subject("orders").generation == 2
+    assert anew.deployment.subjects.get("orders").generation == 2
     assert anew.bodies() == ["of the second"]
 
 
 def test_orphans_are_there_again(bench: Bench, archive: MemoryBlobs) -> None:
     bench.send_later("orphan", delay=60)
-    bench.cell.delete_subject("orders")
+    bench.deployment.subjects.delete("orders")
     bench.turn(120)
     archived(bench, archive)
     anew, _ = rebuilt(bench, archive)
-    assert [one.body for one in anew.cell.orphans("orders", after=None, limit=10).messages] == ["orphan"]
+    assert [one.body for one in anew.deployment.delayed.orphans("orders", after=None, limit=10).messages] == ["orphan"]
 
 
 def test_large_batches_come_back_as_segments(bench: Bench, archive: MemoryBlobs) -> None:
     bench.settings = msgspec.structs.replace(bench.settings, inline_bytes=1_024)
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     bodies = [blake2b(bytes([at])).hexdigest() * 30 for at in range(50)]
-    bench.cell.produce("orders", [NewMessage(body=body) for body in bodies])
+    bench.deployment.produce("orders", [NewMessage(body=body) for body in bodies])
     archived(bench, archive)
     anew, _ = rebuilt(bench, archive)
     assert anew.blobs.list("batches/")

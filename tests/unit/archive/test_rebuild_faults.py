@@ -23,7 +23,7 @@ def test_a_store_that_is_in_use_is_refused(bench: Bench, archive: MemoryBlobs) -
     anew = empty(bench)
     anew.send("somebody was here")
     with pytest.raises(Conflict, match="subjects"):
-        rebuild(anew.cell.context, archive)
+        rebuild(anew.deployment.context, archive)
     assert anew.bodies() == ["somebody was here"]
 
 
@@ -43,12 +43,12 @@ def test_who_uses_the_store_meanwhile_is_found_out(bench: Bench, archive: Memory
             return archive.list(prefix)
 
     with pytest.raises(Conflict, match="meanwhile"):
-        rebuild(anew.cell.context, Watched())
+        rebuild(anew.deployment.context, Watched())
 
 
 def test_an_archive_without_anything_is_refused(bench: Bench, archive: MemoryBlobs) -> None:
     with pytest.raises(NotFound, match="no manifest"):
-        rebuild(bench.cell.context, archive)
+        rebuild(bench.deployment.context, archive)
     assert bench.store.scan(Table.META, "rebuild", limit=1) == []
 
 
@@ -57,7 +57,7 @@ def test_a_repeated_rebuild_says_what_was_done(bench: Bench, archive: MemoryBlob
     archived(bench, archive)
     anew, report = rebuilt(bench, archive)
     anew.send("b")
-    assert rebuild(anew.cell.context, archive, gap=GAP) == report
+    assert rebuild(anew.deployment.context, archive, gap=GAP) == report
     assert anew.bodies() == ["a", "b"]
 
 
@@ -69,8 +69,8 @@ def test_an_archive_with_a_manifest_missing_is_refused_or_taken_up_to_it(bench: 
     archive.delete(missing)
     anew = empty(bench)
     with pytest.raises(Corrupt, match=f"{missing} is missing, and later ones are there"):
-        rebuild(anew.cell.context, archive)
-    rebuild(anew.cell.context, archive, skip_damaged=True)
+        rebuild(anew.deployment.context, archive)
+    rebuild(anew.deployment.context, archive, skip_damaged=True)
     assert anew.bodies() == ["a"]
 
 
@@ -90,8 +90,8 @@ def test_a_segment_that_was_cut_off_stops_it_or_is_passed_over(bench: Bench, arc
     archived(bench, archive)
     anew = empty(bench)
     with pytest.raises(Corrupt, match=key):
-        rebuild(anew.cell.context, archive)
-    report = rebuild(anew.cell.context, archive, skip_damaged=True)
+        rebuild(anew.deployment.context, archive)
+    report = rebuild(anew.deployment.context, archive, skip_damaged=True)
     assert report.unreadable_segments == (key,)
     assert anew.bodies() == ["whole"]
 
@@ -102,7 +102,7 @@ def test_a_group_whose_pulls_cannot_be_read_begins_again(bench: Bench, archive: 
     archived(bench, archive)
     key = cut(archive, "pulls")
     anew = empty(bench)
-    report = rebuild(anew.cell.context, archive, skip_damaged=True)
+    report = rebuild(anew.deployment.context, archive, skip_damaged=True)
     assert report.unreadable_segments == (key,)
     assert anew.bodies() == ["a"]
     archived(anew, archive)
@@ -144,12 +144,14 @@ def test_a_rebuild_that_ends_at_any_call_goes_on_where_it_was(after: bool) -> No
         left = [calls]
         dying = replace(anew, store=dying_at(anew.store, left, after))
         with suppress(Unavailable):
-            rebuild(dying.cell.context, dying_at(archive, left, after), gap=GAP)
-        report = rebuild(anew.cell.context, archive, gap=GAP)
+            rebuild(dying.deployment.context, dying_at(archive, left, after), gap=GAP)
+        report = rebuild(anew.deployment.context, archive, gap=GAP)
         assert (report.lost, report.replayed, report.subjects, report.groups) == (0, 1, 1, 1)
         assert anew.send("new")[0].offset == 5 + GAP
         assert sorted(str(body) for body in anew.bodies()) == ["again", "new", "soon", "waiting"]
-        assert [one.body for one in anew.cell.dead("orders", "billing", after=None, limit=10).messages] == ["dead"]
+        assert [
+            one.body for one in anew.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages
+        ] == ["dead"]
         assert [name for name, _ in anew.store.scan(Table.META, "archive", limit=100)] == [
             f"{kind} {log}"
             for kind, log in sorted({(s.kind, s.log) for m in manifests.manifests(archive) for s in m.spans})
@@ -175,5 +177,5 @@ def test_two_at_once_are_found_out(bench: Bench, archive: MemoryBlobs) -> None:
             return archive.list(prefix)
 
     with pytest.raises(Conflict, match="another process rebuilds the store"):
-        rebuild(anew.cell.context, Outrun(), gap=GAP)
+        rebuild(anew.deployment.context, Outrun(), gap=GAP)
     assert anew.bodies() == ["a"]

@@ -22,11 +22,11 @@ def bench() -> Bench:
     """Returns a bench whose queue 0 is in cell fast, with its first part at home; cell spare holds nothing."""
     settings = Settings(retry=AT_ONCE, registry_seconds=0, archive=True)
     bench = Bench(settings=settings, cells={"fast": storage(), "spare": storage()})
-    bench.cell.cells.add("fast")
-    bench.cell.cells.add("spare")
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.cells.add("fast")
+    bench.deployment.cells.add("spare")
+    bench.deployment.groups.put("orders", "billing")
     bench.send("at home")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send("away")
     return bench
 
@@ -34,8 +34,8 @@ def bench() -> Bench:
 @pytest.fixture
 def archive(bench: Bench) -> MemoryBlobs:
     archive = MemoryBlobs()
-    cell = bench.another_process()
-    Archiver(cell.context, cell.registry, archive, CommitLimits()).run(bench.clock.now_ms() + 600_000)
+    deployment = bench.another_process()
+    Archiver(deployment.context, deployment.registry, archive, CommitLimits()).run(bench.clock.now_ms() + 600_000)
     return archive
 
 
@@ -46,13 +46,13 @@ def empty(bench: Bench, *names: str) -> Bench:
 
 def test_the_cells_of_queues_are_there_and_queues_move_between_them(bench: Bench, archive: MemoryBlobs) -> None:
     anew = empty(bench, "fast", "spare")
-    rebuild(anew.cell.context, archive)
-    assert [(cell.cell, cell.state, cell.queues) for cell in anew.cell.cells.all()] == [
+    rebuild(anew.deployment.context, archive)
+    assert [(cell.cell, cell.state, cell.queues) for cell in anew.deployment.cells.all()] == [
         ("home", "normal", 0),
         ("fast", "normal", 1),
     ]
-    anew.cell.routes.move("orders", 0, "home")
-    anew.cell.routes.move("orders", 0, "fast")
+    anew.deployment.routes.move("orders", 0, "home")
+    anew.deployment.routes.move("orders", 0, "fast")
     assert sorted(map(str, anew.bodies())) == ["at home", "away"]
 
 
@@ -62,7 +62,7 @@ def test_a_cell_that_was_not_named_is_told_before_anything_is_restored(
 ) -> None:
     anew = empty(bench, *names)
     with pytest.raises(NotFound, match=r"the archive has queues in cell fast: .* --cell fast=DIRECTORY"):
-        rebuild(anew.cell.context, archive)
+        rebuild(anew.deployment.context, archive)
     again = replace(anew, cells={"fast": storage()})
-    rebuild(again.cell.context, archive)
+    rebuild(again.deployment.context, archive)
     assert sorted(map(str, again.bodies())) == ["at home", "away"]

@@ -13,7 +13,7 @@ TOMORROW = Bucket.at(NOON_MS + 24 * HOUR_MS, 60)
 
 @pytest.fixture
 def context() -> Context:
-    return Bench().cell.context
+    return Bench().deployment.context
 
 
 @pytest.mark.parametrize("minutes", [5, 60])
@@ -45,14 +45,14 @@ def test_a_registered_bucket_is_listed_and_has_one_timer_shortly_before_it_begin
     bench = Bench()
     for _ in range(2):
         register(bench.another_process().context, TOMORROW)
-    context = bench.cell.context
+    context = bench.deployment.context
     assert [bucket for bucket, _ in buckets(context)] == [TOMORROW]
     assert bench.timers.ordered == [(TOMORROW.start_ms - LEAD_MS, TOMORROW.name)]
 
 
 def test_a_bucket_whose_wheel_should_run_already_gets_no_timer() -> None:
     bench = Bench()
-    register(bench.cell.context, Bucket.at(NOON_MS, 60))
+    register(bench.deployment.context, Bucket.at(NOON_MS, 60))
     assert bench.timers.ordered == []
 
 
@@ -63,8 +63,8 @@ def test_a_timer_that_cannot_be_ordered_fails_no_caller(error: Exception, monkey
 
     bench = Bench()
     monkeypatch.setattr(bench.timers, "at", refuse)
-    register(bench.cell.context, TOMORROW)
-    assert bucket_record(bench.cell.context, TOMORROW).load() is not None
+    register(bench.deployment.context, TOMORROW)
+    assert bucket_record(bench.deployment.context, TOMORROW).load() is not None
     assert ("WakesMissed", 1) in bench.meter.metrics
 
 

@@ -59,14 +59,14 @@ def test_a_relay_that_is_as_late_as_it_may_be_leaves_time_to_switch_the_reading_
 )
 def test_an_order_goes_to_one_port(seconds: int, minute: bool, orders: list[int | str]) -> None:
     bench = Bench.precisely()
-    order_timer(bench.cell.context, bench.clock.ms + seconds * 1_000, BUCKET, minute=minute)
+    order_timer(bench.deployment.context, bench.clock.ms + seconds * 1_000, BUCKET, minute=minute)
     assert precise(bench).orders == orders
     assert len(bench.timers.ordered) == 1
 
 
 def test_a_short_wait_is_ordered_precisely_once_the_reading_is_promised_for_as_long() -> None:
     bench = Bench.precisely()
-    context = bench.cell.context
+    context = bench.deployment.context
     order_timer(context, bench.clock.ms + 60_000, BUCKET)
     assert precise(bench).orders == [], "started at once: nobody reads the queue"
     keep_listening(context, True)  # the reading begins
@@ -78,7 +78,7 @@ def test_a_short_wait_is_ordered_precisely_once_the_reading_is_promised_for_as_l
 
 def test_a_wheel_leaves_for_a_short_time_only_if_its_next_start_would_be_in_time() -> None:
     bench = Bench.precisely()
-    context = bench.cell.context
+    context = bench.deployment.context
     assert shortest_rest_ms(context, 60_000, 10_000) > 60_000
     assert shortest_rest_ms(context, SWITCH_MS + 5_000, 10_000) == 10_000
     for _ in range(2):
@@ -89,7 +89,7 @@ def test_a_wheel_leaves_for_a_short_time_only_if_its_next_start_would_be_in_time
 
 def test_the_reading_ends_when_the_promise_is_over_and_not_before() -> None:
     bench = Bench.precisely()
-    context = bench.cell.context
+    context = bench.deployment.context
     for _ in range(2):
         keep_listening(context, True)
     keep_listening(context, False)
@@ -104,7 +104,7 @@ def test_the_reading_ends_when_the_promise_is_over_and_not_before() -> None:
 
 def test_nothing_is_read_or_written_while_no_start_is_near() -> None:
     bench = Bench.precisely()
-    context = bench.cell.context
+    context = bench.deployment.context
     keep_listening(context, False)
     store = recording(bench)
     store.calls.clear()
@@ -166,7 +166,7 @@ def test_a_producer_records_the_start_once() -> None:
     assert [call for call in store.calls if call[1] == "meta"] == [of_the_subject]
     bench.send_later("c", delay="30m")
     bucket = Bucket.at(bench.clock.ms + 30 * 60_000, 60)
-    current = owner_record(bench.cell.context, bucket).load()
+    current = owner_record(bench.deployment.context, bucket).load()
     assert current is not None
     assert current.value.wakes_ms == bench.clock.ms + 30 * 60_000 - START_MS
     assert precise(bench).orders == ["relay", "relay"]

@@ -11,8 +11,8 @@ def with_a_queue_in_each_cell(settings: Settings, fast: Store) -> Bench:
     the home cell, in ``fast`` and in ``old``."""
     stores = {"fast": fast, "old": MemoryStore()}
     bench = Bench(settings=settings, cells={name: CellStorage(store, MemoryBlobs()) for name, store in stores.items()})
-    bench.cell.put_subject("orders", queues=3)
+    bench.deployment.subjects.put("orders", queues=3)
     for queue, name in enumerate(stores, 1):
-        bench.cell.cells.add(name)
-        bench.cell.routes.move("orders", queue, name)
+        bench.deployment.cells.add(name)
+        bench.deployment.routes.move("orders", queue, name)
     return bench

@@ -55,10 +55,10 @@ class World:
         settings = Settings(retry=AT_ONCE, registry_seconds=60)
         near = {"fast": CellStorage(Interrupted(self.fast, self.calls), MemoryBlobs())}
         self.stale = Bench(Interrupted(self.home, self.calls), settings=settings, cells=near)
-        self.stale.cell.cells.add("fast")
-        self.stale.cell.put_subject("far")
-        self.stale.cell.routes.move("far", 0, "fast")
-        cells = self.stale.cell.context.cells
+        self.stale.deployment.cells.add("fast")
+        self.stale.deployment.subjects.put("far")
+        self.stale.deployment.routes.move("far", 0, "fast")
+        cells = self.stale.deployment.context.cells
         assert isinstance(cells, GuardedCells)
         cells.seconds = 60
         self.stale.send("first", subject="far")
@@ -75,8 +75,8 @@ class World:
         self.lost_rows = 0
 
     def give_up(self) -> None:
-        self.operator.cell.cells.set_state("fast", "offline")
-        self.operator.cell.cells.remove("fast", lost=True)
+        self.operator.deployment.cells.set_state("fast", "offline")
+        self.operator.deployment.cells.remove("fast", lost=True)
         self.lost_rows = self.rows_of_fast()
 
     def rows_of_fast(self) -> int:
@@ -89,7 +89,7 @@ def sends(world: World, calls: int, key: IdempotencyKey | None) -> bool:
     world.calls.left = calls
     acknowledged = False
     with suppress(Unavailable):
-        world.stale.cell.produce("far", [NewMessage(body="x")], key)
+        world.stale.deployment.produce("far", [NewMessage(body="x")], key)
         acknowledged = True
     if world.calls.left is not None:
         return False
@@ -161,13 +161,13 @@ def test_a_move_that_knows_nothing_of_the_loss_leaves_no_queue_in_the_lost_cell(
         (first,) = world.stale.send("0", subject="near")
         world.calls.left = calls
         with suppress(Unavailable, Conflict, NotFound):
-            world.stale.cell.routes.move(subject, 0, cell)
+            world.stale.deployment.routes.move(subject, 0, cell)
         if world.calls.left is not None:
             assert calls >= 3
             return
         for name in ("far", "near"):
-            world.operator.cell.sweep()
-            route = world.operator.cell.subject(name).route(0)
+            world.operator.deployment.sweeper.sweep()
+            route = world.operator.deployment.subjects.get(name).route(0)
             assert not [each for each in route.readable if each.cell == "fast"], calls
             offsets = [sent.offset for sent in world.operator.send("1", subject=name)]
             assert offsets > [first.offset], calls

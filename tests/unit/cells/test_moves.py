@@ -11,6 +11,7 @@ from hourwheel.cells.plans import Plan, plan_move, plan_queues
 from hourwheel.cells.requests import shown_route
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, NotFound, Rejected, Sealed
+from hourwheel.groups.seeks import offsets
 from hourwheel.model.log_names import HOME
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
@@ -27,26 +28,26 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     settings = Settings(retry=AT_ONCE, registry_seconds=2)
     cells = {name: CellStorage(store(), MemoryBlobs()) for name in ("fast", "old")}
     bench = Bench(store(), settings=settings, cells=cells)
-    bench.cell.cells.add("fast")
-    bench.cell.cells.add("old")
+    bench.deployment.cells.add("fast")
+    bench.deployment.cells.add("old")
     return bench
 
 
 def route(bench: Bench, queue: int = 0) -> list[tuple[int, int | None, str, str, int]]:
-    bench.cell.registry.forget("orders")
-    shown = shown_route(bench.cell.subject("orders")).queues[queue]
+    bench.deployment.registry.forget("orders")
+    shown = shown_route(bench.deployment.subjects.get("orders")).queues[queue]
     return [(each.start, each.end, each.cell, each.state, each.generation) for each in shown.mappings]
 
 
-def offsets(bench: Bench, count: int) -> list[int | None]:
+def sent(bench: Bench, count: int) -> list[int | None]:
     return [bench.send("m")[0].offset for _ in range(count)]
 
 
 def test_offsets_go_on_where_they_ended_in_the_old_cell(bench: Bench) -> None:
-    assert offsets(bench, 3) == [0, 1, 2]
-    step = bench.cell.routes.move("orders", 0, "fast")
+    assert sent(bench, 3) == [0, 1, 2]
+    step = bench.deployment.routes.move("orders", 0, "fast")
     assert (step.before.epoch, step.after.epoch) == (0, 1)
-    assert offsets(bench, 2) == [3, 4]
+    assert sent(bench, 2) == [3, 4]
     assert route(bench) == [(0, 3, "home", "read_only", 1), (3, None, "fast", "normal", 1)]
     assert [message.offset for message in bench.take()] == [0, 1, 2, 3, 4]
 
@@ -54,7 +55,7 @@ def test_offsets_go_on_where_they_ended_in_the_old_cell(bench: Bench) -> None:
 def test_an_unordered_group_gets_the_parts_of_a_queue_in_their_order(bench: Bench) -> None:
     for number, cell in enumerate(("fast", "home", "old", "home")):
         bench.send(f"{number}")
-        bench.cell.routes.move("orders", 0, cell)
+        bench.deployment.routes.move("orders", 0, cell)
     bench.send("4")
     assert [message.offset for message in bench.take()] == [0, 1, 2, 3, 4]
 
@@ -62,17 +63,17 @@ def test_an_unordered_group_gets_the_parts_of_a_queue_in_their_order(bench: Benc
 def test_an_unordered_group_gets_the_part_of_each_cell_in_its_turn(bench: Bench) -> None:
     for number, cell in enumerate(("fast", "home", "fast", "home")):
         bench.send(f"{number}")
-        bench.cell.routes.move("orders", 0, cell)
+        bench.deployment.routes.move("orders", 0, cell)
     pulls = [bench.pull(1) for _ in range(4)]
     assert [message.offset for (pulled,) in pulls for message in pulled.messages] == [0, 1, 2, 3]
 
 
 def test_what_a_dry_run_says_is_what_happens_and_it_changes_nothing(bench: Bench) -> None:
     bench.send("a")
-    foreseen = bench.cell.routes.move("orders", 0, "fast", dry_run=True)
+    foreseen = bench.deployment.routes.move("orders", 0, "fast", dry_run=True)
     assert route(bench) == [(0, None, "home", "normal", 1)]
     assert bench.send("b")[0].offset == 1
-    moved = bench.cell.routes.move("orders", 0, "fast")
+    moved = bench.deployment.routes.move("orders", 0, "fast")
     assert foreseen.after.queues[0].mappings[-1].log == moved.after.queues[0].mappings[-1].log
     assert foreseen.after.queues[0].mappings[-1].start == 1
     assert foreseen.dry_run
@@ -81,8 +82,8 @@ def test_what_a_dry_run_says_is_what_happens_and_it_changes_nothing(bench: Bench
 def test_another_process_with_the_old_route_is_corrected(bench: Bench) -> None:
     other = bench.another_process()
     other.produce("orders", [NewMessage(body="a")])
-    bench.cell.pull("orders", "billing", request())
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.pull("orders", "billing", request())
+    bench.deployment.routes.move("orders", 0, "fast")
     assert other.produce("orders", [NewMessage(body="b")])[0].offset == 1
     assert other.pull("orders", "billing", request()).pulls[0].messages[0].body == "b"
 
@@ -94,7 +95,7 @@ def request() -> PullRequest:
 def test_leases_of_the_old_part_are_settled_there(bench: Bench) -> None:
     bench.send("a")
     (held,) = bench.pull()
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send("b")
     (other,) = bench.pull()
     assert bench.settle(held) == "settled"
@@ -104,8 +105,8 @@ def test_leases_of_the_old_part_are_settled_there(bench: Bench) -> None:
 
 def test_large_batches_lie_in_the_bucket_of_their_cell(bench: Bench) -> None:
     body = "x".join(str(number) for number in range(60_000))
-    bench.cell.put_subject("orders")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.subjects.put("orders")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send(body)
     assert len(bench.cells["fast"].blobs.list("batches/")) == 1
     assert bench.blobs.list("batches/") == []
@@ -117,7 +118,7 @@ def test_large_batches_lie_in_the_bucket_of_their_cell(bench: Bench) -> None:
 def test_a_move_that_was_cut_off_after_its_request_is_finished_by_a_producer(bench: Bench) -> None:
     bench.send("a")
     requested(bench, "fast")
-    bench.cell.context.log("orders~1/0").seal()
+    bench.deployment.context.log("orders~1/0").seal()
     assert bench.send("b")[0].offset == 1
     assert route(bench) == [(0, 1, "home", "read_only", 1), (1, None, "fast", "normal", 1)]
 
@@ -125,18 +126,18 @@ def test_a_move_that_was_cut_off_after_its_request_is_finished_by_a_producer(ben
 def test_a_move_that_was_cut_off_is_finished_by_a_pull_and_by_the_sweeper(bench: Bench) -> None:
     bench.send("a")
     requested(bench, "fast")
-    bench.cell.registry.forget("orders")
+    bench.deployment.registry.forget("orders")
     assert bench.bodies() == ["a"]
     assert route(bench)[-1][2] == "fast"
     requested(bench, "old")
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert route(bench)[-1][2] == "old"
 
 
 def requested(bench: Bench, to: str | Plan) -> None:
     """Begins a move of queue 0 to a cell, or the changes of a plan. The operator dies right after step 1."""
     plan = plan_move(0, to) if isinstance(to, str) else to
-    record = subject_record(bench.cell.context, "orders")
+    record = subject_record(bench.deployment.context, "orders")
     current = record.load()
     assert current is not None
     change = plan(current.value)
@@ -146,28 +147,28 @@ def requested(bench: Bench, to: str | Plan) -> None:
 def test_an_operator_who_was_cut_off_repeats_the_move(bench: Bench) -> None:
     bench.send("a")
     requested(bench, "fast")
-    step = bench.cell.routes.move("orders", 0, "fast")
+    step = bench.deployment.routes.move("orders", 0, "fast")
     assert [len(shown.queues[0].mappings) for shown in (step.before, step.after)] == [1, 2]
     assert step.after.queues[0].mappings[-1].cell == "fast"
     with pytest.raises(Conflict, match="is in cell 'fast' already"):
-        bench.cell.routes.move("orders", 0, "fast")
+        bench.deployment.routes.move("orders", 0, "fast")
 
 
 def test_an_operator_who_was_cut_off_repeats_the_spread_the_drain_and_the_added_queues(bench: Bench) -> None:
     bench.send("a")
     requested(bench, "fast")
-    assert bench.cell.routes.spread("orders", ["fast"]).after.queues[0].mappings[-1].cell == "fast"
+    assert bench.deployment.routes.spread("orders", ["fast"]).after.queues[0].mappings[-1].cell == "fast"
     requested(bench, HOME)
-    (step,) = bench.cell.cells.drain("fast").moved
+    (step,) = bench.deployment.cells.drain("fast").moved
     assert [shown.queues[0].mappings[-1].cell for shown in (step.before, step.after)] == ["fast", "home"]
     requested(bench, plan_queues(3))
-    added = bench.cell.routes.add_queues("orders", 3)
+    added = bench.deployment.routes.add_queues("orders", 3)
     assert [len(shown.queues) for shown in (added.before, added.after)] == [1, 3]
 
 
 def test_a_log_that_was_sealed_and_forgotten_is_continued_in_its_own_cell(bench: Bench) -> None:
     bench.send("a")
-    bench.cell.context.log("orders~1/0").seal()
+    bench.deployment.context.log("orders~1/0").seal()
     assert bench.send("b")[0].offset == 1
     assert route(bench)[-1][:3] == (1, None, "home")
 
@@ -175,24 +176,24 @@ def test_a_log_that_was_sealed_and_forgotten_is_continued_in_its_own_cell(bench:
 def test_a_target_that_stopped_taking_queues_is_given_up(bench: Bench) -> None:
     bench.send("a")
     requested(bench, "fast")
-    bench.cell.cells.set_state("old", "read_only")
-    bench.cell.context.log("orders~1/0").seal()
-    record = cell_record(bench.cell.context, "fast")
+    bench.deployment.cells.set_state("old", "read_only")
+    bench.deployment.context.log("orders~1/0").seal()
+    record = cell_record(bench.deployment.context, "fast")
     current = record.load()
     assert current is not None
     record.swap(current.token, msgspec.structs.replace(current.value, state="draining"))
-    finish_change(bench.cell.registry, "orders")
+    finish_change(bench.deployment.registry, "orders")
     assert bench.send("b")[0].offset == 1
     assert [mapping[2] for mapping in route(bench)] == ["home", "home"]
 
 
 def test_an_emptied_part_expires_and_its_place_is_used_again(bench: Bench) -> None:
     bench.send("a")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send("b")
     emptied(bench)
     assert [state for *_, state, _ in route(bench)] == ["expired", "normal"]
-    bench.cell.routes.move("orders", 0, "home")
+    bench.deployment.routes.move("orders", 0, "home")
     assert bench.send("c")[0].offset == 2
     assert route(bench) == [(1, 2, "fast", "read_only", 1), (2, None, "home", "normal", 2)]
 
@@ -203,16 +204,16 @@ def emptied(bench: Bench) -> None:
             bench.settle(pull)
     bench.clock.ms += 4 * 86_400_000
     for _ in range(2):
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
 
 
 def test_a_late_writer_of_the_old_generation_never_lands_in_the_new_one(bench: Bench) -> None:
     bench.send("a")
-    late = bench.cell.context.log("orders~1/0")
-    bench.cell.routes.move("orders", 0, "fast")
+    late = bench.deployment.context.log("orders~1/0")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send("b")
     emptied(bench)
-    bench.cell.routes.move("orders", 0, "home")
+    bench.deployment.routes.move("orders", 0, "home")
     with pytest.raises(Sealed):
         late.reserve(1)
 
@@ -220,60 +221,60 @@ def test_a_late_writer_of_the_old_generation_never_lands_in_the_new_one(bench: B
 def test_moves_that_cannot_be_are_refused(bench: Bench) -> None:
     bench.send("a")
     with pytest.raises(Conflict, match="is in cell 'home' already"):
-        bench.cell.routes.move("orders", 0, "home")
+        bench.deployment.routes.move("orders", 0, "home")
     with pytest.raises(NotFound, match="no cell 'nowhere'"):
-        bench.cell.routes.move("orders", 0, "nowhere")
+        bench.deployment.routes.move("orders", 0, "nowhere")
     with pytest.raises(NotFound, match="1 queue, numbered from 0"):
-        bench.cell.routes.move("orders", 7, "fast")
-    bench.cell.cells.set_state("fast", "read_only")
+        bench.deployment.routes.move("orders", 7, "fast")
+    bench.deployment.cells.set_state("fast", "read_only")
     with pytest.raises(Conflict, match="is read_only"):
-        bench.cell.routes.move("orders", 0, "fast")
-    bench.cell.cells.add("old", ("delay",))
+        bench.deployment.routes.move("orders", 0, "fast")
+    bench.deployment.cells.add("old", ("delay",))
     with pytest.raises(Conflict, match="of the kind delay"):
-        bench.cell.routes.move("orders", 0, "old")
+        bench.deployment.routes.move("orders", 0, "old")
 
 
 def test_of_two_operators_one_is_told_that_the_queue_moved(bench: Bench) -> None:
     bench.send("a")
     requested(bench, "fast")
     with pytest.raises(Conflict, match="has a pending move to cell 'fast'"):
-        bench.cell.routes.move("orders", 0, "old")
+        bench.deployment.routes.move("orders", 0, "old")
 
 
 def test_more_queues_are_a_new_era(bench: Bench) -> None:
     bench.send("a")
-    bench.cell.put_subject("orders", queues=3)
-    subject = bench.cell.subject("orders")
+    bench.deployment.subjects.put("orders", queues=3)
+    subject = bench.deployment.subjects.get("orders")
     assert subject.queues == 3
     assert [[mapping.era for mapping in each.mappings] for each in subject.routes] == [[0, 1], [1], [1]]
-    assert [accepted.queue for accepted in bench.cell.produce("orders", [NewMessage(body="x", queue=2)])] == [2]
+    assert [accepted.queue for accepted in bench.deployment.produce("orders", [NewMessage(body="x", queue=2)])] == [2]
     with pytest.raises(Rejected, match="3 queues"):
-        bench.cell.produce("orders", [NewMessage(body="x", queue=3)])
+        bench.deployment.produce("orders", [NewMessage(body="x", queue=3)])
 
 
 def test_a_group_that_starts_at_the_latest_message_begins_behind_the_closed_parts(bench: Bench) -> None:
     bench.send("a")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send("b")
-    bench.cell.put_group("orders", "late", start="latest")
-    bench.cell.routes.move("orders", 0, "old")
+    bench.deployment.groups.put("orders", "late", start="latest")
+    bench.deployment.routes.move("orders", 0, "old")
     bench.send("c")
     assert bench.bodies(group="late") == ["c"]
-    bench.cell.seek("orders", "late", to="start")
+    bench.deployment.seeks().seek("orders", "late", to="start")
     assert bench.bodies(group="late") == ["a", "b", "c"]
 
 
 def test_such_a_group_begins_there_also_when_the_part_that_was_open_then_is_gone(bench: Bench) -> None:
     bench.send("old")
-    bench.cell.routes.move("orders", 0, "fast")
-    bench.cell.put_group("orders", "late", start="latest")
-    bench.cell.routes.move("orders", 0, "home")  # nothing was sent meanwhile: the part in between expires at once
+    bench.deployment.routes.move("orders", 0, "fast")
+    bench.deployment.groups.put("orders", "late", start="latest")
+    bench.deployment.routes.move("orders", 0, "home")  # nothing was sent meanwhile: the part in between expires at once
     bench.send("new")
     bench.clock.pass_time(5)
     assert route(bench)[1] == (1, 1, "fast", "expired", 1)
     assert bench.bodies(group="late") == ["new"]
-    bench.cell.routes.move("orders", 0, "fast")  # uses that part again
-    bench.cell.registry.forget("orders")
+    bench.deployment.routes.move("orders", 0, "fast")  # uses that part again
+    bench.deployment.registry.forget("orders")
     bench.send("newer")
     assert bench.bodies(group="late") == ["newer"]
 
@@ -283,25 +284,25 @@ def test_seeks_find_their_part(bench: Bench) -> None:
         bench.send(body)
         bench.clock.ms += 1_000
         if body in "bd":
-            bench.cell.routes.move("orders", 0, "fast" if body == "b" else "old")
+            bench.deployment.routes.move("orders", 0, "fast" if body == "b" else "old")
     assert bench.bodies() == list("abcdef")
-    assert bench.cell.seek_offset("orders", "billing", 0, 3) == {0: 3}
+    assert offsets(bench.deployment.seeks().seek_offset("orders", "billing", 0, 3)) == {0: 3}
     assert bench.bodies() == list("def")
-    assert bench.cell.seek_time("orders", "billing", bench.clock.ms - 5_500) == {0: 1}
+    assert offsets(bench.deployment.seeks().seek_time("orders", "billing", bench.clock.ms - 5_500)) == {0: 1}
     assert bench.bodies() == list("bcdef")
-    assert bench.cell.seek("orders", "billing", to="end") == {0: 6}
+    assert offsets(bench.deployment.seeks().seek("orders", "billing", to="end")) == {0: 6}
     assert bench.bodies() == []
-    assert bench.cell.seek("orders", "billing", to="start") == {0: 0}
-    lag = bench.cell.lag("orders", "billing")
+    assert offsets(bench.deployment.seeks().seek("orders", "billing", to="start")) == {0: 0}
+    lag = bench.deployment.groups.lag("orders", "billing")
     assert (lag.waiting, lag.queues[0].offset, lag.queues[0].end) == (6, 0, 6)
     with pytest.raises(Rejected, match="beyond the queue's end 6"):
-        bench.cell.seek_offset("orders", "billing", 0, 7)
+        bench.deployment.seeks().seek_offset("orders", "billing", 0, 7)
     assert bench.bodies() == list("abcdef")
 
 
 def test_a_delayed_message_goes_to_the_cell_in_which_its_queue_is_then(bench: Bench) -> None:
     bench.send_later("later", delay="10m")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.turn(700)
     (message,) = bench.take()
     assert (message.body, message.offset) == ("later", 0)
@@ -310,12 +311,12 @@ def test_a_delayed_message_goes_to_the_cell_in_which_its_queue_is_then(bench: Be
 
 def test_a_deleted_subject_leaves_nothing_in_any_cell(bench: Bench) -> None:
     bench.send("a")
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send("b")
     bench.pull()
-    bench.cell.delete_subject("orders")
+    bench.deployment.subjects.delete("orders")
     assert bench.cells["fast"].store.counter("fast:orders~1/0.1").sealed
-    assert bench.cell.cells.left("fast") == []
+    assert bench.deployment.cells.left("fast") == []
     assert bench.send("c")[0].offset == 0
 
 
@@ -323,17 +324,17 @@ def test_dead_letters_are_read_and_sent_again_after_their_queue_has_moved(bench:
     bench.send("a", "b", "c")
     (pull,) = bench.pull()
     bench.settle(pull, dead=[0, 2])
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.routes.move("orders", 0, "fast")
     bench.send("d")
     (pull,) = bench.pull()
     bench.settle(pull, dead=[0])
-    bench.cell.routes.move("orders", 0, "old")
-    bench.cell.cells.drain("fast")
-    letters = bench.cell.dead("orders", "billing", after=None, limit=10).messages
+    bench.deployment.routes.move("orders", 0, "old")
+    bench.deployment.cells.drain("fast")
+    letters = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages
     assert [(letter.body, letter.queue, letter.offset) for letter in letters] == [("a", 0, 0), ("c", 0, 2), ("d", 0, 3)]
     for letter in letters:
-        assert bench.cell.dead_letter("orders", "billing", letter.dead_id or "").body == letter.body
-    assert bench.cell.redrive("orders", "billing", lambda letter, _: letter.index == 0) == 2
+        assert bench.deployment.dead_letters("orders", "billing").get(letter.dead_id or "").body == letter.body
+    assert bench.deployment.dead_letters("orders", "billing").redrive(lambda letter, _: letter.index == 0) == 2
     assert sorted(bench.bodies(), key=str) == ["a", "d"]
-    assert bench.cell.drop_dead("orders", "billing", lambda *_: True) == 1
-    assert bench.cell.lag("orders", "billing").dead == 0
+    assert bench.deployment.dead_letters("orders", "billing").drop(lambda *_: True) == 1
+    assert bench.deployment.groups.lag("orders", "billing").dead == 0

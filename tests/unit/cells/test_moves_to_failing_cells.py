@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.cell import Cell
 from hourwheel.context import Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Broken, CellFull, CellUnavailable, MovePending, Unavailable
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports.storage import CellStorage
@@ -39,8 +39,8 @@ def how(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def send(cell: Cell, body: str, queue: int) -> int | None:
-    return cell.produce("orders", [NewMessage(body=body, queue=queue)])[0].offset
+def send(deployment: Deployment, body: str, queue: int) -> int | None:
+    return deployment.produce("orders", [NewMessage(body=body, queue=queue)])[0].offset
 
 
 def refusal(call: Callable[[], object]) -> CellUnavailable | None:
@@ -53,12 +53,12 @@ def refusal(call: Callable[[], object]) -> CellUnavailable | None:
 
 
 def cells(bench: Bench) -> list[str]:
-    return [queue.mappings[-1].cell for queue in bench.cell.routes.show("orders").queues]
+    return [queue.mappings[-1].cell for queue in bench.deployment.routes.show("orders").queues]
 
 
 def check_offsets(bench: Bench, queue: int) -> None:
     """Checks that the parts of a queue follow one another."""
-    parts = bench.cell.routes.show("orders").queues[queue].mappings
+    parts = bench.deployment.routes.show("orders").queues[queue].mappings
     assert all(before.end == after.start for before, after in pairwise(parts))
 
 
@@ -66,22 +66,22 @@ def check_offsets(bench: Bench, queue: int) -> None:
 def test_the_producers_of_a_queue_go_on_while_the_target_of_its_move_is_out_of_reach(
     bench: Bench, fast: FailingStore, how: str, after: int
 ) -> None:
-    assert send(bench.cell, "a", 0) == 0
+    assert send(bench.deployment, "a", 0) == 0
     fast.fail(how, after)
-    error = refusal(lambda: bench.cell.routes.move("orders", 0, "fast"))
+    error = refusal(lambda: bench.deployment.routes.move("orders", 0, "fast"))
     if error is None:
         assert cells(bench) == ["fast", "fast", "old"], "the cell failed after all calls of the move"
     else:
         assert str(error).endswith("queue 0 stays where it is")
         assert isinstance(error, CellFull) == (how == "full")
         assert cells(bench) == ["home", "fast", "old"]
-        assert [send(bench.cell, "b", 0), send(bench.another_process(), "c", 0)] == [1, 2]
-    assert [queue.moving_to for queue in bench.cell.routes.show("orders").queues] == [None] * 3
+        assert [send(bench.deployment, "b", 0), send(bench.another_process(), "c", 0)] == [1, 2]
+    assert [queue.moving_to for queue in bench.deployment.routes.show("orders").queues] == [None] * 3
     fast.recover()
-    cell = bench.another_process()
+    deployment = bench.another_process()
     if cells(bench)[0] == "home":
-        cell.routes.move("orders", 0, "fast")
-    assert send(cell, "d", 0) in (1, 3)
+        deployment.routes.move("orders", 0, "fast")
+    assert send(deployment, "d", 0) in (1, 3)
     check_offsets(bench, 0)
 
 
@@ -111,7 +111,7 @@ def test_a_process_that_ends_within_a_move_leaves_a_queue_that_takes_messages(ho
     bench = with_a_queue_in_each_cell(Settings(retry=AT_ONCE, registry_seconds=0), fast)
     fast.ends, fast._left = how, after
     try:
-        bench.cell.routes.move("orders", 0, "fast")
+        bench.deployment.routes.move("orders", 0, "fast")
     except Ended:
         assert [send(bench.another_process(), body, 0) for body in "ab"] == [0, 1]
         assert cells(bench) == ["home", "fast", "old"]
@@ -124,16 +124,16 @@ def test_a_process_that_ends_within_a_move_leaves_a_queue_that_takes_messages(ho
 def test_a_queue_that_leaves_a_failing_cell_goes_on_as_soon_as_it_can(
     bench: Bench, fast: FailingStore, how: str, after: int
 ) -> None:
-    assert send(bench.cell, "a", 1) == 0
+    assert send(bench.deployment, "a", 1) == 0
     fast.fail(how, after)
     try:
-        bench.cell.routes.move("orders", 1, "home")
+        bench.deployment.routes.move("orders", 1, "home")
     except MovePending:
         assert cells(bench) == ["home", "fast", "old"]
         with pytest.raises(Unavailable):
-            send(bench.cell, "b", 1)
+            send(bench.deployment, "b", 1)
         fast.recover()
-        bench.another_process().sweep()
+        bench.another_process().sweeper.sweep()
     assert cells(bench) == ["home", "home", "old"]
     assert send(bench.another_process(), "c", 1) == 1
     check_offsets(bench, 1)
@@ -144,12 +144,12 @@ def test_an_addition_of_queues_stops_no_queue_of_another_cell(
     bench: Bench, fast: FailingStore, how: str, after: int
 ) -> None:
     fast.fail(how, after)
-    error = refusal(lambda: bench.cell.routes.add_queues("orders", 4))
+    error = refusal(lambda: bench.deployment.routes.add_queues("orders", 4))
     assert error is None or "the addition of queues to 'orders' is pending" in str(error)
-    sent = [send(process, "m", queue) for queue in (0, 2) for process in (bench.cell, bench.another_process())]
+    sent = [send(process, "m", queue) for queue in (0, 2) for process in (bench.deployment, bench.another_process())]
     assert sent == [0, 1, 0, 1]
     fast.recover()
-    bench.another_process().sweep()
+    bench.another_process().sweeper.sweep()
     assert len(cells(bench)) == 4
     for queue in range(3):
         check_offsets(bench, queue)
@@ -159,8 +159,8 @@ def test_an_addition_of_queues_stops_no_queue_of_another_cell(
 def test_a_log_that_is_sealed_in_a_cell_that_is_full_goes_on_in_the_home_cell() -> None:
     fast = FailingTransactions()  # a producer meets the seal before it finds no room
     bench = with_a_queue_in_each_cell(Settings(retry=AT_ONCE, registry_seconds=60), fast)
-    send(bench.cell, "a", 1)
-    bench.cell.context.log(bench.cell.subject("orders").log(1)).seal()
+    send(bench.deployment, "a", 1)
+    bench.deployment.context.log(bench.deployment.subjects.get("orders").log(1)).seal()
     fast.fail("full")
     assert [send(bench.another_process(), body, 1) for body in "bc"] == [1, 2]
     assert cells(bench) == ["home", "home", "old"]
@@ -169,8 +169,8 @@ def test_a_log_that_is_sealed_in_a_cell_that_is_full_goes_on_in_the_home_cell() 
 
 def test_a_drain_moves_queues_to_a_cell_that_has_room(bench: Bench, fast: FailingStore) -> None:
     fast.fail("full")
-    foreseen = bench.cell.cells.drain("old", dry_run=True)
-    result = bench.cell.cells.drain("old")
+    foreseen = bench.deployment.cells.drain("old", dry_run=True)
+    result = bench.deployment.cells.drain("old")
     assert (result.unmoved, foreseen.unmoved) == ([], [])
     assert cells(bench) == ["home", "fast", "home"]
 
@@ -181,16 +181,16 @@ def test_a_move_that_the_home_cell_interrupts_is_carried_out_once_it_answers(how
     home = FailingStore()
     cells = {"fast": CellStorage(MemoryStore(), MemoryBlobs())}
     bench = Bench(home, cells=cells, settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_subject("orders")
-    bench.cell.cells.add("fast")
+    bench.deployment.subjects.put("orders")
+    bench.deployment.cells.add("fast")
     if target == "home":
-        bench.cell.routes.move("orders", 0, "fast")
+        bench.deployment.routes.move("orders", 0, "fast")
     home.fail(how, after)
     with suppress(Unavailable, Broken):
-        bench.cell.routes.move("orders", 0, target)
+        bench.deployment.routes.move("orders", 0, target)
     home.recover()
     assert send(bench.another_process(), "a", 0) == 0
-    bench.another_process().sweep()
-    (route,) = bench.cell.routes.show("orders").queues
+    bench.another_process().sweeper.sweep()
+    (route,) = bench.deployment.routes.show("orders").queues
     assert route.moving_to is None
     assert send(bench.another_process(), "b", 0) == 1

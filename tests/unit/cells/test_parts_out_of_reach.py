@@ -6,6 +6,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, NotFound, Rejected
 from hourwheel.groups.peek import PeekStart
+from hourwheel.groups.seeks import offsets
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.routes import LOST_GAP
 from hourwheel.ports.storage import CellStorage
@@ -27,22 +28,22 @@ def bench(fast: Outage) -> Bench:
     bench = Bench(
         settings=Settings(retry=AT_ONCE, registry_seconds=0), cells={"fast": CellStorage(fast, MemoryBlobs())}
     )
-    bench.cell.cells.add("fast")
+    bench.deployment.cells.add("fast")
     for subject in ("far", "away"):
-        bench.cell.put_subject(subject)
-        bench.cell.put_group(subject, "billing")
+        bench.deployment.subjects.put(subject)
+        bench.deployment.groups.put(subject, "billing")
         bench.send("a", "b", subject=subject)
-        bench.cell.routes.move(subject, 0, "fast")
+        bench.deployment.routes.move(subject, 0, "fast")
         bench.send("c", "d", subject=subject)
-    bench.cell.routes.move("far", 0, "home")
+    bench.deployment.routes.move("far", 0, "home")
     bench.send("e", subject="far")
     fast.down = ALL
-    bench.cell.cells.set_state("fast", "offline")
+    bench.deployment.cells.set_state("fast", "offline")
     return bench
 
 
 def peek(bench: Bench, subject: str, **start: int) -> tuple[str, int | None, int | None]:
-    page = bench.cell.peek(subject, 0, PeekStart(**start), 10)
+    page = bench.deployment.messages.peek(subject, 0, PeekStart(**start), 10)
     return "".join(str(message.body) for message in page.messages), page.next, page.end
 
 
@@ -67,24 +68,24 @@ def test_a_peek_does_not_need_the_part_that_takes_messages(bench: Bench) -> None
 
 def test_a_message_in_a_cell_that_answers_is_shown(bench: Bench) -> None:
     for subject, place, body in (("far", "0:1", "b"), ("far", "0:4", "e"), ("away", "0:0", "a")):
-        (trace,) = bench.cell.trace(subject, place, SearchSpan()).messages
+        (trace,) = bench.deployment.messages.trace(subject, place, SearchSpan()).messages
         assert trace.message is not None
         assert trace.message.body == body
         assert [group.state for group in trace.groups] == ["waiting"]
     with pytest.raises(CellUnavailable):
-        bench.cell.trace("far", "0:3", SearchSpan())
+        bench.deployment.messages.trace("far", "0:3", SearchSpan())
     with pytest.raises(NotFound, match="ends at offset 5"):
-        bench.cell.trace("far", "0:5", SearchSpan())
+        bench.deployment.messages.trace("far", "0:5", SearchSpan())
 
 
 def test_the_place_of_a_lost_message_says_so(bench: Bench) -> None:
-    bench.cell.cells.remove("fast", lost=True)
+    bench.deployment.cells.remove("fast", lost=True)
     for subject, place in (("far", "0:2"), ("away", "0:1500"), ("away", f"0:{1 + LOST_GAP}")):
         with pytest.raises(NotFound, match="was lost with cell fast; the lake keeps what was archived") as error:
-            bench.cell.trace(subject, place, SearchSpan())
+            bench.deployment.messages.trace(subject, place, SearchSpan())
         assert error.value.slug == "message-unknown"
     with pytest.raises(NotFound, match="ends at offset"):
-        bench.cell.trace("away", f"0:{2 + LOST_GAP}", SearchSpan())
+        bench.deployment.messages.trace("away", f"0:{2 + LOST_GAP}", SearchSpan())
     assert peek(bench, "away", offset=1500) == ("", None, 2 + LOST_GAP)
     with pytest.raises(Rejected, match="beyond the queue's end"):
         peek(bench, "away", offset=3 + LOST_GAP)
@@ -93,21 +94,21 @@ def test_the_place_of_a_lost_message_says_so(bench: Bench) -> None:
 def test_a_seek_in_one_queue_needs_the_cells_of_that_queue(bench: Bench, fast: Outage) -> None:
     fast.down = frozenset()
     bench.clock.pass_time(60)
-    bench.cell.cells.set_state("fast", "normal")
-    bench.cell.put_subject("two", queues=2)
-    bench.cell.put_group("two", "billing")
-    bench.cell.produce("two", [NewMessage(body="x", queue=queue, key=str(queue)) for queue in range(2)])
-    bench.cell.routes.move("two", 1, "fast")
+    bench.deployment.cells.set_state("fast", "normal")
+    bench.deployment.subjects.put("two", queues=2)
+    bench.deployment.groups.put("two", "billing")
+    bench.deployment.produce("two", [NewMessage(body="x", queue=queue, key=str(queue)) for queue in range(2)])
+    bench.deployment.routes.move("two", 1, "fast")
     fast.down = ALL
-    bench.cell.cells.set_state("fast", "offline")
-    assert bench.cell.seek_offset("two", "billing", 0, 1) == {0: 1}
-    assert bench.cell.seeks(dry_run=True).seek_offset("two", "billing", 0, 0)[0].served_again == 1
+    bench.deployment.cells.set_state("fast", "offline")
+    assert offsets(bench.deployment.seeks().seek_offset("two", "billing", 0, 1)) == {0: 1}
+    assert bench.deployment.seeks(dry_run=True).seek_offset("two", "billing", 0, 0)[0].served_again == 1
     with pytest.raises(CellUnavailable, match="the group was not moved"):
-        bench.cell.seek_offset("two", "billing", 1, 0)
+        bench.deployment.seeks().seek_offset("two", "billing", 1, 0)
 
 
 def test_a_dry_run_that_cannot_count_says_so(bench: Bench) -> None:
     with pytest.raises(CellUnavailable, match="cell fast cannot be reached, so messages there cannot be counted"):
-        bench.cell.seeks(dry_run=True).seek("far", "billing", "end")
+        bench.deployment.seeks(dry_run=True).seek("far", "billing", "end")
     with pytest.raises(CellUnavailable, match="cell fast cannot be reached, so the group was not moved"):
-        bench.cell.seek("far", "billing", to="end")
+        bench.deployment.seeks().seek("far", "billing", to="end")

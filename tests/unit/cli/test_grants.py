@@ -41,7 +41,7 @@ def run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         }
         return CliRunner().invoke(app, args, env=environment)
 
-    with serving(UrlDeployment(bench.cell), {"AKIASHOP": SERVICE_SESSION, "AKIAOPS": OPERATOR_SESSION}) as urls:
+    with serving(UrlDeployment(bench.deployment), {"AKIASHOP": SERVICE_SESSION, "AKIAOPS": OPERATOR_SESSION}) as urls:
         url = urls["meta"]
         yield hourwheel
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hourwheel.archive.sources import Item, MessageLog
-from hourwheel.cell import Cell
 from hourwheel.cli import deployed
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.offline import opened
 from hourwheel.errors import Corrupt
 from hourwheel.groups.peek import PeekStart
@@ -32,7 +32,7 @@ OUTPUTS = {
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     with opened(tmp_path / "data") as context:
-        Cell(context).produce("orders", [NewMessage(body="a"), NewMessage(body="b")])
+        Deployment(context).produce("orders", [NewMessage(body="a"), NewMessage(body="b")])
     return tmp_path / "data"
 
 
@@ -79,7 +79,7 @@ def test_a_lost_database_is_rebuilt_from_the_archive(shell: Shell, data: Path) -
     (told,) = shell.json("pipeline", "run", "rebuild", "--data", str(data), "--gap", "1000")
     assert (told["report"]["messages"], told["report"]["gap"]) == (2, 1_000)
     with opened(data) as context:
-        assert Cell(context).produce("orders", [NewMessage(body="c")])[0].offset == 1_002
+        assert Deployment(context).produce("orders", [NewMessage(body="c")])[0].offset == 1_002
 
 
 def archived(data: Path) -> list[Path]:
@@ -106,16 +106,16 @@ def test_an_unknown_option_of_a_job_ends_the_run_before_anything_is_archived(she
 def with_a_moved_queue(data: Path, cells: dict[str, Path]) -> None:
     """Fills the directories with a queue that was moved to another cell, back and there again."""
     with opened(data, cells=cells) as context:
-        cell = Cell(context)
-        cell.cells.add("fast")
-        cell.put_group("moved", "billing", retry=RetryPolicy(first_seconds=0))
+        deployment = Deployment(context)
+        deployment.cells.add("fast")
+        deployment.groups.put("moved", "billing", retry=RetryPolicy(first_seconds=0))
         for number, where in enumerate(("fast", "home", "fast", None)):
-            cell.produce("moved", [NewMessage(body=f"{number}", key="k")])
-            (pull,) = cell.pull("moved", "billing", PullRequest(consumer="c")).pulls
+            deployment.produce("moved", [NewMessage(body=f"{number}", key="k")])
+            (pull,) = deployment.pull("moved", "billing", PullRequest(consumer="c")).pulls
             dead, retry = ([0] if number == at else [] for at in (1, 3))
-            cell.settle("moved", "billing", [Settlement(receipt=pull.receipt, dead=dead, retry=retry)])
+            deployment.settle("moved", "billing", [Settlement(receipt=pull.receipt, dead=dead, retry=retry)])
             if where is not None:
-                cell.routes.move("moved", 0, where)
+                deployment.routes.move("moved", 0, where)
 
 
 def test_a_queue_whose_parts_were_in_several_cells_is_rebuilt_from_the_archive(shell: Shell, tmp_path: Path) -> None:
@@ -139,17 +139,17 @@ def test_a_queue_whose_parts_were_in_several_cells_is_rebuilt_from_the_archive(s
     (told,) = shell.json("pipeline", "run", "rebuild", "--data", str(data), *option, "--gap", "1000")
     assert (told["report"]["lost"], told["report"]["unreadable"]) == (0, 0)
     with opened(data, cells={"fast": fast}) as context:
-        cell = Cell(context)
-        mappings = [(each.start, each.end, each.cell) for each in cell.subject("moved").route(0).mappings]
+        deployment = Deployment(context)
+        mappings = [(each.start, each.end, each.cell) for each in deployment.subjects.get("moved").route(0).mappings]
         assert mappings == [(0, 1, ""), (1, 2, "fast"), (2, 3, ""), (3, None, "fast")]
-        pulls = cell.pull("moved", "billing", PullRequest(consumer="c")).pulls
+        pulls = deployment.pull("moved", "billing", PullRequest(consumer="c")).pulls
         found = {message.body: (message.offset, message.attempt) for pull in pulls for message in pull.messages}
         assert found == {"3": (3, 2)}
-        shown = cell.peek("moved", 0, PeekStart(offset=0), 10).messages
+        shown = deployment.messages.peek("moved", 0, PeekStart(offset=0), 10).messages
         assert [(message.body, message.offset) for message in shown] == [("0", 0), ("1", 1), ("2", 2), ("3", 3)]
-        (letter,) = cell.dead("moved", "billing", after=None, limit=10).messages
+        (letter,) = deployment.dead_letters("moved", "billing").page(after=None, limit=10).messages
         assert (letter.body, letter.offset) == ("1", 1)
-        assert cell.produce("moved", [NewMessage(body="4")])[0].offset == 1_004
+        assert deployment.produce("moved", [NewMessage(body="4")])[0].offset == 1_004
 
 
 @pytest.mark.parametrize(

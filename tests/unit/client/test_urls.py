@@ -27,7 +27,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def deployment(bench: Bench) -> UrlDeployment:
-    return UrlDeployment(bench.cell)
+    return UrlDeployment(bench.deployment)
 
 
 @pytest.fixture

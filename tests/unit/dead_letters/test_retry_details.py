@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("store", [MemoryStore, lambda: CallByCall(MemoryS
 
 def bench_of(store: Any = MemoryStore, *, attempts: int = 2, **settings: Any) -> Bench:
     bench = Bench(store=store())
-    bench.cell.put_group("orders", "billing", max_attempts=attempts, **{"retry": AT_ONCE, **settings})
+    bench.deployment.groups.put("orders", "billing", max_attempts=attempts, **{"retry": AT_ONCE, **settings})
     return bench
 
 
@@ -36,7 +36,7 @@ def fail(bench: Bench, *details: str | None, pull: Pull | None = None) -> str:
 
 
 def letters(bench: Bench, **which: str) -> list[tuple[str | None, str | None, str | None]]:
-    page = bench.cell.dead("orders", "billing", after=None, limit=100, which=DeadFilter(**which))
+    page = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=100, which=DeadFilter(**which))
     return [(each.body, each.reason, each.detail) for each in page.messages]
 
 
@@ -58,7 +58,7 @@ def test_a_dead_letter_whose_attempts_are_used_up_has_the_error_of_the_last_one(
         ("c", "attempts", "OSError: no disk"),
     ]
     assert letters(bench, reason="attempts", detail="TimeoutError") == [("b", "attempts", "TimeoutError")]
-    reasons = dead_reasons(bench.cell.dead_letters("orders", "billing")).reasons
+    reasons = dead_reasons(bench.deployment.dead_letters("orders", "billing").alive()).reasons
     assert sorted((reason.reason, reason.detail or "") for reason in reasons) == [
         ("attempts", "KeyError: 'price'"),
         ("attempts", "OSError: no disk"),
@@ -98,7 +98,7 @@ def test_a_released_message_keeps_its_detail_and_a_redriven_one_loses_it() -> No
     (pull,) = bench.pull()
     assert pull.messages[0].detail == "ValueError: no price"
     fail(bench, None, pull=pull)
-    assert bench.cell.redrive("orders", "billing", lambda position, died_ms: True) == 1
+    assert bench.deployment.dead_letters("orders", "billing").redrive(lambda position, died_ms: True) == 1
     (pull,) = bench.pull()
     assert (pull.messages[0].attempt, pull.messages[0].detail) == (1, None)
 
@@ -129,7 +129,7 @@ def test_a_broadcast_consumer_has_the_errors_of_its_own() -> None:
     bench = bench_of(attempts=1, broadcast=True)
 
     def pulls(consumer: str) -> list[Pull]:
-        return bench.cell.pull("orders", "billing", PullRequest(consumer=consumer)).pulls
+        return bench.deployment.pull("orders", "billing", PullRequest(consumer=consumer)).pulls
 
     for consumer in ("one", "two"):
         pulls(consumer)

@@ -78,11 +78,11 @@ def about_to_hand_over(store: Between) -> tuple[Bench, Any, str]:
 def cancelling(bench: Bench, one: str, answers: list[str]) -> Callable[[], object]:
     """Begins a cancel in another process. Each call of the returned function lets the cancel go on as far as it can
     without the wheel."""
-    cell = Bench(bench.store, bench.blobs, YieldingClock(bench.clock.ms), timers=bench.timers).cell
+    deployment = Bench(bench.store, bench.blobs, YieldingClock(bench.clock.ms), timers=bench.timers).deployment
 
     def ask() -> None:
         try:
-            answers.append(cell.cancel(one).state)
+            answers.append(deployment.delayed.cancel(one).state)
         except Unavailable:
             answers.append("unknown")
 
@@ -138,8 +138,8 @@ def test_a_clock_that_is_set_back_between_any_two_calls_of_a_wheel_hides_nothing
         bench.clock.pass_time(1)
         came += bodies(bench)
         assert came == ["a"], at
-        assert bench.cell.cancel(one).state == "dispatched", at
-        known = bench.cell.scheduled(one)
+        assert bench.deployment.delayed.cancel(one).state == "dispatched", at
+        known = bench.deployment.delayed.get(one)
         assert (known.dispatched_at or "") >= known.deliver_at, at
 
 
@@ -164,7 +164,7 @@ def test_a_message_that_is_stored_just_before_the_seal_is_handed_over() -> None:
     bucket = bucket_of(bench)
     seconds = (bucket.end_ms - bench.clock.ms) / 1_000
     behind = Bench(store, bench.blobs, HandClock(bucket.end_ms - 5_000), timers=bench.timers)
-    store.send = lambda: behind.cell.produce("orders", [NewMessage(body="late", delay=4)])
+    store.send = lambda: behind.deployment.produce("orders", [NewMessage(body="late", delay=4)])
     assert turned(wheel_of(bench, bucket), 6, seconds, *[1] * 6, bench=bench).value in ("closed", "asleep")
     turned(wheel_of(bench, bucket), *[1] * 6, bench=bench)
     assert store.send is None
@@ -176,7 +176,7 @@ def test_a_message_that_had_to_be_placed_again_says_where_it_stands(times: int) 
     store = Between()
     bench, wheel, one = about_to_hand_over(store)
     bench.send("before it")
-    log = bench.cell.context.log("orders~1/0")
+    log = bench.deployment.context.log("orders~1/0")
     filled: list[int] = []
 
     def before(number: int) -> None:
@@ -191,6 +191,6 @@ def test_a_message_that_had_to_be_placed_again_says_where_it_stands(times: int) 
     wheel.turn()
     store.before = lambda number: None
     assert len(filled) == times
-    known = bench.cell.scheduled(one)
+    known = bench.deployment.delayed.get(one)
     (message,) = [message for message in bench.take() if message.body == "a"]
     assert (known.state, known.queue, known.offset) == ("dispatched", message.queue, message.offset)

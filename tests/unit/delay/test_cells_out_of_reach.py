@@ -57,9 +57,9 @@ def bench(request: pytest.FixtureRequest, away: Outage) -> Bench:
     settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024)
     bench = Bench(home, settings=settings, cells={"fast": CellStorage(away, MemoryBlobs())})
     bench.clock.ms = NOON_MS // HOUR_MS * HOUR_MS + 600_000
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("away")
-    bench.cell.routes.move("away", 0, "fast")
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("away")
+    bench.deployment.routes.move("away", 0, "fast")
     return bench
 
 
@@ -107,11 +107,11 @@ def test_rows_that_were_reserved_are_put_when_the_cell_is_back_by_whichever_owne
     assert taken(bench, "orders") == [body]
     away.down = ALL
     for _ in range(3):  # each continues as another owner
-        bench.cell = bench.another_process()
+        bench.deployment = bench.another_process()
         bench.turn(20)
     assert taken(bench, "orders") == ["later"]
     away.down = frozenset()
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     bench.turn(15)
     assert taken(bench, "away") == [body, "later"]
     bench.turn(60)
@@ -123,7 +123,7 @@ def test_a_reserved_row_that_a_reader_has_filled_meanwhile_is_replaced_once(benc
     away.down = frozenset({"put"})
     bench.turn(21)
     away.down = frozenset()
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     bench.send("direct", subject="away")
     bench.clock.pass_time(2)
     assert taken(bench, "away") == ["direct"]
@@ -131,12 +131,12 @@ def test_a_reserved_row_that_a_reader_has_filled_meanwhile_is_replaced_once(benc
     bench.turn(10)
     away.down = ALL
     for _ in range(2):
-        bench.cell = bench.another_process()
+        bench.deployment = bench.another_process()
         send(bench, "meanwhile", seconds=1)
         bench.turn(20)
     assert taken(bench, "orders") == ["first", "meanwhile", "meanwhile"]
     away.down = frozenset()
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     bench.turn(15)
     assert sorted(taken(bench, "away"), key=str) == ["first", "meanwhile", "meanwhile"]
 
@@ -145,14 +145,14 @@ def test_a_message_that_waits_for_its_cell_can_be_cancelled(bench: Bench, away: 
     first, second = send(bench, "a", "b", seconds=20)
     away.down = ALL
     bench.turn(30)
-    assert bench.cell.scheduled(first).state == "waiting"
+    assert bench.deployment.delayed.get(first).state == "waiting"
     states: list[str] = []
-    bench.turn(20, beside=lambda: states.append(bench.cell.cancel(first).state))
+    bench.turn(20, beside=lambda: states.append(bench.deployment.delayed.cancel(first).state))
     assert states == ["cancelled"]
     away.down = frozenset()
     bench.turn(15)
     assert taken(bench, "away") == ["b"]
-    assert bench.cell.scheduled(second).state == "dispatched"
+    assert bench.deployment.delayed.get(second).state == "dispatched"
 
 
 def test_a_bucket_is_not_closed_while_messages_wait_for_a_cell(bench: Bench, away: Outage) -> None:
@@ -162,7 +162,7 @@ def test_a_bucket_is_not_closed_while_messages_wait_for_a_cell(bench: Bench, awa
     away.down = ALL
     send(bench, "b", seconds=20)
     bench.turn(2 * HOUR_MS / 1_000)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     away.down = frozenset()
     bench.turn(60)
     assert taken(bench, "away") == ["a", "b"]
@@ -176,9 +176,9 @@ def test_messages_that_wait_for_another_cell_are_not_tried_without_end(monkeypat
     bench.clock.ms = NOON_MS // HOUR_MS * HOUR_MS + 600_000
     monkeypatch.setattr(held_batches, "_MOST_OPEN", 1)
     for name in cells:
-        bench.cell.cells.add(name)
-        bench.cell.put_subject(name)
-        bench.cell.routes.move(name, 0, name)
+        bench.deployment.cells.add(name)
+        bench.deployment.subjects.put(name)
+        bench.deployment.routes.move(name, 0, name)
         bench.send_later("m", delay=20, subject=name)
     tried: list[int] = []
     hand_over = Dispatcher._hand_over
@@ -199,7 +199,7 @@ def test_a_new_owner_does_not_keep_transfers_once_for_each_row_that_names_them(b
     now_ms = bench.clock.now_ms()
     named = Transfer(
         kind=DUE,
-        log=bench.cell.registry.subject("away").log(0),
+        log=bench.deployment.registry.subject("away").log(0),
         row_no=0,
         first_seq=0,
         token=b"t" * 16,
@@ -209,9 +209,9 @@ def test_a_new_owner_does_not_keep_transfers_once_for_each_row_that_names_them(b
     )
     for row_no in range(300):
         row = Dispatched(owner="before", at_ms=now_ms, transfers=(named,))
-        put_dispatched(bench.cell.context, bucket, row_no, row, b"%016d" % row_no)
+        put_dispatched(bench.deployment.context, bucket, row_no, row, b"%016d" % row_no)
     away.down = ALL
-    wheel = Wheel(bench.cell.context, bench.cell.registry, Bucket.parse(bucket), "after")
+    wheel = Wheel(bench.deployment.context, bench.deployment.registry, Bucket.parse(bucket), "after")
     assert wheel._ownership.take()
     tracemalloc.start()
     wheel.open()

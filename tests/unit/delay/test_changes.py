@@ -31,7 +31,7 @@ def later(bench: Bench, *names: str, delay: str = "20m") -> list[str]:
 
 def test_what_waits_can_be_looked_at_and_what_was_sent_says_where_it_is(bench: Bench) -> None:
     accepted: list[SendResult] = bench.send_later("a", "b", delay="20m")
-    known = bench.cell.scheduled(accepted[1].scheduled_id or "")
+    known = bench.deployment.delayed.get(accepted[1].scheduled_id or "")
     assert (known.state, known.id, known.subject, known.deliver_at) == (
         "waiting",
         accepted[1].id,
@@ -40,7 +40,7 @@ def test_what_waits_can_be_looked_at_and_what_was_sent_says_where_it_is(bench: B
     )
     bench.send("first")
     bench.turn(1_201)
-    known = bench.cell.scheduled(accepted[1].scheduled_id or "")
+    known = bench.deployment.delayed.get(accepted[1].scheduled_id or "")
     assert (known.state, known.queue, known.offset) == ("dispatched", 0, 2)
     assert parse_rfc3339(known.dispatched_at or "", "") >= parse_rfc3339(known.deliver_at, "")
     assert [message.offset for message in received(bench) if message.body == "b"] == [2]
@@ -49,11 +49,11 @@ def test_what_waits_can_be_looked_at_and_what_was_sent_says_where_it_is(bench: B
 def test_far_ahead_of_its_time_a_cancel_is_certain_at_once(bench: Bench) -> None:
     first, second = later(bench, "a", "b", delay="90d")
     began_ms = bench.clock.ms
-    assert bench.cell.cancel(first).state == "cancelled"
+    assert bench.deployment.delayed.cancel(first).state == "cancelled"
     assert bench.clock.ms == began_ms
-    assert bench.cell.cancel(first).state == "cancelled"
-    assert bench.cell.scheduled(first).state == "cancelled"
-    assert bench.cell.scheduled(second).state == "waiting"
+    assert bench.deployment.delayed.cancel(first).state == "cancelled"
+    assert bench.deployment.delayed.get(first).state == "cancelled"
+    assert bench.deployment.delayed.get(second).state == "waiting"
     bench.turn(91 * 86_400)
     assert bodies(bench) == ["b"]
 
@@ -61,7 +61,7 @@ def test_far_ahead_of_its_time_a_cancel_is_certain_at_once(bench: Bench) -> None
 def test_a_cancel_that_comes_too_late_says_so(bench: Bench) -> None:
     (one,) = later(bench, "a", delay="5s")
     bench.turn(7)
-    assert bench.cell.cancel(one).state == "dispatched"
+    assert bench.deployment.delayed.cancel(one).state == "dispatched"
     assert bodies(bench) == ["a"]
 
 
@@ -71,7 +71,7 @@ def test_a_wheel_that_turns_honours_a_cancel_before_it_answers(bench: Bench) -> 
     answers: list[str] = []
 
     def asks() -> None:
-        answers.append(bench.cell.cancel(one).state)
+        answers.append(bench.deployment.delayed.cancel(one).state)
 
     bench.turn(5, beside=asks)
     assert answers == ["cancelled"]
@@ -82,14 +82,14 @@ def test_a_wheel_that_turns_honours_a_cancel_before_it_answers(bench: Bench) -> 
 def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) -> None:
     (one,) = later(bench, "a", delay="20m")
     bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
-    record = owner_record(bench.cell.context, bucket)
+    record = owner_record(bench.deployment.context, bucket)
     record.swap(getattr(record.load(), "token", None), WheelOwner(owner="gone", until_ms=bench.clock.ms - 1))
     bench.timers.ordered.clear()
     with pytest.raises(Unavailable, match="send the request again"):
-        bench.cell.cancel(one)
+        bench.deployment.delayed.cancel(one)
     assert [bucket for _, bucket in bench.timers.ordered] == [bucket.name]  # the next wheel was asked for
     bench.turn(1)
-    assert bench.cell.cancel(one).state == "cancelled"
+    assert bench.deployment.delayed.cancel(one).state == "cancelled"
     bench.turn(1_300)
     assert bodies(bench) == []
 
@@ -97,10 +97,10 @@ def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) 
 @pytest.mark.parametrize("delay", ["1h", "90d", "30s"])
 def test_a_message_moves_to_another_time_earlier_or_later(bench: Bench, delay: str) -> None:
     (one, _) = later(bench, "a", "b", delay="20h")
-    moved = bench.cell.reschedule(one, delay=delay)
+    moved = bench.deployment.delayed.reschedule(one, delay=delay)
     assert (moved.state, moved.scheduled_id != one) == ("moved", True)
     # The old id still leads to it.
-    assert bench.cell.scheduled(one) == msgspec.structs.replace(moved, state="waiting")
+    assert bench.deployment.delayed.get(one) == msgspec.structs.replace(moved, state="waiting")
     due_ms = parse_rfc3339(moved.deliver_at, "")
     bench.turn((due_ms - bench.clock.ms) / 1_000 - 1)
     assert "a" not in bodies(bench)
@@ -113,16 +113,16 @@ def test_a_message_moves_to_another_time_earlier_or_later(bench: Bench, delay: s
 def test_a_repeated_move_moves_once_and_chains_are_followed(bench: Bench) -> None:
     (one,) = later(bench, "a", delay="20h")
     at = rfc3339(bench.clock.ms + 3_600_000 * 30)
-    first = bench.cell.reschedule(one, deliver_at=at)
-    assert bench.cell.reschedule(one, deliver_at=at) == first
-    second = bench.cell.reschedule(one, delay="40h")
+    first = bench.deployment.delayed.reschedule(one, deliver_at=at)
+    assert bench.deployment.delayed.reschedule(one, deliver_at=at) == first
+    second = bench.deployment.delayed.reschedule(one, delay="40h")
     assert second.scheduled_id not in (one, first.scheduled_id)
-    back = bench.cell.reschedule(one, deliver_at=at)
+    back = bench.deployment.delayed.reschedule(one, deliver_at=at)
     assert (back.state, back.deliver_at) == ("moved", at)
-    assert bench.cell.cancel(first.scheduled_id).state == "cancelled"
+    assert bench.deployment.delayed.cancel(first.scheduled_id).state == "cancelled"
     for known in (one, first.scheduled_id, second.scheduled_id, back.scheduled_id):
-        assert bench.cell.scheduled(known).state == "cancelled"
-        assert bench.cell.reschedule(known, delay="1h").state == "cancelled"
+        assert bench.deployment.delayed.get(known).state == "cancelled"
+        assert bench.deployment.delayed.reschedule(known, delay="1h").state == "cancelled"
     bench.turn(86_400 * 3)
     assert bodies(bench) == []
 
@@ -133,22 +133,22 @@ def test_a_move_to_a_time_that_has_come_says_that_it_moved(bench: Bench) -> None
 
     def asks() -> None:
         at = rfc3339(bench.clock.ms + 3_000)
-        answers.append(bench.cell.reschedule(one, deliver_at=at))
+        answers.append(bench.deployment.delayed.reschedule(one, deliver_at=at))
         bench.clock.sleep(10)
-        answers.append(bench.cell.reschedule(one, deliver_at=at))
+        answers.append(bench.deployment.delayed.reschedule(one, deliver_at=at))
 
     bench.turn(15, beside=asks)
     moved, again = answers
     assert (moved.state, moved.dispatched_at) == ("moved", None)
     assert (again.state, again.scheduled_id, again.offset) == ("moved", moved.scheduled_id, 0)
-    assert bench.cell.scheduled(one).state == "dispatched"
-    assert bench.cell.reschedule(one, delay="1h").state == "dispatched"
+    assert bench.deployment.delayed.get(one).state == "dispatched"
+    assert bench.deployment.delayed.reschedule(one, delay="1h").state == "dispatched"
 
 
 def test_a_sent_message_does_not_move(bench: Bench) -> None:
     (one,) = later(bench, "a", delay="5s")
     bench.turn(7)
-    assert bench.cell.reschedule(one, delay="1h").state == "dispatched"
+    assert bench.deployment.delayed.reschedule(one, delay="1h").state == "dispatched"
     bench.turn(2 * 3_600)
     assert bodies(bench) == ["a"]
 
@@ -158,14 +158,14 @@ def test_ids_of_others_are_refused_and_those_of_removed_buckets_unknown(bench: B
     other = Bench()
     for wrong in (one[:-1] + ("0" if one[-1] != "0" else "1"), "x", "", one.replace("-", "_"), "é" * 9, one + "-"):
         with pytest.raises(Rejected, match="not the id"):
-            bench.cell.scheduled(wrong)
+            bench.deployment.delayed.get(wrong)
     with pytest.raises(Rejected, match="not the id"):
-        other.cell.cancel(one)
+        other.deployment.delayed.cancel(one)
     bench.turn(3 * 3_600)
-    assert bench.cell.cancel(one).state == "dispatched"
+    assert bench.deployment.delayed.cancel(one).state == "dispatched"
     bench.clock.pass_time(86_400)
-    bench.cell.sweep()
-    for ask in (bench.cell.scheduled, bench.cell.cancel):
+    bench.deployment.sweeper.sweep()
+    for ask in (bench.deployment.delayed.get, bench.deployment.delayed.cancel):
         with pytest.raises(NotFound, match="more than a day ago"):
             ask(one)
 
@@ -199,9 +199,9 @@ class Failing(CallByCall):
 
 
 def test_a_batch_can_be_cancelled_message_by_message(bench: Bench) -> None:
-    accepted = bench.cell.produce("orders", [NewMessage(body=str(n), delay=600 + n) for n in range(20)])
+    accepted = bench.deployment.produce("orders", [NewMessage(body=str(n), delay=600 + n) for n in range(20)])
     for one in accepted[::2]:
-        bench.cell.cancel(one.scheduled_id or "")
+        bench.deployment.delayed.cancel(one.scheduled_id or "")
     bench.turn(700)
     assert bodies(bench) == [str(n) for n in range(1, 20, 2)]
 
@@ -210,20 +210,20 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     bench = Bench(CallByCall(MemoryStore()))
     (one,) = later(bench, "a", delay="20m")
     bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
-    context = bench.cell.context
+    context = bench.deployment.context
     record = owner_record(context, bucket)
     current = record.load()
     silent = record.swap(None if current is None else current.token, WheelOwner(owner="silent", until_ms=1)).current
     assert silent is not None
     at = rfc3339(bench.clock.ms + 86_400_000)
     with pytest.raises(Unavailable):
-        bench.cell.reschedule(one, deliver_at=at)  # cancelled, and not decided
+        bench.deployment.delayed.reschedule(one, deliver_at=at)  # cancelled, and not decided
     bench.turn(7_200)
     current = record.load()
     assert current is not None
     record.swap(current.token, WheelOwner(owner="silent", until_ms=1))
     bench.clock.pass_time(3_600)
-    assert bench.cell.reschedule(one, deliver_at=at).state == "moved"
+    assert bench.deployment.delayed.reschedule(one, deliver_at=at).state == "moved"
     bench.turn(86_400)
     assert bodies(bench) == ["a"]
 
@@ -249,18 +249,18 @@ def test_a_moved_message_is_found_where_it_is_after_readers_filled_its_reserved_
     bench = Bench(store)
     (one,) = later(bench, "a", delay="2h")
     due_ms = bench.clock.ms + 3_600_000 * 5
-    store.log, store.times = bench.cell.context.log(Bucket.at(due_ms, 60).log), times
-    moved = bench.cell.reschedule(one, deliver_at=rfc3339(due_ms))
+    store.log, store.times = bench.deployment.context.log(Bucket.at(due_ms, 60).log), times
+    moved = bench.deployment.delayed.reschedule(one, deliver_at=rfc3339(due_ms))
     assert (moved.state, moved.deliver_at, store.times) == ("moved", rfc3339(due_ms), 0)
     assert store.log.totals().rows == times + 1
     for each in (one, moved.scheduled_id):
-        known = bench.cell.scheduled(each)
+        known = bench.deployment.delayed.get(each)
         assert (known.state, known.scheduled_id, known.deliver_at) == ("waiting", moved.scheduled_id, rfc3339(due_ms))
     if then == "move":
         due_ms += 3_600_000
-        assert bench.cell.reschedule(moved.scheduled_id, deliver_at=rfc3339(due_ms)).state == "moved"
+        assert bench.deployment.delayed.reschedule(moved.scheduled_id, deliver_at=rfc3339(due_ms)).state == "moved"
     elif then != "wait":
-        assert bench.cell.cancel(moved.scheduled_id if then == "cancel" else one).state == "cancelled"
+        assert bench.deployment.delayed.cancel(moved.scheduled_id if then == "cancel" else one).state == "cancelled"
     bench.turn((due_ms - bench.clock.ms) / 1_000 - 1)
     assert bodies(bench) == []
     bench.turn(3)

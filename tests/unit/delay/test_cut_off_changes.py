@@ -25,7 +25,11 @@ def test_a_request_that_is_cut_off_anywhere_is_finished_when_it_is_repeated(verb
         at = rfc3339(bench.clock.ms + 3_600_000 * 30)
 
         def ask(bench: Bench = bench, one: str = one, at: str = at) -> str:
-            return (bench.cell.cancel(one) if verb == "cancel" else bench.cell.reschedule(one, deliver_at=at)).state
+            return (
+                bench.deployment.delayed.cancel(one)
+                if verb == "cancel"
+                else bench.deployment.delayed.reschedule(one, deliver_at=at)
+            ).state
 
         store.count, store.fails_at = 0, cut
         try:
@@ -35,11 +39,11 @@ def test_a_request_that_is_cut_off_anywhere_is_finished_when_it_is_repeated(verb
             finished = False
         store.fails_at = 1 << 60
         if cut % 2:
-            bench.cell.sweep()
+            bench.deployment.sweeper.sweep()
         bench = Bench(store, bench.blobs, bench.clock, timers=bench.timers)
         assert ask(bench) == ("cancelled" if verb == "cancel" else "moved")
         bench.turn(3_600 * 29.99)
-        bench.cell.sweep()  # a timer that was cut off is the sweeper's to order
+        bench.deployment.sweeper.sweep()  # a timer that was cut off is the sweeper's to order
         bench.turn(3_600)
         assert bodies(bench) == ([] if verb == "cancel" else ["a"])
         if finished:
@@ -53,7 +57,7 @@ def test_a_move_that_nobody_asks_for_again_is_finished_by_the_sweeper() -> None:
     (one,) = later(bench, "a", delay="20h")
     at = rfc3339(bench.clock.ms + 3_600_000)
     store.count = 0
-    bench.cell.reschedule(one, deliver_at=at)
+    bench.deployment.delayed.reschedule(one, deliver_at=at)
     calls = store.count
     for cut in range(1, calls):
         store = Failing()
@@ -61,9 +65,9 @@ def test_a_move_that_nobody_asks_for_again_is_finished_by_the_sweeper() -> None:
         (one,) = later(bench, "a", delay="20h")
         store.count, store.fails_at = 0, cut
         with pytest.raises(Unavailable):
-            bench.cell.reschedule(one, deliver_at=at)
+            bench.deployment.delayed.reschedule(one, deliver_at=at)
         store.fails_at = 1 << 60
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         bench.turn(86_400)
         assert bodies(bench) == ["a"], cut
 
@@ -74,7 +78,7 @@ def test_a_bucket_stays_until_the_moves_out_of_it_are_finished() -> None:
     (one,) = later(bench, "a", delay="5s")
     at = rfc3339(bench.clock.ms + 86_400_000 * 3)
     store.count = 0
-    bench.cell.reschedule(one, deliver_at=at)
+    bench.deployment.delayed.reschedule(one, deliver_at=at)
     whole = store.count
     for cut in range(4, whole):
         store = Failing()
@@ -82,14 +86,14 @@ def test_a_bucket_stays_until_the_moves_out_of_it_are_finished() -> None:
         (one,) = later(bench, "a", delay="5s")
         store.count, store.fails_at = 0, cut
         with pytest.raises(Unavailable):
-            bench.cell.reschedule(one, deliver_at=at)
+            bench.deployment.delayed.reschedule(one, deliver_at=at)
         store.fails_at = 1 << 60
         bench.turn(7_200)
         came = bodies(bench)
         bench.clock.pass_time(86_400)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         bench.turn(3 * 86_400)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         bench.turn(60)
         assert came + bodies(bench) == ["a"], cut
 
@@ -106,7 +110,7 @@ def cut_off_cancels(effect: bool, delay: str) -> list[tuple[Bench, str, bool]]:
         store.count, store.fails_at = 0, cut
         finished = True
         try:
-            bench.cell.cancel(one)
+            bench.deployment.delayed.cancel(one)
         except Unavailable:
             finished = False
         store.fails_at = 1 << 60
@@ -125,7 +129,7 @@ def names_around(bucket: Bucket) -> list[str]:
 @pytest.mark.parametrize("delay", ["20m", "80m"])
 @pytest.mark.parametrize(
     "looks",
-    [lambda bench, _: bench.cell.sweep(), lambda bench, one: bench.cell.scheduled(one)],
+    [lambda bench, _: bench.deployment.sweeper.sweep(), lambda bench, one: bench.deployment.delayed.get(one)],
     ids=["by the sweeper", "by whoever looks"],
 )
 def test_a_cancel_that_is_cut_off_and_never_repeated_is_finished(
@@ -137,12 +141,12 @@ def test_a_cancel_that_is_cut_off_and_never_repeated_is_finished(
         looks(bench, one)
         bench.turn(60)  # a wheel was called that has to publish the rows that it has read
         looks(bench, one)
-        assert bench.cell.scheduled(one).state == ("cancelled" if requested else "waiting")
+        assert bench.deployment.delayed.get(one).state == ("cancelled" if requested else "waiting")
         bench.turn(7_200)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         bench.turn(60)
         assert bodies(bench) == ([] if requested else ["a"])
-        assert bench.cell.scheduled(one).state == ("cancelled" if requested else "dispatched")
+        assert bench.deployment.delayed.get(one).state == ("cancelled" if requested else "dispatched")
         assert bench.store.scan(Table.META, CHANGES, limit=1) == []
 
 
@@ -151,7 +155,7 @@ def test_after_its_time_a_cancel_that_was_cut_off_is_decided_by_whoever_looks(ef
     for bench, one, _ in cut_off_cancels(effect, "20m"):
         bench.turn(7_200)
         with suppress(Unavailable):
-            bench.cell.scheduled(one)
+            bench.deployment.delayed.get(one)
         bench.turn(5)
-        state = bench.cell.scheduled(one).state
+        state = bench.deployment.delayed.get(one).state
         assert (state, bodies(bench)) in (("cancelled", []), ("dispatched", ["a"]))

@@ -27,14 +27,14 @@ class Late(CallByCall):
 def test_the_first_row_of_a_queue_whose_put_lands_late_holds_the_message_once() -> None:
     store = Late(MemoryStore())
     bench = Bench(store)
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     bench.send_later("a", delay=30)
     with suppress(Unavailable):
         bench.turn(40)
     assert store.held is not None
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     bench.clock.pass_time(40)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bench.turn(120)
     refused = store.land()
     assert refused is not None, "the next wheel has put the same row"
@@ -43,4 +43,4 @@ def test_the_first_row_of_a_queue_whose_put_lands_late_holds_the_message_once() 
     assert bench.bodies() == ["a"]
     bench.clock.pass_time(5)
     assert bench.bodies() == []
-    assert bench.cell.context.log("orders~1/0").totals().rows == 1, "no other row was reserved"
+    assert bench.deployment.context.log("orders~1/0").totals().rows == 1, "no other row was reserved"

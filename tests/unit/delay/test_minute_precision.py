@@ -26,7 +26,7 @@ _TICK_SECONDS = 0.5
 
 def send(bench: Bench, *bodies: str, delay: str = "30m") -> None:
     messages = [NewMessage(body=body, delay=delay, precision="minute") for body in bodies]
-    bench.cell.produce("orders", messages)
+    bench.deployment.produce("orders", messages)
 
 
 def orders(bench: Bench) -> list[int | str]:
@@ -47,7 +47,7 @@ def test_it_needs_no_precise_timer_and_its_wheel_turns_for_two_seconds() -> None
 def test_it_comes_within_its_minute_however_late_scheduler_starts_its_wheel(fraction_ms: int) -> None:
     due_ms = HALF_MS + fraction_ms
     bench = at_the_hour()
-    bench.cell.produce("orders", [NewMessage(body="alone", deliver_at=rfc3339(due_ms), precision="minute")])
+    bench.deployment.produce("orders", [NewMessage(body="alone", deliver_at=rfc3339(due_ms), precision="minute")])
     ((when_ms, name),) = bench.timers.ordered
     bench.timers.ordered.clear()
     # A schedule names a whole second, and fires within the minute that begins with it.
@@ -103,7 +103,7 @@ def test_a_wheel_stays_for_a_precise_message_that_follows_one_that_may_be_late()
     bench.send_later("first", delay=29 * 60)
     send(bench, "minute")
     bench.send_later("precise", delay=30 * 60 + 2)
-    starts, turn = [], bench.cell.turn_wheel
+    starts, turn = [], bench.deployment.turn_wheel
 
     def counted(*args: Any, **options: Any) -> Any:
         starts.append(bench.clock.ms)
@@ -111,7 +111,7 @@ def test_a_wheel_stays_for_a_precise_message_that_follows_one_that_may_be_late()
         assert len(starts) < 4
         return turn(*args, **options)
 
-    object.__setattr__(bench.cell, "turn_wheel", counted)
+    object.__setattr__(bench.deployment, "turn_wheel", counted)
     bench.turn(30 * 60 + 10)
     assert sorted(bodies(bench)) == ["first", "minute", "precise"]
 
@@ -129,17 +129,17 @@ def test_a_coarse_start_that_is_lost_costs_about_another_minute() -> None:
 
 def test_a_cancelled_one_is_not_sent() -> None:
     bench = at_the_hour()
-    (sent,) = bench.cell.produce("orders", [NewMessage(body="no", delay="30m", precision="minute")])
+    (sent,) = bench.deployment.produce("orders", [NewMessage(body="no", delay="30m", precision="minute")])
     send(bench, "yes")
-    bench.cell.cancel(sent.scheduled_id or "")
+    bench.deployment.delayed.cancel(sent.scheduled_id or "")
     bench.turn(31 * 60)
     assert bodies(bench) == ["yes"]
 
 
 def test_a_moved_one_keeps_its_precision() -> None:
     bench = at_the_hour()
-    (sent,) = bench.cell.produce("orders", [NewMessage(body="moved", delay="50m", precision="minute")])
-    bench.cell.reschedule(sent.scheduled_id or "", delay="30m")
+    (sent,) = bench.deployment.produce("orders", [NewMessage(body="moved", delay="50m", precision="minute")])
+    bench.deployment.delayed.reschedule(sent.scheduled_id or "", delay="30m")
     assert orders(bench) == []
     bench.turn(31 * 60)
     assert bodies(bench) == ["moved"]
@@ -152,8 +152,8 @@ def test_a_batch_of_both_becomes_a_row_of_each() -> None:
         NewMessage(body="precise", delay="31m"),
         NewMessage(body="minute too", delay="32m", precision="minute"),
     ]
-    bench.cell.produce("orders", both)
-    entries = [decode_entry(row.meta) for _, row in bench.cell.context.log(BUCKET.log).rows(0)]
+    bench.deployment.produce("orders", both)
+    entries = [decode_entry(row.meta) for _, row in bench.deployment.context.log(BUCKET.log).rows(0)]
     assert [(entry.minute, len(entry.after_ms) or 1) for entry in entries if isinstance(entry, DueTimes)] == [
         (False, 1),
         (True, 2),
@@ -179,7 +179,7 @@ def test_the_state_of_its_wheel_is_not_overdue_before_the_minute_is_over() -> No
     bench.timers.ordered.clear()
     for seconds, state in ((30 * 60 + 50, "asleep"), (30, "overdue")):
         bench.clock.pass_time(seconds)
-        assert [wheel.state for wheel in bench.cell.background.wheels().wheels] == [state]
+        assert [wheel.state for wheel in bench.deployment.background.wheels().wheels] == [state]
 
 
 def test_a_row_of_an_older_version_is_precise() -> None:
@@ -198,14 +198,14 @@ def test_on_one_machine_it_comes_at_its_time() -> None:
 def test_only_a_delayed_message_has_a_precision() -> None:
     bench = Bench()
     with pytest.raises(Rejected, match="only a message with delay or deliver_at has a precision") as refused:
-        bench.cell.produce("orders", [NewMessage(body="now"), NewMessage(body="now", precision="minute")])
+        bench.deployment.produce("orders", [NewMessage(body="now"), NewMessage(body="now", precision="minute")])
     assert refused.value.field == "messages[1].precision"
 
 
 def test_a_start_for_which_none_is_recorded_before_is_recorded_and_cleared() -> None:
     bench = at_the_hour()
     send(bench, "alone")
-    record = owner_record(bench.cell.context, BUCKET)
+    record = owner_record(bench.deployment.context, BUCKET)
     current = record.load()
     assert current is not None
     assert (current.value.wakes_ms, current.value.minute_ms) == (BUCKET.end_ms, HALF_MS - START_MS)
@@ -218,7 +218,7 @@ def test_a_start_for_which_none_is_recorded_before_is_recorded_and_cleared() -> 
 def test_a_start_that_was_lost_is_seen_by_the_sweeper_though_precise_timers_were_turned_off_meanwhile() -> None:
     bench = at_the_hour()
     send(bench, "alone")
-    without = replace(bench.cell.context, precise_timers=None)
+    without = replace(bench.deployment.context, precise_timers=None)
     ensure_wheel_by(without, BUCKET, HALF_MS + 20 * 60_000)
     current = owner_record(without, BUCKET).load()
     assert current is not None

@@ -28,7 +28,7 @@ def at_the_hour() -> Bench:
 def seconds_turned(bench: Bench, until_seconds: float) -> float:
     """Lets time pass, and returns for how long wheels turned: none may turn at the end."""
     spans = []
-    turn = bench.cell.turn_wheel
+    turn = bench.deployment.turn_wheel
 
     def timed(*args: Any, **options: Any) -> WheelEnd:
         began_ms = bench.clock.ms
@@ -36,7 +36,7 @@ def seconds_turned(bench: Bench, until_seconds: float) -> float:
         spans.append(bench.clock.ms - began_ms)
         return ended
 
-    object.__setattr__(bench.cell, "turn_wheel", timed)
+    object.__setattr__(bench.deployment, "turn_wheel", timed)
     bench.turn(until_seconds)
     return sum(spans) / 1_000
 
@@ -44,7 +44,7 @@ def seconds_turned(bench: Bench, until_seconds: float) -> float:
 def swept(bench: Bench, minutes: int) -> None:
     for _ in range(minutes):
         bench.turn(60)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
 
 
 def test_a_message_alone_in_its_hour_lets_its_wheel_turn_for_two_seconds() -> None:
@@ -65,7 +65,7 @@ def test_a_bucket_with_nothing_left_is_closed_by_the_sweeper_without_a_wheel() -
     bench = at_the_hour()
     bench.send_later("alone", delay="30m")
     swept(bench, 59)
-    record = bucket_record(bench.cell.context, Bucket.at(NEXT_HOUR_MS, 60))
+    record = bucket_record(bench.deployment.context, Bucket.at(NEXT_HOUR_MS, 60))
     current = record.load()
     assert current is not None
     assert not current.value.closed_ms
@@ -85,12 +85,12 @@ def test_a_bucket_that_is_removed_leaves_the_record_of_its_owner_to_expire() -> 
     bench.clock.pass_time(86_400)
     assert isinstance(bench.store, CallByCall)
     del bench.store.calls[:]
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bucket = Bucket.at(NEXT_HOUR_MS, 60)
-    assert bucket_record(bench.cell.context, bucket).load() is None
+    assert bucket_record(bench.deployment.context, bucket).load() is None
     assert bench.store.calls.count(("delete", Table.SCHEDULE)) == 1
     assert bench.store.calls.count(("delete", Table.META)) == 1, "that of the bucket alone"
-    left = bench.store.get(owner_record(bench.cell.context, bucket).key)
+    left = bench.store.get(owner_record(bench.deployment.context, bucket).key)
     assert left is not None
     assert left.expires_ms == bucket.end_ms + 3 * 86_400_000
 
@@ -100,7 +100,7 @@ def test_a_message_for_a_bucket_that_was_drained_keeps_the_record_of_its_owner()
     bench.send_later("first", delay="10m")
     bench.turn(20 * 60)
     bucket = Bucket.at(NEXT_HOUR_MS, 60)
-    record = owner_record(bench.cell.context, bucket)
+    record = owner_record(bench.deployment.context, bucket)
     current = record.load()
     assert current is not None
     assert current.value.drained
@@ -115,15 +115,15 @@ def test_a_drained_bucket_whose_record_of_an_owner_has_expired_is_closed_by_a_wh
     bench.send_later("alone", delay="30m")
     bench.turn(59 * 60)
     bucket = Bucket.at(NEXT_HOUR_MS, 60)
-    record = owner_record(bench.cell.context, bucket)
+    record = owner_record(bench.deployment.context, bucket)
     current = record.load()
     assert current is not None
     bench.store.delete(record.key, expect=current.token)
     swept(bench, 3)
-    closed = bucket_record(bench.cell.context, bucket).load()
+    closed = bucket_record(bench.deployment.context, bucket).load()
     assert closed is not None
     assert closed.value.closed_ms
-    assert bench.cell.context.log("orders~1/0").totals().rows == 1, "nothing was handed over again"
+    assert bench.deployment.context.log("orders~1/0").totals().rows == 1, "nothing was handed over again"
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -136,8 +136,8 @@ def test_objects_are_listed_only_for_a_bucket_whose_rows_name_one(large: bool, m
     assert bool(list(find("scheduled/"))) is large
     swept(bench, 62)
     bench.clock.pass_time(86_400)
-    bench.cell.sweep()
-    assert bucket_record(bench.cell.context, Bucket.at(NEXT_HOUR_MS, 60)).load() is None
+    bench.deployment.sweeper.sweep()
+    assert bucket_record(bench.deployment.context, Bucket.at(NEXT_HOUR_MS, 60)).load() is None
     assert [prefix for prefix in listed if prefix.startswith("scheduled/")] == (
         [f"scheduled/{Bucket.at(NEXT_HOUR_MS, 60).name}/"] if large else []
     )
@@ -149,11 +149,11 @@ def test_a_bucket_in_which_a_row_was_given_out_before_its_end_is_left_to_a_wheel
     bench.send_later("alone", delay="30m")
     bench.turn(59 * 60)
     bucket = Bucket.at(NEXT_HOUR_MS, 60)
-    bench.cell.context.log(bucket.log).reserve(1)  # its writer is slow
+    bench.deployment.context.log(bucket.log).reserve(1)  # its writer is slow
     bench.clock.pass_time(120)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert [name for _, name in bench.timers.ordered] == [bucket.name]
-    record = bucket_record(bench.cell.context, bucket).load()
+    record = bucket_record(bench.deployment.context, bucket).load()
     assert record is not None
     assert not record.value.closed_ms
 
@@ -167,7 +167,7 @@ def test_a_lost_timer_costs_about_a_minute() -> None:
     for seconds in range(70):
         bench.turn(1)
         if seconds % 60 == 0:
-            bench.cell.sweep()
+            bench.deployment.sweeper.sweep()
         if bodies(bench):
             return
     raise AssertionError("it did not come within 70 seconds")
@@ -176,11 +176,11 @@ def test_a_lost_timer_costs_about_a_minute() -> None:
 def test_a_wheel_that_leaves_keeps_a_recorded_start_on_which_a_producer_relies() -> None:
     bench = at_the_hour()
     (first,) = bench.send_later("cancelled", delay="20m")
-    bench.cell.cancel(first.scheduled_id or "")
+    bench.deployment.delayed.cancel(first.scheduled_id or "")
     bucket = Bucket.at(NEXT_HOUR_MS, 60)
     bench.timers.at(bench.clock.ms, bucket.name)  # started early
     bench.turn(20)
-    record = owner_record(bench.cell.context, bucket).load()
+    record = owner_record(bench.deployment.context, bucket).load()
     assert record is not None
     assert record.value.wakes_ms <= NEXT_HOUR_MS + 20 * 60_000 - START_MS
     bench.send_later("relies", delay="21m")
@@ -190,7 +190,7 @@ def test_a_wheel_that_leaves_keeps_a_recorded_start_on_which_a_producer_relies()
 
 def test_messages_close_together_keep_their_wheel_turning() -> None:
     bench = at_the_hour()
-    for context in (bench.cell.context,) * 2:
+    for context in (bench.deployment.context,) * 2:
         keep_listening(context, True)
     for seconds in range(0, 100, 8):
         bench.send_later(str(seconds), delay=300 + seconds)

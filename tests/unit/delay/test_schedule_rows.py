@@ -46,12 +46,12 @@ def waiting(*, size: int = 200) -> tuple[Bench, list[str]]:
     """Returns a cell in which the messages of each row wait for random times, and their bodies as they fall due."""
     bench, chance = Bench(settings=Settings(retry=AT_ONCE, tick_ms=500)), Random(5)
     bench.clock.ms = BEGIN_MS
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     dues: list[tuple[float, str]] = []
     for row in range(ROWS):
         delays = [round(20 + chance.random() * STEPS / 2, 3) for _ in range(MESSAGES)]
         bodies = [f"{row}-{index}".ljust(size, ".") for index in range(MESSAGES)]
-        bench.cell.produce(
+        bench.deployment.produce(
             "orders", [NewMessage(body=body, delay=delay) for body, delay in zip(bodies, delays, strict=True)]
         )
         dues += zip(delays, bodies, strict=True)
@@ -117,9 +117,9 @@ def prepared_rows(monkeypatch: pytest.MonkeyPatch, tick_ms: int) -> list[tuple[i
     """Returns when each row was decoded, in milliseconds before its messages were due, and how many it has."""
     bench = Bench(settings=Settings(retry=AT_ONCE, tick_ms=tick_ms))
     bench.clock.ms = BEGIN_MS
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     for _ in range(3):
-        bench.cell.produce("orders", [NewMessage(body="b", delay=20)] * 2)
+        bench.deployment.produce("orders", [NewMessage(body="b", delay=20)] * 2)
     decoded: list[tuple[int, int]] = []
 
     def noted(row: Row, blobs: Any) -> Any:

@@ -28,7 +28,7 @@ def precision(request: pytest.FixtureRequest) -> Precision | None:
 def with_a_reminder(precision: Precision | None) -> Bench:
     """Returns a cell with a message that is due in half an hour."""
     bench = at_the_hour()
-    bench.cell.produce("orders", [NewMessage(body="remind", delay=HALF_SECONDS, precision=precision)])
+    bench.deployment.produce("orders", [NewMessage(body="remind", delay=HALF_SECONDS, precision=precision)])
     return bench
 
 
@@ -76,7 +76,7 @@ def test_a_timer_that_cannot_be_ordered_is_counted_and_replaced_by_the_sweeper(
     with monkeypatch.context() as patch:
         for port, verb in ((bench.timers, "at"), (bench.precise, "after"), (bench.precise, "relay")):
             patch.setattr(port, verb, throttled)
-        bench.cell.produce("orders", [NewMessage(body="remind", delay=HALF_SECONDS, precision=precision)])
+        bench.deployment.produce("orders", [NewMessage(body="remind", delay=HALF_SECONDS, precision=precision)])
     assert ("WakesMissed", 1) in bench.meter.metrics
     swept(bench, 33)
     bench.turn(3)

@@ -48,7 +48,7 @@ def test_a_delayed_message_is_delivered_at_its_time_and_not_before(bench: Bench)
 
 def test_immediate_and_delayed_messages_share_a_batch(bench: Bench) -> None:
     messages = [NewMessage(body="a"), NewMessage(body="b", delay=30), NewMessage(body="c", delay=0)]
-    accepted = bench.cell.produce("orders", messages)
+    accepted = bench.deployment.produce("orders", messages)
     assert [position.offset for position in accepted] == [0, None, 1]
     assert bodies(bench) == ["a", "c"]
     bench.turn(31)
@@ -77,8 +77,8 @@ def test_a_bucket_that_is_over_is_closed_and_removed_a_day_later(bench: Bench) -
     assert ended[-1] is WheelEnd.CLOSED
     assert bodies(bench) == ["x"]
     bench.clock.pass_time(86_400)
-    assert bench.cell.sweep().dropped_buckets == 1
-    assert bench.cell.sweep().dropped_buckets == 0
+    assert bench.deployment.sweeper.sweep().dropped_buckets == 1
+    assert bench.deployment.sweeper.sweep().dropped_buckets == 0
 
 
 def test_a_message_for_a_bucket_that_is_closed_already_comes_at_once(bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_a_message_for_a_bucket_that_is_closed_already_waits_in_the_next_one(ben
     assert bodies(bench) == ["x"]
     bench.clock.pass_time(-2 * 3_600)
     bench.send_later("y", delay=1)
-    assert bench.cell.context.log(over.following.log).totals().rows == 1
+    assert bench.deployment.context.log(over.following.log).totals().rows == 1
 
 
 def test_of_a_batch_in_an_open_bucket_the_first_message_has_the_wheel_started(bench: Bench) -> None:
@@ -107,7 +107,7 @@ def test_of_a_batch_in_an_open_bucket_the_first_message_has_the_wheel_started(be
     bench.send_later("far", delay="50m")
     assert bench.turn(30 * 60) == [WheelEnd.ASLEEP]
     assert bodies(bench) == ["first"]
-    bench.cell.produce("orders", [NewMessage(body="soon", delay="10m"), NewMessage(body="then", delay="18m")])
+    bench.deployment.produce("orders", [NewMessage(body="soon", delay="10m"), NewMessage(body="then", delay="18m")])
     bench.turn(10 * 60 + 1)
     assert bodies(bench) == ["soon"]
 
@@ -129,7 +129,7 @@ def test_the_same_key_again_gives_the_same_answer_and_one_message(bench: Bench) 
     key = IdempotencyKey("k", b"d" * 16)
 
     def send() -> list[object]:
-        return list(bench.cell.produce("orders", [NewMessage(body="a", delay=60), NewMessage(body="b")], key))
+        return list(bench.deployment.produce("orders", [NewMessage(body="a", delay=60), NewMessage(body="b")], key))
 
     first = send()
     bench.clock.pass_time(20)
@@ -159,7 +159,7 @@ def test_a_retry_waits_as_the_policy_says() -> None:
 @pytest.mark.parametrize(("ours", "servers"), [(60, 1), (1, 60)])
 def test_a_group_with_a_policy_of_its_own_waits_as_that_says(ours: float, servers: float) -> None:
     bench = Bench(settings=Settings(retry=RetryPolicy(first_seconds=servers)))
-    bench.cell.put_group("orders", "billing", retry=RetryPolicy(first_seconds=ours))
+    bench.deployment.groups.put("orders", "billing", retry=RetryPolicy(first_seconds=ours))
     bench.send("a")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[0])
@@ -201,7 +201,7 @@ def test_of_retries_with_delays_of_their_own_the_rest_keeps_its_times_when_one_c
 def test_too_far_ahead_is_refused_unless_the_subject_clamps(bench: Bench) -> None:
     with pytest.raises(Rejected, match="two years"):
         bench.send_later("x", delay="733d")
-    bench.cell.put_subject("orders", clamp_delays=True)
+    bench.deployment.subjects.put("orders", clamp_delays=True)
     (accepted,) = bench.send_later("x", delay="733d")
     assert accepted.scheduled == rfc3339(bench.clock.ms + 732 * 86_400_000)
 
@@ -216,7 +216,7 @@ def test_many_messages_at_scattered_times_come_each_once_in_time(minutes: int, s
         delays = [(batch * 37 + index * 811) % 7_000 for index in range(25)]
         messages = [NewMessage(body=f"{batch}-{index}", delay=seconds) for index, seconds in enumerate(delays)]
         due |= {message.body: began_ms + seconds * 1_000 for message, seconds in zip(messages, delays, strict=True)}
-        bench.cell.produce("orders", messages)
+        bench.deployment.produce("orders", messages)
     seen = {}
     while bench.clock.ms < began_ms + 7_200_000:
         bench.turn(10)
@@ -232,6 +232,6 @@ def test_a_batch_that_is_due_in_too_many_buckets_is_refused_whole() -> None:
     bench = Bench(settings=Settings(batch_buckets=3, retry=AT_ONCE))
     hours = [NewMessage(body=str(hour), delay=hour * 3_600) for hour in range(5)]
     with pytest.raises(TooLarge, match="these fall due in 4: split the batch"):
-        bench.cell.produce("orders", hours)
-    assert len(bench.cell.produce("orders", hours[:4])) == 4
+        bench.deployment.produce("orders", hours)
+    assert len(bench.deployment.produce("orders", hours[:4])) == 4
     assert bodies(bench) == ["0"]

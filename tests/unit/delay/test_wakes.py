@@ -30,7 +30,7 @@ def delivered_after(bench: Bench, body: str, *, minutes: int) -> float:
     began_ms = bench.clock.ms
     for _ in range(minutes):
         bench.turn(60)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         if body in bodies(bench):
             return (bench.clock.ms - began_ms) / 1_000
     raise AssertionError(f"{body} did not come within {minutes} minutes")
@@ -103,24 +103,24 @@ def test_a_message_that_had_to_be_placed_again_is_counted_once(monkeypatch: pyte
     bench.turn(60)
     assert filled
     assert bodies(bench) == ["now"] * 5
-    assert [messages for _, messages in bench.cell.pending("orders", hours=5)] == [5]
+    assert [messages for _, messages in bench.deployment.delayed.pending("orders", hours=5)] == [5]
 
 
 def test_a_move_that_cannot_be_finished_does_not_hold_the_others_up() -> None:
     for cut in range(6, 10):
         store = Failing()
         bench = Bench(store, settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
-        (damaged,) = bench.cell.produce("orders", [NewMessage(body=noise(1), delay="20h")])
+        (damaged,) = bench.deployment.produce("orders", [NewMessage(body=noise(1), delay="20h")])
         (precious,) = later(bench, "precious", delay="21h")
         at = rfc3339(bench.clock.ms + 3_600_000 * 30)
         for scheduled_id in (damaged.scheduled_id or "", precious):
             store.count, store.fails_at = 0, cut
             with pytest.raises(Unavailable, match="cut off"):
-                bench.cell.reschedule(scheduled_id, deliver_at=at)
+                bench.deployment.delayed.reschedule(scheduled_id, deliver_at=at)
             store.fails_at = 1 << 60
         for key in bench.blobs.list("scheduled/"):
             bench.blobs.delete(key)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         bench.turn(3_600 * 31)
         assert "precious" in bodies(bench), cut
 
@@ -131,7 +131,7 @@ def test_a_row_of_a_clock_that_is_ahead_holds_nothing_up() -> None:
     bench.send_later("first", delay="100s")
     bench.turn(30)
     bucket = Bucket.at(bench.clock.ms, 60)
-    bench.cell.context.log(bucket.log).reserve(1)  # its writer never comes
+    bench.deployment.context.log(bucket.log).reserve(1)  # its writer never comes
     ahead = bench.another_process()
     object.__setattr__(ahead.context, "clock", HandClock(bench.clock.ms + 25 * 60_000))
     ahead.produce("orders", [NewMessage(body="ahead", delay="30m")])
@@ -159,7 +159,7 @@ def test_a_retry_is_not_forgotten_when_what_comes_after_it_fails() -> None:
         store.fails_at = calls = calls + 1
         store.count = 0
         try:
-            bench.cell.pull("orders", "billing", request)
+            bench.deployment.pull("orders", "billing", request)
         except Unavailable:
             store.fails_at = 1 << 60
             bench.turn(0.1)
@@ -172,10 +172,10 @@ def test_a_retry_is_not_forgotten_when_what_comes_after_it_fails() -> None:
 @pytest.mark.parametrize("kind", ["look", "cancel"])
 def test_a_damaged_message_still_has_an_answer(kind: str) -> None:
     bench = Bench(settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
-    (accepted,) = bench.cell.produce("orders", [NewMessage(body=noise(1), delay=10)])
+    (accepted,) = bench.deployment.produce("orders", [NewMessage(body=noise(1), delay=10)])
     for key in bench.blobs.list("scheduled/"):
         bench.blobs.delete(key)
-    ask = bench.cell.scheduled if kind == "look" else bench.cell.cancel
+    ask = bench.deployment.delayed.get if kind == "look" else bench.deployment.delayed.cancel
     assert ask(accepted.scheduled_id or "").state == ("waiting" if kind == "look" else "cancelled")
     bench.turn(20)
     assert ask(accepted.scheduled_id or "").state in ("dispatched", "cancelled")
@@ -261,7 +261,7 @@ def test_a_bucket_is_kept_as_long_as_a_move_out_of_it_cannot_be_finished(monkeyp
         moved = False
         store.count, store.fails_at = 0, cut
         with suppress(Unavailable):
-            moved = bench.cell.reschedule(one, deliver_at=at).state == "moved"
+            moved = bench.deployment.delayed.reschedule(one, deliver_at=at).state == "moved"
         store.fails_at = 1 << 60
         if moved:
             return
@@ -271,8 +271,8 @@ def test_a_bucket_is_kept_as_long_as_a_move_out_of_it_cannot_be_finished(monkeyp
             bench.turn(7_200)
             came = bodies(bench)
             bench.clock.pass_time(86_400)
-            bench.cell.sweep()
-        bench.cell.sweep()
+            bench.deployment.sweeper.sweep()
+        bench.deployment.sweeper.sweep()
         bench.turn(4 * 86_400)
         assert came + bodies(bench) == ["a"], cut
     raise AssertionError("it never finished")

@@ -28,8 +28,8 @@ def bucket_of(bench: Bench, seconds: float = 0) -> Bucket:
 
 
 def wheel_of(bench: Bench, bucket: Bucket, owner: str = "w", leaves_ms: int = 0) -> Wheel:
-    cell = bench.another_process()
-    return Wheel(cell.context, cell.registry, bucket, owner, leaves_ms)
+    deployment = bench.another_process()
+    return Wheel(deployment.context, deployment.registry, bucket, owner, leaves_ms)
 
 
 def turned(wheel: Wheel, *ticks: float, bench: Bench) -> WheelEnd:
@@ -51,10 +51,10 @@ def test_a_wheel_that_is_cut_off_at_any_call_is_replaced_and_every_message_comes
     for cut in range(1, 200):
         store = Failing(effect=effect)
         bench = Bench(store)
-        bench.cell.put_subject("orders", queues=2)
+        bench.deployment.subjects.put("orders", queues=2)
         for first in range(0, 12, 4):
             messages = [NewMessage(body=body, delay=1 + 2 * (int(body) % 3)) for body in sent[first : first + 4]]
-            bench.cell.produce("orders", messages)
+            bench.deployment.produce("orders", messages)
         bucket = bucket_of(bench)
         store.count, store.fails_at = 0, cut
         try:
@@ -66,7 +66,7 @@ def test_a_wheel_that_is_cut_off_at_any_call_is_replaced_and_every_message_comes
         bench.clock.pass_time(LEASE_MS / 1_000 + 1)
         turned(wheel_of(bench, bucket, "second"), 1, 1, 4_000, 2, 2, bench=bench)
         assert sorted(bodies(bench)) == sorted(sent), cut
-        record = bucket_record(bench.cell.context, bucket).load()
+        record = bucket_record(bench.deployment.context, bucket).load()
         assert record is not None
         assert record.value.closed_ms
         if whole:
@@ -81,7 +81,7 @@ def test_a_second_wheel_that_is_cut_off_while_it_takes_over_changes_nothing(seco
     for first_cut in range(4, 24):
         store = Failing(effect=effect)
         bench = Bench(store)
-        bench.cell.produce("orders", [NewMessage(body=body, delay=1) for body in sent])
+        bench.deployment.produce("orders", [NewMessage(body=body, delay=1) for body in sent])
         bucket = bucket_of(bench)
         for owner, cut in (("first", first_cut), ("second", second_cut)):
             store.count, store.fails_at = 0, cut
@@ -124,13 +124,13 @@ def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_ove
     second.open()
     answers: list[str] = []
     bench.clock.sleeps = False
-    context = bench.cell.context
+    context = bench.deployment.context
     second._read()
     # The cancel marker is appended, then the second reads and publishes, then the first wakes up.
     bench.timers.ordered.clear()
     current = owner_record(context, bucket).load()
     assert current is not None
-    cell = bench.another_process()
+    deployment = bench.another_process()
 
     class Turning:
         def now_ms(self) -> int:
@@ -139,8 +139,8 @@ def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_ove
         def sleep(self, seconds: float) -> None:
             second.turn()
 
-    object.__setattr__(cell.context, "clock", Turning())
-    answers.append(cell.cancel(accepted.scheduled_id or "").state)
+    object.__setattr__(deployment.context, "clock", Turning())
+    answers.append(deployment.delayed.cancel(accepted.scheduled_id or "").state)
     assert answers == ["cancelled"]
     bench.clock.pass_time(10)
     with pytest.raises(Fenced):
@@ -169,7 +169,7 @@ def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fe
     bench = Bench(CallByCall(MemoryStore()))
     (sent,) = bench.send_later("a", delay=5)
     bucket = bucket_of(bench)
-    bench.cell.cancel(sent.scheduled_id or "")  # somebody may wait for the reading of its marker
+    bench.deployment.delayed.cancel(sent.scheduled_id or "")  # somebody may wait for the reading of its marker
     bench.send_later("a", delay=5)
     first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
     assert first._ownership.take()
@@ -181,11 +181,11 @@ def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fe
     bench.clock.pass_time(RENEW_MS / 1_000)
     list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))
     second._read_dispatched()
-    current = owner_record(bench.cell.context, bucket).load()
+    current = owner_record(bench.deployment.context, bucket).load()
     assert current is not None
     assert (current.value.owner, current.value.read_below) == ("second", 0)
     second.open()
-    current = owner_record(bench.cell.context, bucket).load()
+    current = owner_record(bench.deployment.context, bucket).load()
     assert current is not None
     assert current.value.read_below == 3
 
@@ -197,11 +197,11 @@ def test_a_wheel_that_opens_publishes_its_reading_only_if_somebody_may_wait_for_
     wheel = wheel_of(bench, bucket)
     assert wheel._ownership.take()
     wheel.open()
-    record = owner_record(bench.cell.context, bucket)
+    record = owner_record(bench.deployment.context, bucket)
     current = record.load()
     assert current is not None
     assert current.value.read_below == 0
-    bench.cell.context.log(bucket.log).append(
+    bench.deployment.context.log(bucket.log).append(
         filler(bench.clock.ms, 0, encode_entry(CancelMarker(0, 0)))  # a turn reads it, and its caller gets an answer
     )
     wheel.turn()  # the first one follows the reading of the wheel that opens
@@ -223,7 +223,7 @@ def test_a_wheel_calls_its_successor_and_leaves_it_the_bucket() -> None:
     assert [name for _, name in bench.timers.ordered] == [bucket.name]
     assert bodies(bench) == ["a"]
     bench.clock.pass_time(-30)
-    current = owner_record(bench.cell.context, bucket).load()
+    current = owner_record(bench.deployment.context, bucket).load()
     assert current is not None
     assert current.value.left
     assert turned(wheel_of(bench, bucket, "second"), *[1] * 130, bench=bench) is WheelEnd.ASLEEP
@@ -270,7 +270,7 @@ def test_a_row_that_was_given_out_before_the_seal_lands_or_is_filled() -> None:
         bench = Bench(CallByCall(MemoryStore()))
         bench.send_later("a", delay=5)
         bucket = bucket_of(bench)
-        log = bench.cell.context.log(bucket.log)
+        log = bench.deployment.context.log(bucket.log)
         source = log.get(0)
         assert source is not None
         wheel = wheel_of(bench, bucket)
@@ -300,11 +300,11 @@ def test_a_clock_that_is_set_back_an_hour_makes_nothing_early_lost_or_double() -
     bench.turn(30)
     assert bodies(bench) == []
     bench.turn(40)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bodies(bench) == ["c"]
     for _ in range(70):
         bench.turn(60)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     assert bodies(bench) == ["b"]
 
 
@@ -322,25 +322,25 @@ def test_what_waits_for_a_deleted_subject_goes_to_its_dead_log_and_is_reported()
     bench = Bench()
     bench.send_later("a", "b", delay=30)
     bench.send_later("other", delay=30, subject="bills")
-    bench.cell.delete_subject("orders")
+    bench.deployment.subjects.delete("orders")
     bench.send("new")
     bench.turn(40)
     assert bodies(bench) == ["new"]
-    page = bench.cell.orphans("orders", after=None, limit=1)
+    page = bench.deployment.delayed.orphans("orders", after=None, limit=1)
     assert [message.body for message in page.messages] == ["a"]
     assert page.messages[0].reason == "subject-deleted"
     assert page.messages[0].died_at is not None
     died_ms = parse_rfc3339(page.messages[0].died_at, "died_at")
     assert 0 <= bench.clock.now_ms() - died_ms <= 10_000, "it died when it was due, 30 s after it was sent"
-    page = bench.cell.orphans("orders", after=page.next, limit=10)
+    page = bench.deployment.delayed.orphans("orders", after=page.next, limit=10)
     assert ([message.body for message in page.messages], page.next) == (["b"], None)
     assert ("OrphanedMessages", 2) in bench.meter.metrics
     assert bench.bodies(subject="bills") == ["other"]
     bench.turn(7_200)
     bench.clock.pass_time(31 * 86_400)
-    bench.cell.sweep()
-    bench.cell.sweep()
-    assert bench.cell.orphans("orders", after=None, limit=10).messages == []
+    bench.deployment.sweeper.sweep()
+    bench.deployment.sweeper.sweep()
+    assert bench.deployment.delayed.orphans("orders", after=None, limit=10).messages == []
 
 
 def test_retries_of_a_deleted_group_are_dropped_and_hold_nobody_up() -> None:
@@ -348,7 +348,7 @@ def test_retries_of_a_deleted_group_are_dropped_and_hold_nobody_up() -> None:
     bench.send("a")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[0])
-    bench.cell.delete_group("orders", "billing")
+    bench.deployment.groups.delete("orders", "billing")
     bench.send_later("b", delay=10)
     bench.turn(12)
     assert bench.bodies(group="audit") == ["a", "b"]
@@ -362,7 +362,7 @@ def noise(seed: int) -> str:
 
 def test_a_message_that_cannot_be_read_is_reported_and_the_others_come() -> None:
     bench = Bench(settings=Settings(retry=AT_ONCE, inline_bytes=1_024))
-    bench.cell.produce("orders", [NewMessage(body=noise(n), delay=10) for n in range(3)])
+    bench.deployment.produce("orders", [NewMessage(body=noise(n), delay=10) for n in range(3)])
     bench.send_later("fine", delay=10)
     for key in bench.blobs.list("scheduled/"):
         bench.blobs.delete(key)
@@ -372,10 +372,10 @@ def test_a_message_that_cannot_be_read_is_reported_and_the_others_come() -> None
     bucket = bucket_of(bench)
     bench.turn(2 * 3_600)
     bench.clock.pass_time(10 * 86_400)
-    assert bench.cell.sweep().dropped_buckets == 0  # an operator may still repair it
-    assert bench.cell.context.log(bucket.log).get(0) is not None
+    assert bench.deployment.sweeper.sweep().dropped_buckets == 0  # an operator may still repair it
+    assert bench.deployment.context.log(bucket.log).get(0) is not None
     bench.clock.pass_time(25 * 86_400)
-    assert bench.cell.sweep().dropped_buckets == 1
+    assert bench.deployment.sweeper.sweep().dropped_buckets == 1
 
 
 def test_a_bucket_whose_registration_was_taken_back_is_registered_by_the_next_one() -> None:
@@ -386,7 +386,7 @@ def test_a_bucket_whose_registration_was_taken_back_is_registered_by_the_next_on
         raise Unavailable("the transaction failed")
 
     with pytest.raises(Unavailable):
-        bench.cell.context.atomically(work)
+        bench.deployment.context.atomically(work)
     assert bench.timers.ordered == []
     bench.send_later("a", delay="1d")
     assert len(bench.timers.ordered) == 1
@@ -398,7 +398,7 @@ def test_a_filler_in_a_schedule_log_never_expires() -> None:
     """A row that is stored after its filler was removed would have no reader."""
     bench = Bench(CallByCall(MemoryStore()))
     bucket = bucket_of(bench, 86_400)
-    log = bench.cell.context.log(bucket.log)
+    log = bench.deployment.context.log(bucket.log)
     log.reserve(1)
     bench.send_later("a", delay="1d")
     bench.clock.pass_time(2)
@@ -415,7 +415,7 @@ def test_as_many_hours_are_listed_as_were_asked_for_the_one_under_way_being_the_
     first_ms = bench.clock.ms - 900_000
     for hour in (0, 1, hours - 1, hours):
         bench.send_later("a", deliver_at=rfc3339(first_ms + hour * 3_600_000 + 1_800_000))
-    found = [hour_ms for hour_ms, _ in bench.cell.pending("orders", hours=hours)]
+    found = [hour_ms for hour_ms, _ in bench.deployment.delayed.pending("orders", hours=hours)]
     assert found == [first_ms + hour * 3_600_000 for hour in sorted({0, 1, hours - 1}) if hour < hours]
 
 
@@ -423,7 +423,7 @@ def test_what_is_overdue_counts_in_the_hour_under_way() -> None:
     bench = Bench()
     bench.send_later("a", delay="10m")
     bench.clock.pass_time(2 * 3_600)
-    assert bench.cell.pending("orders", hours=1) == [(bench.clock.ms, 1)]
+    assert bench.deployment.delayed.pending("orders", hours=1) == [(bench.clock.ms, 1)]
 
 
 def test_hours_are_counted_by_subject() -> None:
@@ -433,12 +433,12 @@ def test_hours_are_counted_by_subject() -> None:
     bench.send_later("x", delay="30m", subject="bills")
     bench.send_later("far", delay="400d")
     hour = bench.clock.ms // 3_600_000 * 3_600_000
-    assert bench.cell.pending("orders", hours=72) == [(hour, 2), (hour + 3_600_000, 1)]
-    bench.cell.cancel(c.scheduled_id or "")
-    assert bench.cell.pending("orders", hours=72) == [(hour, 2)]
+    assert bench.deployment.delayed.pending("orders", hours=72) == [(hour, 2), (hour + 3_600_000, 1)]
+    bench.deployment.delayed.cancel(c.scheduled_id or "")
+    assert bench.deployment.delayed.pending("orders", hours=72) == [(hour, 2)]
     bench.turn(31 * 60)
-    assert bench.cell.pending("orders", hours=72) == []
-    assert bench.cell.pending("bills", hours=72) == []
+    assert bench.deployment.delayed.pending("orders", hours=72) == []
+    assert bench.deployment.delayed.pending("bills", hours=72) == []
 
 
 def test_lag_counts_what_backs_off() -> None:
@@ -446,10 +446,10 @@ def test_lag_counts_what_backs_off() -> None:
     bench.send("a", "b")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[0], ack=[1])
-    lag = bench.cell.lag("orders", "billing")
+    lag = bench.deployment.groups.lag("orders", "billing")
     assert (lag.backing_off, lag.retrying, lag.in_flight) == (1, 0, 0)
     bench.turn(6)
-    lag = bench.cell.lag("orders", "billing")
+    lag = bench.deployment.groups.lag("orders", "billing")
     assert (lag.backing_off, lag.retrying) == (0, 1)
 
 
@@ -458,10 +458,10 @@ def test_a_cancel_behind_a_row_that_never_came_is_read_before_anything_is_sent()
     bench = Bench(CallByCall(MemoryStore()))
     (accepted,) = bench.send_later("a", delay=3)
     bucket = bucket_of(bench)
-    bench.cell.context.log(bucket.log).reserve(1)
+    bench.deployment.context.log(bucket.log).reserve(1)
     bench.timers.ordered.clear()
     bench.clock.pass_time(3)
-    assert bench.cell.cancel(accepted.scheduled_id or "").state == "cancelled"
+    assert bench.deployment.delayed.cancel(accepted.scheduled_id or "").state == "cancelled"
     turned(wheel_of(bench, bucket), 0.3, 0.5, 0.5, 0.5, bench=bench)
     assert bodies(bench) == []
 
@@ -470,7 +470,7 @@ def test_a_row_that_never_came_holds_nothing_up_for_longer_than_the_grace() -> N
     bench = Bench(CallByCall(MemoryStore()))
     bench.send_later("a", delay=3)
     bucket = bucket_of(bench)
-    bench.cell.context.log(bucket.log).reserve(1)
+    bench.deployment.context.log(bucket.log).reserve(1)
     turned(wheel_of(bench, bucket), *[0.5] * 8, bench=bench)
     assert bodies(bench) == ["a"]
 
@@ -481,6 +481,6 @@ def test_messages_for_thousands_of_subjects_that_are_due_at_once_all_come() -> N
     names = [f"{number:04d}".ljust(100, "s") for number in range(1_500)]
     for first in range(0, len(names), 500):
         messages = [AddressedMessage(subject=name, body=name[:4], delay=10) for name in names[first : first + 500]]
-        bench.cell.produce_many(messages)
+        bench.deployment.produce_many(messages)
     bench.turn(12)
     assert [bench.bodies(subject=name, group="g" * 100) for name in names] == [[name[:4]] for name in names]

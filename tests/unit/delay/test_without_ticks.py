@@ -6,11 +6,11 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.buckets.lease import owner_record
-from hourwheel.cell import Cell
 from hourwheel.context import Settings
 from hourwheel.delay.ownership import RENEW_MS
 from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.delay.wheel_steps import COMPANY_MS, CROWD, LONGEST_COMPANY_MS, LOOK_MS, SETTLED_MS, next_turn_ms
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Unavailable
 from hourwheel.logs.log import GRACE_MS
 from hourwheel.model.messages import NewMessage
@@ -23,7 +23,7 @@ BEGIN_MS = NOON_MS // 3_600_000 * 3_600_000 + 600_000
 
 def without_ticks() -> Bench:
     bench = Bench(CallByCall(MemoryStore()), clock=HandClock(BEGIN_MS), settings=Settings(retry=AT_ONCE, tick_ms=0))
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     return bench
 
 
@@ -61,26 +61,26 @@ class News:
         return end_ms if self.soonest_ms is None else min(end_ms, self.soonest_ms)
 
 
-def listening(bench: Bench, news: News) -> Cell:
-    cell = bench.another_process()
-    cell.context = replace(cell.context, wheel_wakeups=news)
-    cell.registry = replace(cell.registry, context=cell.context)
-    cell.sweeper = replace(cell.sweeper, context=cell.context, registry=cell.registry)
-    return cell
+def listening(bench: Bench, news: News) -> Deployment:
+    deployment = bench.another_process()
+    deployment.context = replace(deployment.context, wheel_wakeups=news)
+    deployment.registry = replace(deployment.registry, context=deployment.context)
+    deployment.sweeper = replace(deployment.sweeper, context=deployment.context, registry=deployment.registry)
+    return deployment
 
 
 def turned(bench: Bench, seconds: float, **meanwhile: NewMessage) -> News:
     """Turns the wheel of the bucket for this long; ``at_NUMBER``: messages that come that many ms after its start."""
     news = News(bench, bench.clock.ms + round(seconds * 1_000))
     news.meanwhile = {bench.clock.ms + int(name.removeprefix("at_")): message for name, message in meanwhile.items()}
-    cell = listening(bench, news)
-    assert Wheel(cell.context, cell.registry, bucket_of(bench), "w").run(news.pause) is WheelEnd.STOPPED
+    deployment = listening(bench, news)
+    assert Wheel(deployment.context, deployment.registry, bucket_of(bench), "w").run(news.pause) is WheelEnd.STOPPED
     return news
 
 
 def handed_over(bench: Bench) -> dict[str, int]:
     """Returns when each message was put into its queue, in milliseconds after the beginning."""
-    log = bench.cell.context.log("orders~1/0")
+    log = bench.deployment.context.log("orders~1/0")
     rows = [row for _, row in log.stored(0) if row.count]
     bodies = [message.body for message in bench.take(1_000)]
     times = [row.at_ms - BEGIN_MS for row in rows for _ in range(row.count)]
@@ -113,16 +113,16 @@ def test_a_row_that_is_given_out_and_not_stored_is_looked_for_until_it_may_be_fi
     bench = without_ticks()
     bench.send_later("first", delay=0.5)
     news = News(bench, BEGIN_MS + 4_000)
-    cell = listening(bench, news)
-    wheel = Wheel(cell.context, cell.registry, bucket_of(bench), "w")
+    deployment = listening(bench, news)
+    wheel = Wheel(deployment.context, deployment.registry, bucket_of(bench), "w")
     gone = False
 
     def pause(seconds: float) -> bool:
         nonlocal gone
         if seconds and bench.clock.ms >= BEGIN_MS + 500 and not gone:
             gone = True
-            cell.context.log(bucket_of(bench).log).reserve(1)  # its writer has died
-            cell.produce("orders", [NewMessage(body="behind", delay=0.4)])
+            deployment.context.log(bucket_of(bench).log).reserve(1)  # its writer has died
+            deployment.produce("orders", [NewMessage(body="behind", delay=0.4)])
         return news.pause(seconds)
 
     assert wheel.run(pause) is WheelEnd.STOPPED
@@ -135,18 +135,18 @@ def test_a_row_that_is_given_out_and_not_stored_is_looked_for_until_it_may_be_fi
 def test_messages_cancels_moves_and_retries_are_announced_to_the_wheel() -> None:
     bench = without_ticks()
     news = News(bench, 0)
-    cell = listening(bench, news)
+    deployment = listening(bench, news)
     bucket = bucket_of(bench).name
-    (placed,) = cell.produce("orders", [NewMessage(body="x", delay=5)])
+    (placed,) = deployment.produce("orders", [NewMessage(body="x", delay=5)])
     assert news.heard == [(bucket, BEGIN_MS + 5_000)]
     assert placed.scheduled_id is not None
-    cell.reschedule(placed.scheduled_id, delay=9)
+    deployment.delayed.reschedule(placed.scheduled_id, delay=9)
     assert set(news.heard[1:]) == {(bucket, 0), (bucket, BEGIN_MS + 9_000)}
     del news.heard[:]
     bench.send("now")
     (pull,) = bench.pull()
     fresh = listening(bench, news)
-    bench.cell = fresh
+    bench.deployment = fresh
     bench.settle(pull, retry=[RetryLater(index=0, delay="30s")])
     assert news.heard == [(bucket, BEGIN_MS + 30_000)]
 
@@ -155,21 +155,21 @@ def test_a_move_that_was_answered_too_late_wakes_the_wheel_once_the_sweeper_fini
     bench = without_ticks()
     (accepted, _) = bench.send_later("a", "b", delay=40)
     news = News(bench, BEGIN_MS + 30_000)
-    cell = listening(bench, news)
+    deployment = listening(bench, news)
     steps = iter(("move", "finish"))
 
     def pause(seconds: float) -> bool:
         match next(steps, None) if seconds else None:
             case "move":
                 with pytest.raises(Unavailable, match="send the request again"):
-                    cell.reschedule(accepted.scheduled_id or "", delay=3)
+                    deployment.delayed.reschedule(accepted.scheduled_id or "", delay=3)
                 assert bench.clock.ms == BEGIN_MS + 10_000  # the wheel has rested for longer than the caller waits
             case "finish":
                 bench.clock.pass_time(1)
-                cell.sweeper.finish_changes(2_000)
+                deployment.sweeper.finish_changes(2_000)
         return news.pause(seconds)
 
-    assert Wheel(cell.context, cell.registry, bucket_of(bench), "w").run(pause) is WheelEnd.STOPPED
+    assert Wheel(deployment.context, deployment.registry, bucket_of(bench), "w").run(pause) is WheelEnd.STOPPED
     assert next(steps, None) is None
     assert handed_over(bench) == {"a": 11_000}
 
@@ -194,6 +194,6 @@ def test_the_owner_of_a_sleeping_wheel_keeps_its_lease() -> None:
     bench.send_later("far", delay=80)
     news = turned(bench, 45)
     assert sum(news.pauses_ms) >= 45_000
-    owner = owner_record(bench.cell.context, bucket_of(bench)).load()
+    owner = owner_record(bench.deployment.context, bucket_of(bench)).load()
     assert owner is not None
     assert owner.value.left  # it was not replaced meanwhile

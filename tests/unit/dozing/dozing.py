@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.cell import Cell
 from hourwheel.context import Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.pulls import PullRequest, PullResult, Settlement
 from tests.support import AT_ONCE, Bench, CallByCall, HandQueues
 
@@ -22,12 +22,12 @@ class Scene:
     taken: list[str] = field(default_factory=list)
 
     @property
-    def cell(self) -> Cell:
-        return self.bench.cell
+    def deployment(self) -> Deployment:
+        return self.bench.deployment
 
-    def pull(self, group: str = GROUP, cell: Cell | None = None, **how: object) -> PullResult:
+    def pull(self, group: str = GROUP, deployment: Deployment | None = None, **how: object) -> PullResult:
         asked = {"consumer": "c1", "wakeup": "able", "idle_seconds": self.idle_seconds, **how}
-        result = (cell or self.cell).pull("orders", group, PullRequest(**asked))
+        result = (deployment or self.deployment).pull("orders", group, PullRequest(**asked))
         self.taken += [message.body or "" for pull in result.pulls for message in pull.messages]
         return result
 
@@ -43,14 +43,14 @@ class Scene:
         raise AssertionError("the group does not doze")
 
     def settle(self, result: PullResult, **how: object) -> None:
-        self.cell.settle("orders", GROUP, [Settlement(receipt=pull.receipt, **how) for pull in result.pulls])
+        self.deployment.settle("orders", GROUP, [Settlement(receipt=pull.receipt, **how) for pull in result.pulls])
 
     def settle_of(self, group: str, result: PullResult) -> None:
-        self.cell.settle("orders", group, [Settlement(receipt=pull.receipt) for pull in result.pulls])
+        self.deployment.settle("orders", group, [Settlement(receipt=pull.receipt) for pull in result.pulls])
 
     @classmethod
     def opened(cls, **settings: int) -> "Scene":
         store, queues = CallByCall(MemoryStore()), HandQueues()
         bench = Bench(store, settings=Settings(retry=AT_ONCE, **settings), queues=queues)
-        bench.cell.put_group("orders", GROUP)
+        bench.deployment.groups.put("orders", GROUP)
         return cls(bench, queues, store)

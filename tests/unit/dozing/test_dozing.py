@@ -24,7 +24,7 @@ def scene() -> Scene:
 def test_a_consumer_that_finds_nothing_is_told_where_to_wait(scene: Scene) -> None:
     first = scene.pull()
     assert (first.wakeup, first.next_pull_seconds) == (None, 1.0)
-    assert len(scene.cell.subject("orders").dozing) == 1
+    assert len(scene.deployment.subjects.get("orders").dozing) == 1
     waited = scene.doze()
     assert waited.wakeup is not None
     assert waited.wakeup.url.endswith(scene.queues.made[0])
@@ -61,7 +61,7 @@ def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_doze
 
 
 def test_the_look_before_the_wait_reads_the_counters_of_all_logs_in_one_request(scene: Scene) -> None:
-    scene.bench.cell.put_subject("orders", queues=64)
+    scene.bench.deployment.subjects.put("orders", queues=64)
     for number in range(200):
         scene.bench.send(str(number), key=str(number))
     while (taken := scene.pull(max_messages=1_000)).pulls:
@@ -100,7 +100,7 @@ def test_a_group_without_consumers_is_woken_for_twelve_hours(scene: Scene) -> No
     assert scene.queues.received() == 0
     scene.settle(scene.pull())
     scene.doze()
-    assert len(scene.cell.subject("orders").dozing) == 1
+    assert len(scene.deployment.subjects.get("orders").dozing) == 1
 
 
 def test_consumers_that_wait_renew_the_mark_of_their_group(scene: Scene) -> None:
@@ -176,7 +176,7 @@ def test_a_busy_group_is_woken_now_and_then_and_leaves_the_list(scene: Scene, mo
         scene.bench.send("a")
         scene.settle(scene.pull(idle_seconds=0.1))
         scene.bench.clock.pass_time(1)
-    assert scene.cell.subject("orders").dozing == ()
+    assert scene.deployment.subjects.get("orders").dozing == ()
 
 
 def test_a_late_note_that_a_group_is_busy_does_not_concern_its_new_mark() -> None:
@@ -205,12 +205,12 @@ def test_a_late_producer_that_found_no_queue_does_not_remove_the_new_mark(
 
     monkeypatch.setattr(scene.queues, "wake", late)
     producer.produce("orders", [NewMessage(body="b")])
-    assert len(scene.cell.subject("orders").dozing) == 1
+    assert len(scene.deployment.subjects.get("orders").dozing) == 1
 
 
 def test_a_consumer_that_had_a_message_lately_waits_in_its_pull(scene: Scene) -> None:
     assert scene.pull(idle_seconds=0.5, wait_seconds=20) == PullResult([])
-    assert scene.cell.subject("orders").dozing == ()
+    assert scene.deployment.subjects.get("orders").dozing == ()
 
 
 def test_a_consumer_that_cannot_wait_at_a_queue_pulls_less_and_less_often(scene: Scene) -> None:
@@ -219,70 +219,70 @@ def test_a_consumer_that_cannot_wait_at_a_queue_pulls_less_and_less_often(scene:
 
 
 def test_a_client_of_the_version_before_is_told_nothing_new(scene: Scene) -> None:
-    assert scene.cell.pull("orders", GROUP, PullRequest(consumer="c1")) == PullResult([])
+    assert scene.deployment.pull("orders", GROUP, PullRequest(consumer="c1")) == PullResult([])
 
 
 def test_where_pulls_wait_for_nothing_no_group_dozes() -> None:
     bench = Bench()
     request = PullRequest(consumer="c1", idle_seconds=100, wakeup="able")
-    assert bench.cell.pull("orders", GROUP, request) == PullResult([])
+    assert bench.deployment.pull("orders", GROUP, request) == PullResult([])
 
 
 def retried(scene: Scene) -> None:
-    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    held = scene.deployment.pull("orders", GROUP, PullRequest(consumer="c2"))
     scene.doze()
     scene.settle(held, retry=[0])
 
 
 def released(scene: Scene) -> None:
-    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
+    held = scene.deployment.pull("orders", GROUP, PullRequest(consumer="c2"))
     scene.doze()
     scene.settle(held, release=[0])
 
 
 def expired(scene: Scene) -> None:
-    scene.cell.pull("orders", GROUP, PullRequest(consumer="c2", lease_seconds=30))
+    scene.deployment.pull("orders", GROUP, PullRequest(consumer="c2", lease_seconds=30))
     scene.doze()
     scene.bench.clock.pass_time(60)
-    scene.bench.another_process().sweep()
+    scene.bench.another_process().sweeper.sweep()
 
 
 def redriven(scene: Scene) -> None:
     scene.settle(scene.pull(), dead=[0])
     scene.doze()
-    assert scene.cell.redrive("orders", GROUP, lambda position, index: True) == 1
+    assert scene.deployment.dead_letters("orders", GROUP).redrive(lambda position, index: True) == 1
 
 
 def sought(scene: Scene) -> None:
     scene.settle(scene.pull())
     scene.doze()
-    scene.cell.seek("orders", GROUP, to="start")
+    scene.deployment.seeks().seek("orders", GROUP, to="start")
 
 
 def resumed(scene: Scene) -> None:
-    scene.cell.pause_group("orders", GROUP, paused=True)
+    scene.deployment.groups.pause("orders", GROUP, paused=True)
     scene.doze()
-    scene.cell.pause_group("orders", GROUP, paused=False)
+    scene.deployment.groups.pause("orders", GROUP, paused=False)
 
 
 def resumed_with_its_subject(scene: Scene) -> None:
-    scene.cell.pause_subject("orders", paused=True)
+    scene.deployment.subjects.pause("orders", paused=True)
     scene.doze()
-    scene.cell.pause_subject("orders", paused=False)
+    scene.deployment.subjects.pause("orders", paused=False)
 
 
 def unfiltered(scene: Scene) -> None:
-    scene.cell.put_group("orders", GROUP, filter=TagFilter(tags_any=("x",)))
+    scene.deployment.groups.put("orders", GROUP, filter=TagFilter(tags_any=("x",)))
     scene.bench.clock.pass_time(3)
     scene.doze()
-    scene.cell.put_group("orders", GROUP, filter=None)
-    scene.cell.seek("orders", GROUP, to="start")
+    scene.deployment.groups.put("orders", GROUP, filter=None)
+    scene.deployment.seeks().seek("orders", GROUP, to="start")
 
 
 def moved(scene: Scene) -> None:
     scene.settle(scene.pull())
     scene.doze()
-    scene.cell.put_subject("orders", queues=3)
+    scene.deployment.subjects.put("orders", queues=3)
     scene.bench.send("a")
 
 
@@ -310,8 +310,8 @@ def test_a_delayed_message_wakes_the_group_when_it_is_due(scene: Scene) -> None:
 
 def test_a_retry_wakes_its_own_group_and_no_other(scene: Scene) -> None:
     scene.bench.send("a")
-    held = scene.cell.pull("orders", GROUP, PullRequest(consumer="c2"))
-    scene.cell.put_group("orders", "mail", start="latest")
+    held = scene.deployment.pull("orders", GROUP, PullRequest(consumer="c2"))
+    scene.deployment.groups.put("orders", "mail", start="latest")
     scene.doze()
     scene.doze("mail")
     scene.settle(held, retry=[0])
@@ -330,11 +330,11 @@ def test_a_consumer_that_cannot_take_everything_wakes_the_next_one(scene: Scene)
 
 def parked(scene: Scene, delay: int) -> None:
     """Has an ordered group park its only message, which is due after this many seconds."""
-    scene.cell.put_group("orders", "ordered", ordered=True)
-    scene.cell.produce("orders", [NewMessage(body="a", key="k")])
+    scene.deployment.groups.put("orders", "ordered", ordered=True)
+    scene.deployment.produce("orders", [NewMessage(body="a", key="k")])
     taken = scene.pull("ordered")
     settlement = Settlement(receipt=taken.pulls[0].receipt, retry=[RetryLater(index=0, delay=delay)])
-    scene.cell.settle("orders", "ordered", [settlement])
+    scene.deployment.settle("orders", "ordered", [settlement])
 
 
 def test_an_ordered_group_comes_back_when_its_next_message_is_due(scene: Scene) -> None:
@@ -347,11 +347,11 @@ def test_an_ordered_group_comes_back_when_its_next_message_is_due(scene: Scene) 
 @pytest.mark.parametrize("setting", ["push", "limit"])
 def test_such_a_group_does_not_doze(scene: Scene, setting: str) -> None:
     if setting == "push":
-        scene.cell.put_group("orders", "g", push=PushTarget(kind="https", address="https://example.org"))
+        scene.deployment.groups.put("orders", "g", push=PushTarget(kind="https", address="https://example.org"))
     else:
-        scene.cell.put_group("orders", "g", max_in_flight=1)
+        scene.deployment.groups.put("orders", "g", max_in_flight=1)
         scene.bench.send("a", "b")
-        assert scene.cell.pull("orders", "g", PullRequest(consumer="c2", max_messages=1)).pulls
+        assert scene.deployment.pull("orders", "g", PullRequest(consumer="c2", max_messages=1)).pulls
     for _ in range(5):
         assert scene.pull("g").wakeup is None
         scene.bench.clock.pass_time(1)
@@ -362,7 +362,7 @@ def test_more_groups_of_a_subject_than_its_record_may_list_pull_now_and_then(sce
     for number in range(MOST_DOZING):
         scene.pull(f"g{number}")
     assert scene.pull("one-more").next_pull_seconds == 2.5
-    assert len(scene.cell.subject("orders").dozing) == MOST_DOZING
+    assert len(scene.deployment.subjects.get("orders").dozing) == MOST_DOZING
 
 
 @pytest.mark.parametrize("error", [Throttled("SQS"), Broken("AccessDenied")])
@@ -416,21 +416,21 @@ def test_a_queue_that_was_deleted_by_hand_is_made_again(scene: Scene) -> None:
 
 
 def test_a_deleted_group_and_a_deleted_subject_take_their_queues_along(scene: Scene) -> None:
-    scene.cell.put_group("orders", "mail")
+    scene.deployment.groups.put("orders", "mail")
     scene.doze()
     scene.doze("mail")
-    scene.cell.delete_group("orders", GROUP)
+    scene.deployment.groups.delete("orders", GROUP)
     assert len(scene.queues.wakeups) == 1
     scene.bench.send("a")  # wakes a group that is gone, without a fault
-    scene.cell.delete_subject("orders")
+    scene.deployment.subjects.delete("orders")
     assert scene.queues.wakeups == {}
     with pytest.raises(NotFound):
-        scene.cell.subject("orders")
+        scene.deployment.subjects.get("orders")
 
 
 def test_a_group_that_is_created_again_has_another_queue(scene: Scene) -> None:
     scene.doze()
-    scene.cell.delete_group("orders", GROUP)
+    scene.deployment.groups.delete("orders", GROUP)
     scene.doze()
     assert len(set(scene.queues.made)) == 2
 
@@ -446,7 +446,7 @@ def test_a_consumer_that_leaves_messages_wakes_another_one_each_second(scene: Sc
     scene.bench.clock.pass_time(1)
     scene.pull(idle_seconds=0, max_messages=1)
     assert scene.queues.received() == 1
-    scene.cell.put_group("orders", "awake")
+    scene.deployment.groups.put("orders", "awake")
     scene.pull("awake", idle_seconds=0, max_messages=1)
     assert scene.queues.received() == 0
 
@@ -454,8 +454,8 @@ def test_a_consumer_that_leaves_messages_wakes_another_one_each_second(scene: Sc
 def test_a_deleted_group_leaves_the_list_of_dozing_ones(scene: Scene) -> None:
     for number in range(MOST_DOZING):
         scene.pull(f"g{number}")
-        scene.cell.delete_group("orders", f"g{number}")
-    assert scene.cell.subject("orders").dozing == ()
+        scene.deployment.groups.delete("orders", f"g{number}")
+    assert scene.deployment.subjects.get("orders").dozing == ()
     scene.doze()
 
 
@@ -463,7 +463,7 @@ def test_a_group_whose_queue_is_gone_leaves_the_list_of_dozing_ones(scene: Scene
     scene.doze()
     scene.queues.wakeups.clear()
     scene.bench.send("a")
-    assert scene.cell.subject("orders").dozing == ()
+    assert scene.deployment.subjects.get("orders").dozing == ()
 
 
 def test_a_parked_message_that_is_due_soon_is_not_waited_for_at_the_queue(scene: Scene) -> None:
@@ -479,11 +479,11 @@ def test_a_parked_message_that_is_due_soon_is_not_waited_for_at_the_queue(scene:
 
 def test_a_group_that_was_resumed_by_another_process_does_not_doze_on_its_old_record(scene: Scene) -> None:
     scene.bench.send("a")
-    scene.cell.pause_group("orders", GROUP, paused=True)
+    scene.deployment.groups.pause("orders", GROUP, paused=True)
     scene.doze()
     other = scene.bench.another_process()
     scene.queues.away = Throttled("SQS")
-    other.pause_group("orders", GROUP, paused=False)
+    other.groups.pause("orders", GROUP, paused=False)
     scene.queues.away = None
     rest = scene.pull()
     assert (rest.pulls, rest.wakeup) == ([], None)

@@ -157,7 +157,7 @@ def test_the_queues_of_a_deleted_subject_are_removed_side_by_side_and_each_failu
 
     monkeypatch.setattr(scene.queues, "side_by_side", side_by_side)
     monkeypatch.setattr(scene.queues, "remove", refused)
-    scene.cell.delete_subject("orders")
+    scene.deployment.subjects.delete("orders")
     assert sorted(scene.queues.wakeups) == sorted(failing)
     assert max(together) >= 6
     lines = [record.getMessage() for record in caplog.records if "was not removed" in record.getMessage()]
@@ -172,7 +172,7 @@ def test_a_mark_of_a_clock_far_in_the_future_counts_no_longer_than_another(scene
     assert scene.queues.received() == 0
     scene.settle_of("mail", scene.pull("mail"))
     scene.doze("mail")
-    assert len(scene.bench.another_process().subject("orders").dozing) == 1
+    assert len(scene.bench.another_process().subjects.get("orders").dozing) == 1
 
 
 def test_a_mark_of_a_clock_that_is_some_minutes_ahead_counts(scene: Scene) -> None:
@@ -199,7 +199,7 @@ def test_a_mark_that_lands_late_counts_from_then_on(
     monkeypatch.setattr(scene.store, "put", late)
     marked = scene.pull()
     assert left == 0
-    dozing = scene.cell.subject("orders").dozing
+    dozing = scene.deployment.subjects.get("orders").dozing
     if slow_puts < 3:
         assert marked.next_pull_seconds == 1.0
         assert scene.bench.clock.ms - dozing[0].since_ms <= 200
@@ -219,17 +219,17 @@ def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(
         return put(key, record, expect=expect)
 
     monkeypatch.setattr(scene.store, "put", throttled)
-    scene.cell.delete_group("orders", GROUP)
+    scene.deployment.groups.delete("orders", GROUP)
     assert scene.queues.wakeups == {}
     monkeypatch.undo()
     scene.bench.send("a")
-    assert scene.cell.subject("orders").dozing == ()
+    assert scene.deployment.subjects.get("orders").dozing == ()
 
 
 def test_a_subject_that_gets_queues_while_a_group_begins_to_doze_keeps_them(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = [lambda: scene.bench.another_process().put_subject("orders", queues=4)]
+    left = [lambda: scene.bench.another_process().subjects.put("orders", queues=4)]
 
     class Changed(CasRecord[Subject]):
         def load(self) -> Versioned[Subject] | None:

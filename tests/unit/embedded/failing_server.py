@@ -116,9 +116,9 @@ class FailingServer:
         self.runtime = Runtime(options)
         self._log = StringIO()
         logger = Logger(service=f"failing {data}", stream=self._log, json_serializer=log_line)
-        self.runtime.boundary = Boundary(self.runtime.cell, logger)
+        self.runtime.boundary = Boundary(self.runtime.deployment, logger)
         self._application = Application(self.runtime, options)
-        self.failure = Failure(self.runtime.cell.context.store)
+        self.failure = Failure(self.runtime.deployment.context.store)
         self.point = ""
         self.statuses: list[int] = []
 

@@ -49,14 +49,14 @@ class Server:
 
     def pull(self, group: str = "billing", seconds: float = 20) -> "asyncio.Task[PullResult]":
         request = PullRequest(consumer="c", wait_seconds=seconds)
-        work = self.runtime.greenlets.run(lambda: self.runtime.cell.pull("orders", group, request))
+        work = self.runtime.greenlets.run(lambda: self.runtime.deployment.pull("orders", group, request))
         return asyncio.ensure_future(work)
 
     def send(self, body: str = "paid", key: str | None = "key") -> "asyncio.Task[list[SendResult]]":
         idempotency = None if key is None else IdempotencyKey(f"{key}-{body}", b"digest")
 
         def work() -> list[SendResult]:
-            return self.runtime.cell.produce("orders", [NewMessage(body=body)], idempotency)
+            return self.runtime.deployment.produce("orders", [NewMessage(body=body)], idempotency)
 
         return asyncio.ensure_future(self.runtime.greenlets.run(work))
 
@@ -164,11 +164,11 @@ def test_the_pull_that_joined_is_answered_before_the_send(server: Server) -> Non
 
     async def steps() -> None:
         await server.pull(seconds=0)
-        cell, runner = server.runtime.cell, server.runtime.greenlets
+        deployment, runner = server.runtime.deployment, server.runtime.greenlets
         request = PullRequest(consumer="c", wait_seconds=20)
-        runner.spawn(noted("pull", lambda: cell.pull("orders", "billing", request)))
+        runner.spawn(noted("pull", lambda: deployment.pull("orders", "billing", request)))
         await server.waits(1)
-        runner.spawn(noted("send", lambda: cell.produce("orders", [NewMessage(body="paid")])))
+        runner.spawn(noted("send", lambda: deployment.produce("orders", [NewMessage(body="paid")])))
         while len(answered) < 2:
             await asyncio.sleep(0)
         assert answered == ["pull", "send"]
@@ -183,9 +183,9 @@ def test_a_pull_that_joined_leaves_retries_to_the_next_pull(server: Server) -> N
         (first,) = (await server.pull(seconds=0)).pulls
         waiting = server.pull()
         await server.waits(1)
-        cell, run = server.runtime.cell, server.runtime.greenlets.run
+        deployment, run = server.runtime.deployment, server.runtime.greenlets.run
         release = Settlement(receipt=first.receipt, release=[0])
-        settled = asyncio.ensure_future(run(lambda: cell.settle("orders", "billing", [release])))
+        settled = asyncio.ensure_future(run(lambda: deployment.settle("orders", "billing", [release])))
         await asyncio.gather(settled, server.send("new"))
         assert bodies(await waiting) == ["new"]
         assert bodies(await server.pull()) == ["again"]
@@ -210,9 +210,9 @@ def test_each_group_gets_the_message(server: Server) -> None:
 
 def test_a_pull_of_an_ordered_group_gets_the_message_after_the_send(server: Server) -> None:
     async def steps() -> None:
-        cell, run = server.runtime.cell, server.runtime.greenlets.run
-        await run(lambda: cell.put_subject("orders"))
-        await run(lambda: cell.put_group("orders", "billing", ordered=True))
+        deployment, run = server.runtime.deployment, server.runtime.greenlets.run
+        await run(lambda: deployment.subjects.put("orders"))
+        await run(lambda: deployment.groups.put("orders", "billing", ordered=True))
         pull = server.pull()
         await server.waits(1)
         await server.send()
@@ -234,7 +234,7 @@ def test_a_waiting_pull_shares_the_transaction_in_which_a_wheel_hands_over(serve
     async def steps() -> None:
         await server.pull(seconds=0)
         delayed = NewMessage(body="due", delay="5m")
-        await server.runtime.greenlets.run(lambda: server.runtime.cell.produce("orders", [delayed]))
+        await server.runtime.greenlets.run(lambda: server.runtime.deployment.produce("orders", [delayed]))
         pull = server.pull()
         await server.waits(1)
         wheel = asyncio.ensure_future(asyncio.to_thread(handed_over, server, pause))
@@ -251,18 +251,18 @@ def test_a_wheel_hands_over_without_the_loop_once_it_has_ended(server: Server) -
     async def steps() -> None:
         await server.pull(seconds=0)
         delayed = NewMessage(body="due", delay="5m")
-        await server.runtime.greenlets.run(lambda: server.runtime.cell.produce("orders", [delayed]))
+        await server.runtime.greenlets.run(lambda: server.runtime.deployment.produce("orders", [delayed]))
 
     server.run(steps)
     handed_over(server, lambda seconds: seconds == 0)
-    (pull,) = server.runtime.cell.pull("orders", "billing", PullRequest(consumer="c")).pulls
+    (pull,) = server.runtime.deployment.pull("orders", "billing", PullRequest(consumer="c")).pulls
     assert [message.body for message in pull.messages] == ["due"]
 
 
 def handed_over(server: Server, pause: Pause) -> WheelEnd:
     """Turns the wheel of the only bucket as its thread does, six minutes later."""
-    cell = server.runtime.wheel_cell()
-    ((bucket, _),) = buckets(cell.context)
-    clock = HandClock(cell.context.clock.now_ms() + 6 * 60_000)
-    cell.context = replace(cell.context, clock=clock)
-    return cell.turn_wheel(bucket.name, "w", pause)
+    deployment = server.runtime.wheel_deployment()
+    ((bucket, _),) = buckets(deployment.context)
+    clock = HandClock(deployment.context.clock.now_ms() + 6 * 60_000)
+    deployment.context = replace(deployment.context, clock=clock)
+    return deployment.turn_wheel(bucket.name, "w", pause)

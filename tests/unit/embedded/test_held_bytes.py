@@ -39,7 +39,7 @@ class Served:
         return said(attached, bounds=quick(held_bytes=MOST), respond=application.respond, plan=application.plan)
 
     def lag(self) -> tuple[int, int]:
-        lag = self.runtime.cell.lag("orders", "billing")
+        lag = self.runtime.deployment.groups.lag("orders", "billing")
         return lag.waiting, lag.in_flight
 
 
@@ -68,14 +68,14 @@ def packed(size: int) -> bytes:
 
 def test_an_unpacked_body_counts_until_its_request_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
-    store = served.runtime.cell.store_batch
+    store = served.runtime.deployment.store_batch
 
     async def case(client: Client) -> bytes:
         def watched(*arguments: Any, **options: Any) -> Any:
             held.append(client.registry.held_bytes)
             return store(*arguments, **options)
 
-        monkeypatch.setattr(served.runtime.cell, "store_batch", watched)
+        monkeypatch.setattr(served.runtime.deployment, "store_batch", watched)
         await client.send(packed(900_000))
         assert (await answered(client))[0] == 200
         assert client.registry.held_bytes == 0
@@ -98,15 +98,15 @@ def test_a_body_that_unpacks_to_more_than_is_free_is_refused(served: Served) -> 
         return b""
 
     served.talk(case)
-    (pulled,) = served.runtime.cell.pull("orders", "billing", PullRequest(consumer="c")).pulls
+    (pulled,) = served.runtime.deployment.pull("orders", "billing", PullRequest(consumer="c")).pulls
     assert [len(message.body or "") for message in pulled.messages] == [700_000]
 
 
 @pytest.mark.parametrize("settles", [False, True])
 def test_a_pull_that_has_waited_takes_no_message_while_the_memory_is_full(served: Served, settles: bool) -> None:
-    cell = served.runtime.cell
-    cell.produce("orders", [NewMessage(body="first")])
-    (pulled,) = cell.pull("orders", "billing", PullRequest(consumer="c")).pulls
+    deployment = served.runtime.deployment
+    deployment.produce("orders", [NewMessage(body="first")])
+    (pulled,) = deployment.pull("orders", "billing", PullRequest(consumer="c")).pulls
     asked: dict[str, Any] = {"consumer": "c", "wait_seconds": 20}
     if settles:
         asked["settle"] = [{"receipt": pulled.receipt}]
@@ -116,7 +116,7 @@ def test_a_pull_that_has_waited_takes_no_message_while_the_memory_is_full(served
         while not served.runtime.wakeups.waiting:
             await asyncio.sleep(0)
         client.registry.held_bytes += MOST  # of other connections
-        await asyncio.to_thread(cell.produce, "orders", [NewMessage(body="second")])
+        await asyncio.to_thread(deployment.produce, "orders", [NewMessage(body="second")])
         status, head, answer = await answered(client)
         if settles:
             assert (status, answer["pulls"], answer["settled"][0]["status"]) == (200, [], "settled")
@@ -129,5 +129,5 @@ def test_a_pull_that_has_waited_takes_no_message_while_the_memory_is_full(served
 
     served.talk(case)
     assert served.lag() == (1, 0 if settles else 1)
-    (second,) = cell.pull("orders", "billing", PullRequest(consumer="c")).pulls
+    (second,) = deployment.pull("orders", "billing", PullRequest(consumer="c")).pulls
     assert [message.body for message in second.messages] == ["second"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.cell import Cell
 from hourwheel.context import Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model.messages import NewMessage
@@ -69,50 +69,50 @@ def attributes(value: object) -> Iterator[tuple[str, object]]:
     return ((name, getattr(value, name, None)) for name in names if name not in _NO_MEMORY)
 
 
-def use(cell: Cell, subject: str, **settings: bool) -> None:
+def use(deployment: Deployment, subject: str, **settings: bool) -> None:
     """Uses a subject and a group of it in all ways that a process remembers."""
-    cell.put_group(subject, "workers", max_in_flight=None if settings else 50, **settings)
-    cell.produce(subject, [NewMessage(body=str(number), key=str(number)) for number in range(3)])
-    cell.produce(subject, [NewMessage(body="later", delay=3_600)])
+    deployment.groups.put(subject, "workers", max_in_flight=None if settings else 50, **settings)
+    deployment.produce(subject, [NewMessage(body=str(number), key=str(number)) for number in range(3)])
+    deployment.produce(subject, [NewMessage(body="later", delay=3_600)])
     for indexes in ([0], []):
-        for pull in cell.pull(subject, "workers", PullRequest(consumer="c", max_messages=1)).pulls:
-            cell.settle(subject, "workers", [Settlement(receipt=pull.receipt, retry=indexes)])
-    cell.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
-    cell.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
-    cell.lag(subject, "workers")
+        for pull in deployment.pull(subject, "workers", PullRequest(consumer="c", max_messages=1)).pulls:
+            deployment.settle(subject, "workers", [Settlement(receipt=pull.receipt, retry=indexes)])
+    deployment.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
+    deployment.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
+    deployment.groups.lag(subject, "workers")
 
 
-def use_all(cell: Cell, names: range) -> None:
+def use_all(deployment: Deployment, names: range) -> None:
     for number in names:
-        use(cell, f"plain-{number}")
-        use(cell, f"ordered-{number}", ordered=True)
-        use(cell, f"broadcast-{number}", broadcast=True)
-    cell.overview.page(OverviewRequest())
-    cell.sweep()
+        use(deployment, f"plain-{number}")
+        use(deployment, f"ordered-{number}", ordered=True)
+        use(deployment, f"broadcast-{number}", broadcast=True)
+    deployment.overview.page(OverviewRequest())
+    deployment.sweeper.sweep()
 
 
-def delete_all(cell: Cell, names: range) -> None:
+def delete_all(deployment: Deployment, names: range) -> None:
     """Deletes the groups, then every other subject before its tombstones of groups are swept, then the rest."""
     for number in names:
         for kind in KINDS:
-            cell.delete_group(f"{kind}-{number}", "workers")
+            deployment.groups.delete(f"{kind}-{number}", "workers")
             if number % 2:
-                cell.delete_subject(f"{kind}-{number}")
-    cell.sweep()
+                deployment.subjects.delete(f"{kind}-{number}")
+    deployment.sweeper.sweep()
     for number in names:
         for kind in KINDS:
             if not number % 2:
-                cell.delete_subject(f"{kind}-{number}")
+                deployment.subjects.delete(f"{kind}-{number}")
 
 
-def check_dropped(root: object, cell: Cell, names: range, delete: Callable[[range], None]) -> None:
+def check_dropped(root: object, deployment: Deployment, names: range, delete: Callable[[range], None]) -> None:
     """Uses names, deletes them with ``delete``, and checks that each table below ``root`` is as large as before."""
-    use_all(cell, range(2))
+    use_all(deployment, range(2))
     delete(range(2))
     before = tables(root)
-    use_all(cell, names)
+    use_all(deployment, names)
     used = tables(root)
-    grown = {path.rpartition("ell.")[2] for path in used if used[path] >= before[path] + len(names)}
+    grown = {path.rpartition("eployment.")[2] for path in used if used[path] >= before[path] + len(names)}
     assert grown >= KEPT
     delete(names)
     after = tables(root)
@@ -127,7 +127,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 
 def test_three_hundred_deleted_subjects_and_their_groups_are_dropped(bench: Bench) -> None:
-    check_dropped(bench.cell, bench.cell, range(2, 102), partial(delete_all, bench.cell))
+    check_dropped(bench.deployment, bench.deployment, range(2, 102), partial(delete_all, bench.deployment))
 
 
 def test_a_sweep_drops_names_that_another_process_has_deleted(bench: Bench) -> None:
@@ -135,26 +135,26 @@ def test_a_sweep_drops_names_that_another_process_has_deleted(bench: Bench) -> N
 
     def delete(names: range) -> None:
         delete_all(other, names)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
 
-    check_dropped(bench.cell, bench.cell, range(2, 12), delete)
+    check_dropped(bench.deployment, bench.deployment, range(2, 12), delete)
 
 
 def test_a_server_drops_removed_names(tmp_path: Path) -> None:
     with closing(Runtime(ServeOptions(data=tmp_path, archive_seconds=60))) as runtime:
-        check_dropped(runtime, runtime.cell, range(2, 12), partial(delete_all, runtime.cell))
+        check_dropped(runtime, runtime.deployment, range(2, 12), partial(delete_all, runtime.deployment))
 
 
 def test_a_new_subject_or_group_keeps_its_entries_beside_tombstones(bench: Bench) -> None:
     deleted = RemovedNames()
     for again in (True, False):
-        bench.cell.put_group("orders", "workers")
+        bench.deployment.groups.put("orders", "workers")
         if again:
-            bench.cell.delete_group("orders", "workers")
-            bench.cell.delete_subject("orders")
-    subject = bench.cell.subject("orders")
+            bench.deployment.groups.delete("orders", "workers")
+            bench.deployment.subjects.delete("orders")
+    subject = bench.deployment.subjects.get("orders")
     deleted.add_subject(subject)
-    group = bench.cell.group("orders", "workers")
+    group = bench.deployment.groups.get("orders", "workers")
     deleted.add_group(group)
     old, new = "workers~1@orders~1/0", f"{group.member}@orders~{subject.generation}/0"
     assert deleted.has_log(old)

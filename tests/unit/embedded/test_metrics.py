@@ -83,10 +83,10 @@ def test_the_page_is_in_prometheus_text_format(server: Server) -> None:
 
 
 def test_counters_gauges_and_groups_are_told(server: Server, clock: HandClock) -> None:
-    cell = server.runtime.cell
-    cell.produce("orders", [NewMessage(body=body) for body in "abcdef"])
-    (pull,) = cell.pull("orders", "billing", PullRequest(consumer="c1", max_messages=4)).pulls
-    cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, ack=[0], dead=[1])])
+    deployment = server.runtime.deployment
+    deployment.produce("orders", [NewMessage(body=body) for body in "abcdef"])
+    (pull,) = deployment.pull("orders", "billing", PullRequest(consumer="c1", max_messages=4)).pulls
+    deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, ack=[0], dead=[1])])
     clock.pass_time(30)
     answer = server.get()
     told = {name: answer.value(f"hourwheel_{name}_total") for name in ("accepted", "delivered", "settled")}
@@ -127,37 +127,37 @@ def test_how_far_the_archive_is_behind_is_told_where_there_is_one(
 
 
 def test_groups_are_looked_at_every_five_seconds_at_most(server: Server, clock: HandClock) -> None:
-    cell = server.runtime.cell
-    cell.put_group("orders", "billing")
+    deployment = server.runtime.deployment
+    deployment.groups.put("orders", "billing")
 
     def waiting() -> float:
         return server.get().value("hourwheel_group_waiting", subject="orders", group="billing")
 
     assert waiting() == 0
-    cell.produce("orders", [NewMessage(body="a")])
+    deployment.produce("orders", [NewMessage(body="a")])
     clock.ms += 4_999
     assert waiting() == 0
     assert server.get().value("hourwheel_accepted_total") == 1, "counters are those of now"
     clock.ms += 1
     assert waiting() == 1
     clock.ms -= 3_600_000
-    cell.produce("orders", [NewMessage(body="b")])
+    deployment.produce("orders", [NewMessage(body="b")])
     assert waiting() == 2, "the clock was set back"
 
 
 def test_deleted_groups_are_no_longer_told(server: Server, clock: HandClock) -> None:
     for subject in ("orders", "refunds"):
         for group in ("billing", "audit"):
-            server.runtime.cell.put_group(subject, group)
-    server.runtime.cell.delete_group("orders", "audit")
-    server.runtime.cell.delete_subject("refunds")
+            server.runtime.deployment.groups.put(subject, group)
+    server.runtime.deployment.groups.delete("orders", "audit")
+    server.runtime.deployment.subjects.delete("refunds")
     samples = server.get().families()["hourwheel_group_waiting"].samples
     assert [sample.labels for sample in samples] == [{"subject": "orders", "group": "billing"}]
 
 
 def test_a_damaged_group_does_not_hide_the_others(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for group in ("audit", "billing"):
-        server.runtime.cell.put_group("orders", group)
+        server.runtime.deployment.groups.put("orders", group)
     metrics = server.application._exporter._metrics
     monkeypatch.setattr(
         server.application._exporter,
@@ -172,11 +172,11 @@ def test_a_damaged_group_does_not_hide_the_others(server: Server, monkeypatch: p
 
 def test_only_the_largest_groups_have_series_of_their_own(tmp_path: Path, clock: HandClock) -> None:
     server = Server(tmp_path, metrics_groups=2)
-    cell = server.runtime.cell
+    deployment = server.runtime.deployment
     for subject, count in (("a", 1), ("b", 3), ("c", 0), ("d", 2)):
-        cell.put_group(subject, "billing")
+        deployment.groups.put(subject, "billing")
         if count:
-            cell.produce(subject, [NewMessage(body="x")] * count)
+            deployment.produce(subject, [NewMessage(body="x")] * count)
     answer = server.get()
     samples = answer.families()["hourwheel_group_waiting"].samples
     assert [(sample.labels["subject"], sample.value) for sample in samples] == [("b", 3), ("d", 2)]
@@ -185,12 +185,12 @@ def test_only_the_largest_groups_have_series_of_their_own(tmp_path: Path, clock:
 
 
 def test_an_ordered_group_has_its_held_keys_among_its_series(server: Server, clock: HandClock) -> None:
-    cell = server.runtime.cell
-    cell.put_group("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=600))
-    cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in ("a1", "a2", "b1")])
-    (pull,) = cell.pull("orders", "billing", PullRequest(consumer="c1", max_messages=1)).pulls
-    cell.pull("orders", "billing", PullRequest(consumer="c2", max_messages=1))
-    cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
+    deployment = server.runtime.deployment
+    deployment.groups.put("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=600))
+    deployment.produce("orders", [NewMessage(body=name, key=name[0]) for name in ("a1", "a2", "b1")])
+    (pull,) = deployment.pull("orders", "billing", PullRequest(consumer="c1", max_messages=1)).pulls
+    deployment.pull("orders", "billing", PullRequest(consumer="c2", max_messages=1))
+    deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
     answer = server.get()
     names = ("held_keys", "waiting", "in_flight", "retrying")
     group = {name: answer.value(f"hourwheel_group_{name}", subject="orders", group="billing") for name in names}
@@ -198,11 +198,11 @@ def test_an_ordered_group_has_its_held_keys_among_its_series(server: Server, clo
 
 
 def test_each_consumer_of_a_broadcast_group_has_series_of_its_own(server: Server, clock: HandClock) -> None:
-    cell = server.runtime.cell
-    cell.put_group("orders", "screens", broadcast=True)
-    cell.produce("orders", [NewMessage(body=body) for body in "abc"])
+    deployment = server.runtime.deployment
+    deployment.groups.put("orders", "screens", broadcast=True)
+    deployment.produce("orders", [NewMessage(body=body) for body in "abc"])
     for consumer, count in (("hall", 1), ("lobby", 3)):
-        cell.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=count))
+        deployment.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=count))
     samples = server.get().families()["hourwheel_group_waiting"].samples
     assert [(sample.labels, sample.value) for sample in samples] == [
         ({"subject": "orders", "group": "screens", "consumer": "hall"}, 2),

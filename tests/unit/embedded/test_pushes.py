@@ -30,7 +30,7 @@ def test_what_is_stored_while_a_pusher_ends_has_it_started_again(monkeypatch: py
 
     monkeypatch.setattr(module, "Pusher", Ending)
     pushes = EmbeddedPushes()
-    pushes.begin(Bench().cell, "owner", SimpleNamespace(report=lambda *of: None))
+    pushes.begin(Bench().deployment, "owner", SimpleNamespace(report=lambda *of: None))
     pushes.start("orders", "billing")
     assert begun.acquire(timeout=SECONDS)
     pushes.start("orders", "billing")

@@ -111,29 +111,29 @@ def test_a_cell_below_its_reserve_takes_no_message_and_is_drained(
     monkeypatch.setattr(Reserves.__init__, "__defaults__", (volumes,))
     options = ServeOptions(data=tmp_path / "home", cells={"fast": tmp_path / "nvme"})
     with closing(Runtime(options)) as opened:
-        cell = opened.cell
-        cell.produce("here", [NewMessage(body="x")])
-        cell.produce("orders", [NewMessage(body="before")])
-        cell.cells.add("fast")
-        cell.routes.move("orders", 0, "fast")
-        cell.produce("orders", [NewMessage(body="a"), NewMessage(body="b")])
+        deployment = opened.deployment
+        deployment.produce("here", [NewMessage(body="x")])
+        deployment.produce("orders", [NewMessage(body="before")])
+        deployment.cells.add("fast")
+        deployment.routes.move("orders", 0, "fast")
+        deployment.produce("orders", [NewMessage(body="a"), NewMessage(body="b")])
         volumes.by_name["nvme"] = 64 * MEGABYTE - 1
         with pytest.raises(CellFull, match="cell fast"):
-            cell.produce("orders", [NewMessage(body="refused")])
-        cell.produce("orders", [NewMessage(body="y", delay="1h")])  # waits in the home
-        cell.produce("here", [NewMessage(body="y")])
+            deployment.produce("orders", [NewMessage(body="refused")])
+        deployment.produce("orders", [NewMessage(body="y", delay="1h")])  # waits in the home
+        deployment.produce("here", [NewMessage(body="y")])
         found: list[str | None] = []
-        while pulls := cell.pull("orders", "billing", PullRequest(consumer="c", max_messages=9)).pulls:
+        while pulls := deployment.pull("orders", "billing", PullRequest(consumer="c", max_messages=9)).pulls:
             for pulled in pulls:
                 found += [message.body for message in pulled.messages]
-                cell.settle("orders", "billing", [Settlement(receipt=pulled.receipt)])
+                deployment.settle("orders", "billing", [Settlement(receipt=pulled.receipt)])
         assert found == ["before", "a", "b"]
         volumes.by_name["home"] = 0
         with pytest.raises(StorageFull):
-            cell.produce("here", [NewMessage(body="refused")])
+            deployment.produce("here", [NewMessage(body="refused")])
         del volumes.by_name["nvme"]
-        cell.produce("orders", [NewMessage(body="later")])
-        cell.delete_subject("here")
+        deployment.produce("orders", [NewMessage(body="later")])
+        deployment.subjects.delete("here")
 
 
 def test_a_spare_is_made_where_there_is_room_and_removed_where_there_is_none(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_server_starts_on_a_volume_whose_last_byte_another_program_took(
     caplog.set_level(logging.WARNING, "hourwheel")
     options = ServeOptions(data=tmp_path / "home", cells={"fast": tmp_path / "nvme"})
     with closing(Runtime(options)) as opened:
-        opened.cell.produce("orders", [NewMessage(body="kept")])
+        opened.deployment.produce("orders", [NewMessage(body="kept")])
         opened.reserves.keep_spares()
     spare = tmp_path / full / "spare"
     assert spare.exists()
@@ -197,7 +197,7 @@ def test_a_server_starts_on_a_volume_whose_last_byte_another_program_took(
     for module in (runtime, cells):
         monkeypatch.setattr(module, "SqliteStore", on_full_volume)
     with closing(Runtime(options)) as opened:
-        (pulled,) = opened.cell.pull("orders", "billing", PullRequest(consumer="c")).pulls
+        (pulled,) = opened.deployment.pull("orders", "billing", PullRequest(consumer="c")).pulls
         assert [message.body for message in pulled.messages] == ["kept"]
     assert not spare.exists()
     assert [record.getMessage() for record in caplog.records] == [

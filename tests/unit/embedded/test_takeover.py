@@ -21,7 +21,7 @@ def refuse(*_: object) -> None:
 def test_a_take_over_that_could_not_write_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Roster(tmp_path, "other")
     with closing(Runtime(ServeOptions(data=tmp_path))) as runtime:
-        context = runtime.cell.context
+        context = runtime.deployment.context
         now_ms = context.clock.now_ms()
         record = owner_record(context, Bucket.at(now_ms, 60))
         record.swap(None, WheelOwner(owner="other", until_ms=now_ms + LEASE_MS))

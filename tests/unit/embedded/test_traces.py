@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hourwheel.deployment.messages import MessageService
 from hourwheel.embedded.application import Application
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.bodies import SizedBody
@@ -32,11 +33,11 @@ def test_one_trace_is_computed_at_a_time_and_no_other_call_waits_for_it(
 ) -> None:
     options = ServeOptions(data=tmp_path, threads=threads)
     with closing(Runtime(options)) as runtime:
-        runtime.cell.produce("orders", [NewMessage(body="é")])
+        runtime.deployment.produce("orders", [NewMessage(body="é")])
         application = Application(runtime, options)
         entered, go_on = threading.Semaphore(0), threading.Event()
         computing: list[int] = []
-        kept = runtime.cell.trace
+        kept = runtime.deployment.messages.trace
 
         def trace(*arguments: Any) -> Any:
             computing.append(1)
@@ -47,7 +48,7 @@ def test_one_trace_is_computed_at_a_time_and_no_other_call_waits_for_it(
             finally:
                 computing.pop()
 
-        monkeypatch.setattr(runtime.cell, "trace", trace)
+        monkeypatch.setattr(MessageService, "trace", lambda _, *arguments: trace(*arguments))
 
         async def ask() -> list[Answer]:
             traces = [get(application, "/v1/subjects/orders/messages/0:0") for _ in range(TRACES)]

@@ -20,17 +20,17 @@ def bench() -> Bench:
 
 
 def queue(bench: Bench) -> Log:
-    return bench.cell.context.log("orders~1/0")
+    return bench.deployment.context.log("orders~1/0")
 
 
 def waiting(bench: Bench) -> int:
-    lag = bench.cell.lag("orders", "billing")
+    lag = bench.deployment.groups.lag("orders", "billing")
     return lag.waiting + lag.retrying
 
 
 def sweep(bench: Bench, *, after: float) -> None:
     bench.clock.pass_time(after)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
 
 
 def test_lag_is_zero_after_two_sweeps_a_minute_apart(bench: Bench) -> None:
@@ -52,7 +52,7 @@ def test_a_row_that_was_given_out_less_than_a_minute_ago_is_left_to_its_writer(b
 
 def test_only_what_this_process_has_seen_for_a_minute_counts(bench: Bench) -> None:
     sweep(bench, after=0)
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     sweep(bench, after=60)
     assert waiting(bench) == 2
 
@@ -78,19 +78,19 @@ def test_the_late_writer_appends_anew_and_its_messages_come_once(bench: Bench) -
 
 def test_retry_and_dead_logs_are_filled_too(bench: Bench) -> None:
     for log in ("orders~1/retry/billing~1", "orders~1/dead/billing~1"):
-        bench.cell.context.log(log).reserve(1)
+        bench.deployment.context.log(log).reserve(1)
     sweep(bench, after=0)
-    assert bench.cell.lag("orders", "billing").retrying == 1
+    assert bench.deployment.groups.lag("orders", "billing").retrying == 1
     sweep(bench, after=60)
     assert waiting(bench) == 0
     for log in ("orders~1/retry/billing~1", "orders~1/dead/billing~1"):
-        found = bench.cell.context.log(log).get(0)
+        found = bench.deployment.context.log(log).get(0)
         assert found is not None
         assert found.filler
 
 
 def test_a_filler_is_kept_as_long_as_the_messages_before_it(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     sweep(bench, after=0)
     sweep(bench, after=60)
     before, filler = queue(bench).get(0), queue(bench).get(1)
@@ -103,9 +103,9 @@ def test_a_consumer_that_waits_no_longer_looks_at_the_log(bench: Bench) -> None:
     sweep(bench, after=0)
     sweep(bench, after=60)
     assert isinstance(bench.store, CallByCall)
-    bench.cell.pull("orders", "billing", PullRequest(consumer="c"))
+    bench.deployment.pull("orders", "billing", PullRequest(consumer="c"))
     bench.store.calls.clear()
-    bench.cell.pull("orders", "billing", PullRequest(consumer="c"))
+    bench.deployment.pull("orders", "billing", PullRequest(consumer="c"))
     assert ("scan", "consume") not in bench.store.calls
 
 

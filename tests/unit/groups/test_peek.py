@@ -20,7 +20,7 @@ LOG = "orders~1/0"
 def peek(
     bench: Bench, offset: int | None = None, at_ms: int | None = None, *, newest: bool = False, limit: int = 100
 ) -> PeekPage:
-    return bench.cell.peek("orders", 0, PeekStart(offset, at_ms, newest), limit)
+    return bench.deployment.messages.peek("orders", 0, PeekStart(offset, at_ms, newest), limit)
 
 
 def bodies(page: PeekPage) -> str:
@@ -37,11 +37,11 @@ def all_pages(bench: Bench, *, limit: int, newest: bool = False) -> list[str]:
 
 
 def test_messages_are_shown_with_their_place_and_without_an_attempt(bench: Bench) -> None:
-    bench.cell.put_subject("orders", queues=2)
+    bench.deployment.subjects.put("orders", queues=2)
     bench.send("a", key="k")
     (accepted,) = bench.send("b", key="k")
     assert accepted.queue is not None
-    page = bench.cell.peek("orders", accepted.queue, PeekStart(), 100)
+    page = bench.deployment.messages.peek("orders", accepted.queue, PeekStart(), 100)
     assert [(each.body, each.queue, each.offset, each.attempt) for each in page.messages] == [
         ("a", accepted.queue, 0, 0),
         ("b", accepted.queue, 1, 0),
@@ -81,19 +81,19 @@ def test_a_look_starts_at_a_time_and_backwards_before_it(bench: Bench) -> None:
 
 
 def test_what_has_expired_is_not_shown_whether_or_not_it_was_removed(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     bench.send("a")
     bench.clock.pass_time(40)
     bench.send("b")
     bench.clock.pass_time(30)
     assert (bodies(peek(bench)), bodies(peek(bench, newest=True)), bodies(peek(bench, 0))) == ("b", "b", "b")
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert (bodies(peek(bench)), bodies(peek(bench, newest=True)), bodies(peek(bench, 0))) == ("b", "b", "b")
 
 
 def test_a_look_is_bounded_where_many_rows_have_expired(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peeking, "_ROWS", 3)
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     for body in "abcde":
         bench.send(body)
     bench.clock.pass_time(70)
@@ -132,7 +132,7 @@ def test_a_look_writes_nothing_and_fills_no_hole() -> None:
     store = CallByCall(MemoryStore())
     bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=60))
     bench.send("a")
-    log = bench.cell.context.log(LOG)
+    log = bench.deployment.context.log(LOG)
     hole: Reservation = log.reserve(1)
     bench.send("b")
     bench.clock.pass_time(10)
@@ -148,8 +148,8 @@ def test_what_does_not_exist_is_refused(bench: Bench) -> None:
     assert unknown.value.slug == "subject-unknown"
     bench.send("a")
     with pytest.raises(NotFound, match="has 1 queue") as unknown:
-        bench.cell.peek("orders", 1, PeekStart(), 100)
+        bench.deployment.messages.peek("orders", 1, PeekStart(), 100)
     assert (unknown.value.slug, unknown.value.field) == ("queue-unknown", "queue")
     with pytest.raises(Rejected, match="beyond the queue's end 1"):
         peek(bench, 2)
-    assert bench.cell.groups("orders") == ([], None)
+    assert bench.deployment.groups.page("orders") == ([], None)

@@ -31,8 +31,8 @@ def due(
     subject: str | None = None,
     step: DueStepSize = "hour",
 ) -> DueCounts:
-    owner = None if subject is None else bench.cell.subject(subject)
-    return bench.cell.background.due(owner, since_ms, until_ms, step)
+    owner = None if subject is None else bench.deployment.subjects.get(subject)
+    return bench.deployment.background.due(owner, since_ms, until_ms, step)
 
 
 def steps(counts: DueCounts) -> dict[str, int]:
@@ -50,10 +50,10 @@ def test_delayed_messages_are_counted_by_the_hour_over_two_years(bench: Bench) -
 
 
 def test_cancelled_moved_and_sent_messages_and_retries_are_not_counted(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     cancelled, moved, _ = bench.send_later("a", "b", "c", delay="90m")
-    bench.cell.cancel(cancelled.scheduled_id or "")
-    bench.cell.reschedule(moved.scheduled_id or "", delay="5h")
+    bench.deployment.delayed.cancel(cancelled.scheduled_id or "")
+    bench.deployment.delayed.reschedule(moved.scheduled_id or "", delay="5h")
     bench.send("now")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[RetryLater(index=0, delay="90m")])
@@ -101,12 +101,12 @@ def test_without_a_span_the_total_and_the_next_due_time_are_told(bench: Bench) -
 
 
 def test_the_next_due_time_is_that_of_a_message_that_still_waits(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     first, *_ = bench.send_later("a", delay="65m")
     bench.send_later("b", delay="70m")
     bench.send_later("c", delay="95m")
     bench.send_later("d", delay="40d")
-    bench.cell.cancel(first.scheduled_id or "")
+    bench.deployment.delayed.cancel(first.scheduled_id or "")
     assert due(bench).next_at == rfc3339(NOON_MS + 70 * MINUTE_MS)
     bench.turn(80 * 60)
     assert (due(bench).total, due(bench).next_at) == (2, rfc3339(NOON_MS + 95 * MINUTE_MS))
@@ -138,16 +138,16 @@ def test_the_due_time_of_an_hour_with_many_rows_is_its_start(monkeypatch: pytest
 
 def test_a_total_over_two_years_of_hours_reads_counters_by_the_hundred(bench: Bench) -> None:
     store = bench.store = CallByCall(bench.store)
-    cell = bench.another_process()
+    deployment = bench.another_process()
     for hour in range(1, 701):
         bench.send_later("a", delay=f"{hour}h", subject="other")
     bench.send_later("far", delay="701h")
-    subject = cell.subject("orders")
+    subject = deployment.subjects.get("orders")
     owner = (subject.name, subject.generation)
-    total = cell.background.total(owner)
+    total = deployment.background.total(owner)
     assert (total.messages, total.next_at) == (1, rfc3339(NOON_MS + 701 * HOUR_MS))
     store.calls.clear()
-    assert cell.background.total(owner).messages == 1
+    assert deployment.background.total(owner).messages == 1
     assert [verb for verb, _ in store.calls].count("counters") == 8, "701 hours"
     assert len(store.calls) <= 8 + 2 + 2 * 3 + 3, "the counters, the buckets, the wheels of this hour and the next two"
 
@@ -156,7 +156,7 @@ def test_the_minutes_of_an_hour(bench: Bench) -> None:
     first, *_ = bench.send_later("a", delay="61m")
     bench.send_later("b", "c", delay="75m")
     bench.send_later("d", delay="75m", subject="other")
-    bench.cell.cancel(first.scheduled_id or "")
+    bench.deployment.delayed.cancel(first.scheduled_id or "")
     hour_ms = NOON_MS + HOUR_MS
     counts = due(bench, hour_ms, step="minute")
     assert (steps(counts), counts.complete) == ({rfc3339(hour_ms + 15 * MINUTE_MS): 3}, True)
@@ -183,20 +183,20 @@ def test_a_span_that_is_empty_or_too_long_is_refused(
 
 def test_a_wheel_waits_is_overdue_turns_and_is_gone(bench: Bench) -> None:
     bench.send_later("a", "b", delay="2h")
-    (wheel,) = bench.cell.background.wheels().wheels
+    (wheel,) = bench.deployment.background.wheels().wheels
     start_ms = NOON_MS + 2 * HOUR_MS
     assert (wheel.state, wheel.messages, wheel.owner) == ("waiting", 2, None)
     assert (wheel.starts_at, wheel.ends_at) == (rfc3339(start_ms), rfc3339(start_ms + HOUR_MS))
     bench.clock.pass_time(2 * 3_600)
-    (wheel,) = bench.cell.background.wheels().wheels
+    (wheel,) = bench.deployment.background.wheels().wheels
     assert wheel.state == "overdue"
     seen: list[tuple[str, str | None]] = []
     bench.turn(
-        60, beside=lambda: seen.extend((each.state, each.owner) for each in bench.cell.background.wheels().wheels)
+        60, beside=lambda: seen.extend((each.state, each.owner) for each in bench.deployment.background.wheels().wheels)
     )
     assert seen == [("turning", "bench")]
     bench.turn(2 * 3_600)
-    assert bench.cell.background.wheels().wheels == []
+    assert bench.deployment.background.wheels().wheels == []
 
 
 def owned(bench: Bench, **fields: Any) -> str:
@@ -204,15 +204,15 @@ def owned(bench: Bench, **fields: Any) -> str:
     bench.send_later("a", delay="2h")
     bench.clock.pass_time(2 * 3_600)
     bucket = Bucket.at(bench.clock.ms, 60)
-    owner_record(bench.cell.context, bucket).swap(None, WheelOwner(owner="o", **fields))
-    (wheel,) = bench.cell.background.wheels().wheels
+    owner_record(bench.deployment.context, bucket).swap(None, WheelOwner(owner="o", **fields))
+    (wheel,) = bench.deployment.background.wheels().wheels
     return wheel.state
 
 
 def test_a_wheel_whose_owner_has_left_is_asleep_until_it_wakes(bench: Bench) -> None:
     assert owned(bench, until_ms=0, wakes_ms=NOON_MS + 3 * HOUR_MS) == "asleep"
     bench.clock.pass_time(3_700)
-    assert [wheel.state for wheel in bench.cell.background.wheels().wheels] == ["overdue"]
+    assert [wheel.state for wheel in bench.deployment.background.wheels().wheels] == ["overdue"]
 
 
 def test_a_wheel_whose_owner_died_is_overdue(bench: Bench) -> None:
@@ -222,7 +222,7 @@ def test_a_wheel_whose_owner_died_is_overdue(bench: Bench) -> None:
 def test_the_first_hundred_wheels_are_shown(bench: Bench) -> None:
     for hours in range(101):
         bench.send_later("a", delay=f"{hours + 1}h")
-    found = bench.cell.background.wheels()
+    found = bench.deployment.background.wheels()
     assert (len(found.wheels), found.complete, found.lateness) == (100, False, None)
 
 
@@ -237,13 +237,13 @@ def test_a_meter_that_keeps_times_tells_how_late_messages_were() -> None:
 def test_the_archive_tells_how_far_it_is() -> None:
     bench = Bench(settings=Settings(retry=AT_ONCE, archive=True))
     bench.send("a")
-    assert bench.cell.background.archive().complete_at is None
-    Archiver(bench.cell.context, bench.cell.registry, MemoryBlobs()).run(bench.clock.ms + 60_000)
+    assert bench.deployment.background.archive().complete_at is None
+    Archiver(bench.deployment.context, bench.deployment.registry, MemoryBlobs()).run(bench.clock.ms + 60_000)
     bench.clock.pass_time(90)
-    state = bench.cell.background.archive()
+    state = bench.deployment.background.archive()
     assert (state.enabled, state.manifests, state.behind_seconds) == (True, 1, 90.0)
     assert state.complete_at == rfc3339(NOON_MS)
-    plain = Bench().cell.background.archive()
+    plain = Bench().deployment.background.archive()
     assert (plain.enabled, plain.manifests, plain.behind_seconds) == (False, 0, None)
 
 
@@ -269,8 +269,8 @@ def test_the_archive_tells_what_the_jobs_of_the_pipeline_left() -> None:
     )
     bench = Bench(settings=Settings(retry=AT_ONCE, archive=True), lake=lake)
     bench.send("a")
-    Archiver(bench.cell.context, bench.cell.registry, MemoryBlobs()).run(bench.clock.ms + 60_000)
-    state = bench.cell.background.archive()
+    Archiver(bench.deployment.context, bench.deployment.registry, MemoryBlobs()).run(bench.clock.ms + 60_000)
+    state = bench.deployment.background.archive()
     assert state.last_at == rfc3339(NOON_MS)
     assert state.lake == LakeState(
         tables=[LakeTable(table="messages", rows=12, behind=1, quarantined=2, changed_at=None)], problems=1
@@ -293,13 +293,13 @@ def test_the_place_of_a_report_is_told_where_it_is_no_path_of_a_machine(
 ) -> None:
     lake = Lake(report=msgspec.json.encode({"made_at": "t", "page": page}))
     lake.serves_report = serves
-    state = Bench(lake=lake).cell.background.archive()
+    state = Bench(lake=lake).deployment.background.archive()
     assert state.report == ReportState(made_at="t", page=shown, served=served)
 
 
 @pytest.mark.parametrize("lake", [None, Lake(), Lake(compact=b"{", reconcile=b"[]", report=b"{}")])
 def test_without_a_lake_or_with_files_of_another_version_the_rest_is_told(lake: Lake | None) -> None:
-    state = Bench(lake=lake).cell.background.archive()
+    state = Bench(lake=lake).deployment.background.archive()
     assert (state.lake, state.reconciled, state.report) == (None, None, None)
     assert (state.manifests, state.last_at) == (0, None)
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec import UNSET
 
 from hourwheel.errors import Rejected
+from hourwheel.groups.seeks import offsets
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.overview import OverviewSort, SubjectOverview
 from hourwheel.model.pulls import PullRequest, Settlement
@@ -14,7 +15,7 @@ from tests.support import Bench, CallByCall
 
 
 def shown(bench: Bench, **how: Any) -> list[SubjectOverview]:
-    return bench.cell.overview.page(OverviewRequest(**how)).subjects
+    return bench.deployment.overview.page(OverviewRequest(**how)).subjects
 
 
 def names(bench: Bench, **how: object) -> list[str]:
@@ -23,7 +24,7 @@ def names(bench: Bench, **how: object) -> list[str]:
 
 def furnish(bench: Bench) -> None:
     """Leaves a message in each state to the group billing: of eight, three are pulled."""
-    bench.cell.put_group("orders", "billing", retry=RetryPolicy(delays_seconds=(60,)), max_attempts=2)
+    bench.deployment.groups.put("orders", "billing", retry=RetryPolicy(delays_seconds=(60,)), max_attempts=2)
     bench.send(*"abcde")
     (pull,) = bench.pull(3)
     bench.settle(pull, ack=[], retry=[0], dead=[1])
@@ -33,9 +34,9 @@ def furnish(bench: Bench) -> None:
 
 def test_the_numbers_of_a_subject_are_those_of_the_lags_of_its_groups(bench: Bench) -> None:
     furnish(bench)
-    bench.cell.put_group("orders", "mail")
+    bench.deployment.groups.put("orders", "mail")
     (numbers,) = shown(bench)
-    lags = [bench.cell.lag("orders", group) for group in ("billing", "mail")]
+    lags = [bench.deployment.groups.lag("orders", group) for group in ("billing", "mail")]
     for number in ("waiting", "in_flight", "retrying", "backing_off", "dead"):
         assert getattr(numbers, number) == sum(getattr(lag, number) for lag in lags), number
     assert (numbers.waiting, numbers.in_flight, numbers.backing_off, numbers.dead) == (2 + 5, 1, 1, 1)
@@ -46,9 +47,9 @@ def test_the_numbers_of_a_subject_are_those_of_the_lags_of_its_groups(bench: Ben
 
 def test_the_groups_of_a_subject_stand_side_by_side(bench: Bench) -> None:
     furnish(bench)
-    bench.cell.put_group("orders", "mail")
-    bench.cell.pause_group("orders", "mail", paused=True)
-    page = bench.cell.overview.groups("orders", "", 100)
+    bench.deployment.groups.put("orders", "mail")
+    bench.deployment.groups.pause("orders", "mail", paused=True)
+    page = bench.deployment.overview.groups("orders", "", 100)
     found = {group.group: (group.waiting, group.in_flight, group.dead, group.settled) for group in page.groups}
     assert found == {"billing": (2, 1, 1, 3), "mail": (5, 0, 0, 0)}
     assert [group.paused for group in page.groups] == [False, True]
@@ -57,9 +58,9 @@ def test_the_groups_of_a_subject_stand_side_by_side(bench: Bench) -> None:
     assert queue.produced_per_second == round(5 / 60, 3)
     assert queue.bytes is not None
     assert queue.bytes > 0
-    first = bench.cell.overview.groups("orders", "", 1)
+    first = bench.deployment.overview.groups("orders", "", 1)
     assert ([group.group for group in first.groups], first.next) == (["billing"], "billing")
-    rest = bench.cell.overview.groups("orders", "billing", 1)
+    rest = bench.deployment.overview.groups("orders", "billing", 1)
     assert ([group.group for group in rest.groups], rest.next) == (["mail"], None)
 
 
@@ -67,43 +68,43 @@ def test_a_quiet_minute_makes_the_rate_zero_and_a_busy_one_is_searched(bench: Be
     for _ in range(30):
         bench.send("old")
         bench.clock.pass_time(10)
-    (queue,) = bench.cell.overview.groups("orders", "", 1).queues
+    (queue,) = bench.deployment.overview.groups("orders", "", 1).queues
     assert queue.produced_per_second == 0.1
     for _ in range(60):
         bench.send("new", "too")
         bench.clock.pass_time(0.5)
-    (queue,) = bench.cell.overview.groups("orders", "", 1).queues
+    (queue,) = bench.deployment.overview.groups("orders", "", 1).queues
     assert queue.produced_per_second == (120 + 3) / 60
     bench.clock.pass_time(61)
-    (queue,) = bench.cell.overview.groups("orders", "", 1).queues
+    (queue,) = bench.deployment.overview.groups("orders", "", 1).queues
     assert queue.produced_per_second == 0
 
 
 def test_a_broadcast_group_has_the_numbers_of_all_its_consumers(bench: Bench) -> None:
-    bench.cell.put_group("orders", "screens", broadcast=True)
+    bench.deployment.groups.put("orders", "screens", broadcast=True)
     bench.send("a", "b")
     for consumer in ("hall", "desk"):
-        bench.cell.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=1))
-    (group,) = bench.cell.overview.groups("orders", "", 100).groups
+        bench.deployment.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=1))
+    (group,) = bench.deployment.overview.groups("orders", "", 100).groups
     assert (group.group, group.broadcast, group.waiting, group.in_flight) == ("screens", True, 2, 2)
     (subject,) = shown(bench)
     assert (subject.groups, subject.waiting, subject.in_flight) == (1, 2, 2)
 
 
 def test_parked_messages_of_an_ordered_group_count_as_in_its_lag(bench: Bench) -> None:
-    bench.cell.put_group("orders", "ledger", ordered=True, retry=RetryPolicy(delays_seconds=(60,)))
+    bench.deployment.groups.put("orders", "ledger", ordered=True, retry=RetryPolicy(delays_seconds=(60,)))
     bench.send("1", "2", key="k")
     (pull,) = bench.pull(1, group="ledger")
     bench.settle(pull, group="ledger", retry=[0])
     bench.pull(group="ledger")
-    lag = bench.cell.lag("orders", "ledger")
-    (group,) = bench.cell.overview.groups("orders", "", 100).groups
+    lag = bench.deployment.groups.lag("orders", "ledger")
+    (group,) = bench.deployment.overview.groups("orders", "", 100).groups
     assert (group.waiting, group.backing_off) == (lag.waiting, lag.backing_off)
     assert lag.backing_off == 1
 
 
 def test_held_and_stopped_keys_of_ordered_groups_are_counted(bench: Bench) -> None:
-    bench.cell.put_group(
+    bench.deployment.groups.put(
         "orders",
         "ledger",
         ordered=True,
@@ -111,18 +112,18 @@ def test_held_and_stopped_keys_of_ordered_groups_are_counted(bench: Bench) -> No
         when_dead="stop",
         retry=RetryPolicy(delays_seconds=(60,)),
     )
-    bench.cell.put_group("orders", "mail", ordered=True, retry=RetryPolicy(delays_seconds=(60,)))
+    bench.deployment.groups.put("orders", "mail", ordered=True, retry=RetryPolicy(delays_seconds=(60,)))
     for key in "ab":
         bench.send(key, key=key)
     for group, retried in (("ledger", [0]), ("mail", [0, 1])):
         (pull,) = bench.pull(2, group=group)
         bench.settle(pull, group=group, retry=retried)
-    stopping, mail = bench.cell.overview.groups("orders", "", 100).groups
+    stopping, mail = bench.deployment.overview.groups("orders", "", 100).groups
     assert (stopping.group, stopping.held, stopping.stopped) == ("ledger", 1, 1)
     assert (mail.group, mail.held, mail.stopped) == ("mail", 2, 0)
     (subject,) = shown(bench)
     assert (subject.held, subject.stopped) == (3, 1)
-    held = bench.cell.lag("orders", "ledger").held
+    held = bench.deployment.groups.lag("orders", "ledger").held
     assert held is not UNSET
     assert held.stopped == 1
 
@@ -130,14 +131,14 @@ def test_held_and_stopped_keys_of_ordered_groups_are_counted(bench: Bench) -> No
 def test_the_overview_reads_no_message_of_a_held_key() -> None:
     store = CallByCall(Bench().store)
     bench = Bench(store=store)
-    bench.cell.put_group("orders", "ledger", ordered=True, retry=RetryPolicy(delays_seconds=(3_600,)))
+    bench.deployment.groups.put("orders", "ledger", ordered=True, retry=RetryPolicy(delays_seconds=(3_600,)))
     for key in range(40):
         bench.send("x", key=f"key-{key}")
     (pull,) = bench.pull(40, group="ledger")
     bench.settle(pull, group="ledger", retry=list(range(40)))
-    bench.cell.overview.groups("orders", "", 100)
+    bench.deployment.overview.groups("orders", "", 100)
     store.calls.clear()
-    (group,) = bench.cell.overview.groups("orders", "", 100).groups
+    (group,) = bench.deployment.overview.groups("orders", "", 100).groups
     assert group.held == 40
     assert len(store.calls) < 30
 
@@ -170,11 +171,11 @@ def test_subjects_are_sorted_by_a_number_the_largest_first(
     bench.pull(2, subject="a")
     (pull,) = bench.pull(2, subject="c")
     bench.settle(pull, subject="c", dead=[0], ack=[])
-    bench.cell.put_group("b", "billing")
+    bench.deployment.groups.put("b", "billing")
     bench.send_later("later", delay="3d", subject="c")
     assert names(bench, sort=sort, order="desc") == expected
     assert names(bench, sort=sort, order="asc") == expected[::-1]
-    page = bench.cell.overview.page(OverviewRequest("", 2, "", sort, "desc"))
+    page = bench.deployment.overview.page(OverviewRequest("", 2, "", sort, "desc"))
     assert [subject.subject for subject in page.subjects] == expected[:2]
     assert page.next is not None
     assert names(bench, after=page.next, limit=2, sort=sort, order="desc") == expected[2:]
@@ -182,9 +183,9 @@ def test_subjects_are_sorted_by_a_number_the_largest_first(
 
 def test_pages_by_name_follow_one_another_and_have_the_prefix(bench: Bench) -> None:
     for name in ("a", "order", "order-1", "order-2", "orders", "p"):
-        bench.cell.put_subject(name)
+        bench.deployment.subjects.put(name)
     assert names(bench, prefix="order") == ["order", "order-1", "order-2", "orders"]
-    page = bench.cell.overview.page(OverviewRequest("", 2, "order"))
+    page = bench.deployment.overview.page(OverviewRequest("", 2, "order"))
     assert page.next == "order-1"
     assert names(bench, prefix="order", after="order-1") == ["order-2", "orders"]
     assert names(bench, prefix="order", sort="waiting", order="asc") == ["order", "order-1", "order-2", "orders"]
@@ -192,11 +193,11 @@ def test_pages_by_name_follow_one_another_and_have_the_prefix(bench: Bench) -> N
 
 
 def test_numbers_are_read_again_and_settings_are_those_of_now(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     bench.send("a")
     assert shown(bench)[0].waiting == 1
     bench.send("b")
-    bench.cell.put_subject("orders", read_only=True)
+    bench.deployment.subjects.put("orders", read_only=True)
     assert [(each.waiting, each.read_only) for each in shown(bench)] == [(1, True)]
     assert [(each.waiting, each.read_only) for each in shown(bench, sort="dead", order="desc")] == [(1, True)]
     bench.clock.pass_time(1.5)
@@ -207,7 +208,7 @@ def test_a_subject_that_was_deleted_and_made_again_has_none_of_the_former_number
     bench.send("a", "b")
     bench.pull(1)
     assert shown(bench, sort="waiting", order="desc")[0].waiting == 1
-    bench.cell.delete_subject("orders")
+    bench.deployment.subjects.delete("orders")
     assert names(bench) == names(bench, sort="waiting", order="desc") == []
     bench.send("c")
     assert [(each.groups, each.end) for each in shown(bench)] == [(0, 1)]
@@ -219,14 +220,14 @@ def test_where_each_read_costs_money_only_names_are_sorted() -> None:
     assert names(bench) == ["orders"]
     for request in (OverviewRequest(sort="dead", order="desc"), OverviewRequest(order="desc")):
         with pytest.raises(Rejected, match="sort is name"):
-            bench.cell.overview.page(request)
+            bench.deployment.overview.page(request)
 
 
 def test_an_idle_subject_costs_few_reads() -> None:
     store = CallByCall(Bench().store)
     bench = Bench(store=store)
     for group in range(10):
-        bench.cell.put_group("orders", f"g{group}")
+        bench.deployment.groups.put("orders", f"g{group}")
     bench.send("a")
     for group in range(10):
         (pull,) = bench.pull(group=f"g{group}")
@@ -240,11 +241,11 @@ def test_an_idle_subject_costs_few_reads() -> None:
 
 
 def test_counts_stop_at_their_limits_and_say_so(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     for _ in range(60):
         bench.send("a")
         bench.pull(1)
-    (group,) = bench.cell.overview.groups("orders", "", 1).groups
+    (group,) = bench.deployment.overview.groups("orders", "", 1).groups
     assert (group.in_flight, group.complete) == (60, False)
 
 
@@ -252,11 +253,11 @@ def test_delayed_messages_that_were_cancelled_or_sent_no_longer_count(bench: Ben
     near, far = bench.send_later("near", delay="3h"), bench.send_later("far", delay="300d")
     bench.send_later("other", delay="300d", subject="other")
     assert {each.subject: each.delayed for each in shown(bench)} == {"orders": 2, "other": 1}
-    bench.cell.cancel(far[0].scheduled_id or "")
+    bench.deployment.delayed.cancel(far[0].scheduled_id or "")
     bench.clock.pass_time(5)
     assert {each.subject: each.delayed for each in shown(bench)} == {"orders": 1, "other": 1}
     bench.turn(4 * 3_600)
-    assert bench.cell.scheduled(near[0].scheduled_id or "").state == "dispatched"
+    assert bench.deployment.delayed.get(near[0].scheduled_id or "").state == "dispatched"
     assert {each.subject: each.delayed for each in shown(bench)} == {"orders": 0, "other": 1}
 
 
@@ -284,35 +285,35 @@ def test_a_dry_run_counts_what_the_seek_then_does(bench: Bench) -> None:
     for _ in range(4):
         bench.send("a", "b")
         bench.clock.pass_time(10)
-    bench.cell.put_subject("orders", queues=2)
+    bench.deployment.subjects.put("orders", queues=2)
     bench.take(5)
-    seeks = bench.cell.seeks(dry_run=True)
-    before = bench.cell.lag("orders", "billing")
+    seeks = bench.deployment.seeks(dry_run=True)
+    before = bench.deployment.groups.lag("orders", "billing")
     assert seeks.seek("orders", "billing", "start") == {0: (0, 5, 0), 1: (0, 0, 0)}
     assert seeks.seek("orders", "billing", "end") == {0: (8, 0, 3), 1: (0, 0, 0)}
     assert seeks.seek_offset("orders", "billing", 0, 3) == {0: (3, 2, 0)}
     assert seeks.seek_time("orders", "billing", bench.clock.ms - 10_000)[0] == (6, 0, 1)
-    assert bench.cell.lag("orders", "billing") == before
-    assert bench.cell.group("orders", "billing").seeks == 0
-    assert bench.cell.seek("orders", "billing", to="start") == {0: 0, 1: 0}
-    assert bench.cell.lag("orders", "billing").waiting == before.waiting + 5
+    assert bench.deployment.groups.lag("orders", "billing") == before
+    assert bench.deployment.groups.get("orders", "billing").seeks == 0
+    assert offsets(bench.deployment.seeks().seek("orders", "billing", to="start")) == {0: 0, 1: 0}
+    assert bench.deployment.groups.lag("orders", "billing").waiting == before.waiting + 5
     with pytest.raises(Rejected, match="beyond the queue's end"):
         seeks.seek_offset("orders", "billing", 0, 9)
 
 
 def test_a_dry_run_of_a_broadcast_group_counts_for_each_consumer(bench: Bench) -> None:
-    bench.cell.put_group("orders", "screens", broadcast=True)
+    bench.deployment.groups.put("orders", "screens", broadcast=True)
     bench.send("a", "b")
     for consumer, count in (("hall", 1), ("desk", 2)):
-        bench.cell.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=count))
-    assert bench.cell.seeks(dry_run=True).seek("orders", "screens", "start") == {0: (0, 3, 0)}
-    assert bench.cell.seeks(dry_run=True).seek("orders", "screens", "end") == {0: (2, 0, 1)}
+        bench.deployment.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=count))
+    assert bench.deployment.seeks(dry_run=True).seek("orders", "screens", "start") == {0: (0, 3, 0)}
+    assert bench.deployment.seeks(dry_run=True).seek("orders", "screens", "end") == {0: (2, 0, 1)}
 
 
 def test_settled_tells_how_far_the_groups_have_come(bench: Bench) -> None:
     bench.send("a", "b", "c")
     (pull,) = bench.pull(2)
-    bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt)])
+    bench.deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt)])
     assert [(each.end, each.settled) for each in shown(bench)] == [(3, 2)]
 
 
@@ -320,7 +321,7 @@ def test_a_subject_that_another_process_has_deleted_since_it_was_listed_has_no_g
     bench.send("a", "b")
     bench.pull(1)
     assert shown(bench, sort="waiting", order="desc")[0].groups == 1
-    bench.another_process().delete_subject("orders")
-    bench.cell.leases._watches.clear()  # as if this process had seen no pull
+    bench.another_process().subjects.delete("orders")
+    bench.deployment.leases._watches.clear()  # as if this process had seen no pull
     bench.clock.pass_time(1.5)
     assert names(bench, sort="waiting", order="desc") == []

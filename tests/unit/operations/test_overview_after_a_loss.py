@@ -26,29 +26,29 @@ def bench(fast: Outage) -> Bench:
     cells = {"fast": CellStorage(fast, MemoryBlobs()), "spare": CellStorage(MemoryStore(), MemoryBlobs())}
     bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
     for cell in cells:
-        bench.cell.cells.add(cell)
-    bench.cell.put_subject("far")
-    bench.cell.put_group("far", "billing")
+        bench.deployment.cells.add(cell)
+    bench.deployment.subjects.put("far")
+    bench.deployment.groups.put("far", "billing")
     bench.send("old", subject="far")
-    bench.cell.routes.move("far", 0, "fast")
+    bench.deployment.routes.move("far", 0, "fast")
     bench.send("lost", "lost too", subject="far")
     return bench
 
 
 def give_up(bench: Bench, fast: Outage) -> None:
     fast.down = ALL
-    bench.cell.cells.set_state("fast", "offline")
-    bench.cell.cells.remove("fast", lost=True)
+    bench.deployment.cells.set_state("fast", "offline")
+    bench.deployment.cells.remove("fast", lost=True)
 
 
 def subject_of(bench: Bench) -> SubjectOverview:
     bench.clock.pass_time(60)
-    (subject,) = bench.cell.overview.page(OverviewRequest()).subjects
+    (subject,) = bench.deployment.overview.page(OverviewRequest()).subjects
     return subject
 
 
 def groups_of(bench: Bench) -> GroupOverviewPage:
-    return bench.cell.overview.groups("far", "", 10)
+    return bench.deployment.overview.groups("far", "", 10)
 
 
 def test_a_queue_with_a_lost_part_keeps_the_messages_of_its_other_parts(bench: Bench, fast: Outage) -> None:
@@ -61,7 +61,7 @@ def test_a_queue_with_a_lost_part_keeps_the_messages_of_its_other_parts(bench: B
 
 
 def test_a_queue_that_lost_a_closed_part_does_not_count_its_messages(bench: Bench, fast: Outage) -> None:
-    bench.cell.routes.move("far", 0, "spare")
+    bench.deployment.routes.move("far", 0, "spare")
     bench.send("new", subject="far")
     assert [queue.messages for queue in groups_of(bench).queues] == [4]
     give_up(bench, fast)
@@ -100,6 +100,6 @@ def test_offsets_behind_two_lost_parts_count_the_messages_that_are_left() -> Non
 
 def test_the_route_says_that_nobody_knows_the_end_of_a_part_that_took_messages(bench: Bench, fast: Outage) -> None:
     give_up(bench, fast)
-    (queue,) = shown_route(bench.cell.subject("far")).queues
+    (queue,) = shown_route(bench.deployment.subjects.get("far")).queues
     shown = [(each.start, each.end, each.state) for each in queue.mappings]
     assert shown == [(0, 1, "read_only"), (1, None, "lost"), (1 + LOST_GAP, None, "normal")]

@@ -18,9 +18,9 @@ from tests.support import AT_ONCE, Bench, CallByCall
 
 
 def pull_log(bench: Bench) -> PullLog:
-    cell = bench.cell
-    subject = cell.registry.subject("orders", create=False)
-    return pull_logs(cell.context, subject, cell.registry.group(subject, "billing", create=False))[1]
+    deployment = bench.deployment
+    subject = deployment.registry.subject("orders", create=False)
+    return pull_logs(deployment.context, subject, deployment.registry.group(subject, "billing", create=False))[1]
 
 
 def told(state: KeyStates) -> object:
@@ -69,34 +69,34 @@ def test_a_state_that_a_process_carries_along_equals_one_that_is_read_anew(
         monkeypatch.setattr(snapshots, "_PIECE_BLOCKS", 1)
         monkeypatch.setattr(key_state_cache, "_SNAPSHOT_ROWS", 3)
     bench = Bench(CallByCall(MemoryStore()) if seed % 2 else MemoryStore())
-    bench.cell.put_group("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=2), max_held=6)
-    cells, leased = [bench.cell, bench.another_process()], list[Pull]()
+    bench.deployment.groups.put("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=2), max_held=6)
+    cells, leased = [bench.deployment, bench.another_process()], list[Pull]()
     for step in range(80):
-        cell = draws.choice(cells)
+        deployment = draws.choice(cells)
         kind = draws.choice(("send", "pull", "pull", "settle", "seek" if step % 20 == 19 else "settle", "wait"))
         if kind == "send":
             keys = [draws.choice("abcdefgh") for _ in range(draws.randint(1, 9))]
-            cell.produce("orders", [NewMessage(body=f"{step}", key=key) for key in keys])
+            deployment.produce("orders", [NewMessage(body=f"{step}", key=key) for key in keys])
         elif kind == "pull":
             limit = draws.choice((1, 3, 100))
-            leased += cell.pull("orders", "billing", PullRequest(consumer="c1", max_messages=limit)).pulls
+            leased += deployment.pull("orders", "billing", PullRequest(consumer="c1", max_messages=limit)).pulls
         elif kind == "settle" and leased:
             pull = leased.pop(draws.randrange(len(leased)))
-            cell.settle("orders", "billing", [settled_somehow(pull, draws)])
+            deployment.settle("orders", "billing", [settled_somehow(pull, draws)])
         elif kind == "seek":
-            cell.seek("orders", "billing", to=draws.choice(("start", "end")))
+            deployment.seeks().seek("orders", "billing", to=draws.choice(("start", "end")))
         else:
             bench.clock.pass_time(draws.choice((1, 3, 31)))
         log = pull_log(bench)
         anew = bench.another_process().key_states.current(log)
-        assert [told(cell.key_states.current(log)) for cell in cells] == [told(anew)] * 2
+        assert [told(deployment.key_states.current(log)) for deployment in cells] == [told(anew)] * 2
 
 
 def served(messages: int) -> tuple[Bench, CallByCall]:
     """Returns a group with eight open pulls, of which each has ten messages."""
     store = CallByCall(MemoryStore())
     bench = Bench(store)
-    bench.cell.put_group("orders", "billing", ordered=True, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", ordered=True, retry=AT_ONCE)
     bench.send(*(str(number) for number in range(messages)))
     return bench, store
 
@@ -107,7 +107,7 @@ def test_a_pull_that_settles_the_one_before_reads_its_pull_log_once() -> None:
     store.calls.clear()
     settle = [Settlement(receipt=first.receipt)]
     request = PullRequest(consumer="c1", max_messages=10, settle=settle)
-    (pull,) = bench.cell.pull("orders", "billing", request).pulls
+    (pull,) = bench.deployment.pull("orders", "billing", request).pulls
     assert len(pull.messages) == 10
     reads = [call for call in store.calls if call[0] not in store.WRITES and call[1] == "pull"]
     assert reads == [("scan", "pull")]

@@ -39,24 +39,26 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def with_group(bench: Bench, **settings: Any) -> None:
-    bench.cell.put_group("orders", "billing", ordered=True, **{"retry": AT_ONCE, **settings})
+    bench.deployment.groups.put("orders", "billing", ordered=True, **{"retry": AT_ONCE, **settings})
 
 
 def send(bench: Bench, messages: list[tuple[str, str]]) -> None:
     """Sends messages, each given by its key and its body."""
     for start in range(0, len(messages), 500):
-        bench.cell.produce("orders", [NewMessage(body=body, key=key) for key, body in messages[start : start + 500]])
+        bench.deployment.produce(
+            "orders", [NewMessage(body=body, key=key) for key, body in messages[start : start + 500]]
+        )
 
 
 def held(bench: Bench) -> HeldKeys:
-    held = bench.cell.lag("orders", "billing").held
+    held = bench.deployment.groups.lag("orders", "billing").held
     assert isinstance(held, HeldKeys)
     return held
 
 
 def queue_log(bench: Bench) -> PullLog:
-    subject = bench.cell.subject("orders")
-    return pull_logs(bench.cell.context, subject, bench.cell.registry.group(subject, "billing"))[1]
+    subject = bench.deployment.subjects.get("orders")
+    return pull_logs(bench.deployment.context, subject, bench.deployment.registry.group(subject, "billing"))[1]
 
 
 def served(bench: Bench) -> list[str]:
@@ -83,11 +85,11 @@ def test_a_key_with_12500_messages_behind_its_failing_one_holds_back_no_other_ke
     assert (held(bench).keys, held(bench).parked, held(bench).full) == (1, _HOT + 1, [])
     assert held(bench).first[0].behind == _HOT
     # A process that knows nothing begins from the snapshot.
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     send(bench, [(key, f"{key} last") for key in _KEYS])
     assert served(bench) == [f"{key} last" for key in _KEYS]
     assert held(bench).first[0].behind == _HOT
-    bench.cell.decide_held("orders", "billing", frozenset({"hot"}), "retry")
+    bench.deployment.groups.decide("orders", "billing", frozenset({"hot"}), "retry")
     assert served(bench) == [str(number) for number in range(_HOT + 1)]
     assert (held(bench).keys, held(bench).parked) == (0, 0)
 
@@ -100,7 +102,7 @@ def test_a_backlog_of_a_key_is_served_in_order_beside_the_other_keys(bench: Benc
     send(bench, [(key, key) for key in _KEYS])
     assert served(bench) == _KEYS
     bench.clock.pass_time(60)
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     (pull,) = bench.pull(250)
     assert [message.body for message in pull.messages] == [str(number) for number in range(250)]
     # The one that fails goes back to its place, and those behind it with it.
@@ -110,27 +112,27 @@ def test_a_backlog_of_a_key_is_served_in_order_beside_the_other_keys(bench: Benc
 
 
 def test_a_message_that_expires_amid_a_backlog_brings_none_behind_it_twice(bench: Bench) -> None:
-    bench.cell.put_subject("orders")
+    bench.deployment.subjects.put("orders")
     with_group(bench, max_attempts=1, when_dead="stop")
     send(bench, [("hot", "0")])
     (first,) = bench.pull(1)
     bench.settle(first, retry=[0])
     for bodies, retention in (range(1, 6), 86_400), (range(6, 7), 60), (range(7, 60), 86_400), (range(60, 61), 60):
-        bench.cell.put_subject("orders", retention_seconds=retention)
+        bench.deployment.subjects.put("orders", retention_seconds=retention)
         bench.clock.pass_time(5)
         send(bench, [("hot", str(number)) for number in bodies])
-    bench.cell.put_subject("orders", retention_seconds=86_400)
+    bench.deployment.subjects.put("orders", retention_seconds=86_400)
     bench.clock.pass_time(5)
     send(bench, [("hot", str(number)) for number in range(61, 100)] + [("cold", "cold")])
     assert served(bench) == ["cold"]
     bench.clock.pass_time(60)
-    bench.cell.decide_held("orders", "billing", frozenset({"hot"}), "retry")
+    bench.deployment.groups.decide("orders", "billing", frozenset({"hot"}), "retry")
     assert served(bench) == [str(number) for number in range(100) if number not in (6, 60)]
     assert (held(bench).keys, held(bench).parked) == (0, 0)
 
 
 def test_the_oldest_message_is_known_after_the_first_ones_of_its_key_have_expired(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=3_600)
+    bench.deployment.subjects.put("orders", retention_seconds=3_600)
     with_group(bench, max_attempts=1, when_dead="stop")
     send(bench, [("hot", "0")])
     (first,) = bench.pull(1)
@@ -142,9 +144,9 @@ def test_the_oldest_message_is_known_after_the_first_ones_of_its_key_have_expire
     send(bench, [*[("hot", "stays")] * 60, ("cold", "cold")])
     assert served(bench) == ["cold"]
     bench.clock.pass_time(2_000)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     log = queue_log(bench)
-    counts = bench.cell.key_states.current(log).counts(bench.clock.now_ms(), log.source.trimmed())
+    counts = bench.deployment.key_states.current(log).counts(bench.clock.now_ms(), log.source.trimmed())
     oldest = log.source.get(counts.oldest_row or 0)
     assert (counts.waiting, oldest and oldest.at_ms) == (60, sent_ms)
 
@@ -260,6 +262,6 @@ def test_a_deleted_group_leaves_no_page_of_its_snapshot(bench: Bench, monkeypatc
     # Those of the last snapshot alone.
     assert len({name.rsplit("-", 1)[0] for name in stored}) == 1
     assert len(stored) > 5
-    bench.cell.delete_group("orders", "billing")
+    bench.deployment.groups.delete("orders", "billing")
     assert bench.store.scan(Table.META, PAGES, limit=1) == []
     assert bench.store.scan(Table.META, "parked", limit=1) == []

@@ -25,13 +25,13 @@ def ordered(bench: Bench) -> Bench:
 
 
 def with_group(bench: Bench, **settings: Any) -> Bench:
-    bench.cell.put_group("orders", "billing", ordered=True, **{"retry": AT_ONCE, **settings})
+    bench.deployment.groups.put("orders", "billing", ordered=True, **{"retry": AT_ONCE, **settings})
     return bench
 
 
 def send(bench: Bench, *names: str) -> None:
     """Sends messages of which the first letter is the key, in one batch."""
-    bench.cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in names])
+    bench.deployment.produce("orders", [NewMessage(body=name, key=name[0]) for name in names])
 
 
 def one(bench: Bench, limit: int = 100, **how: Any) -> Pull:
@@ -155,7 +155,7 @@ def test_a_settlement_of_a_message_that_was_released_with_another_one_is_stale(
     assert ordered.settle(pull, **{"ack": [], fails: [0, 1]}) == "open", "both come again, as this settlement asks"
     assert ordered.settle(pull, ack=[3]) == "settled"
     assert ordered.bodies() == ["a1", "a2"]
-    assert ordered.cell.dead("orders", "billing", after=None, limit=10).messages == []
+    assert ordered.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages == []
 
 
 def test_a_settlement_that_released_a_message_itself_gets_the_same_answer_again(ordered: Bench) -> None:
@@ -171,7 +171,7 @@ def test_after_its_last_attempt_a_message_is_a_dead_letter_and_its_key_goes_on(b
     for _ in range(2):
         pull = one(ordered, 1)
         ordered.settle(pull, retry=[0])
-    (letter,) = ordered.cell.dead("orders", "billing", after=None, limit=10).messages
+    (letter,) = ordered.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages
     assert (letter.body, letter.attempt, letter.reason) == ("a1", 2, "attempts")
     assert ordered.bodies() == ["a2"]
 
@@ -188,11 +188,11 @@ def test_another_process_knows_what_is_parked_and_what_is_busy(ordered: Bench) -
     send(ordered, "a1", "a2", "b1", "a3", "c1")
     first = one(ordered, 1)
     assert ordered.bodies(1) == ["b1"]
-    ordered.cell = ordered.another_process()
+    ordered.deployment = ordered.another_process()
     assert ordered.bodies() == ["c1"]
-    ordered.cell = ordered.another_process()
+    ordered.deployment = ordered.another_process()
     ordered.settle(first, retry=[0])
-    ordered.cell = ordered.another_process()
+    ordered.deployment = ordered.another_process()
     assert ordered.bodies(2) == ["a1", "a2"]
 
 
@@ -205,12 +205,12 @@ def test_a_process_that_begins_at_a_snapshot_knows_what_is_parked(bench: Bench) 
     ordered.settle(second, retry=[RetryLater(index=0, delay="10m")])
     ordered.settle(first, extend_seconds=600)
     ordered.clock.pass_time(61)
-    ordered.cell.sweep()
+    ordered.deployment.sweeper.sweep()
     key = Key(Table.PULL, "billing~1@orders~1/0", f"{1:016d}")
     settled = ordered.store.get(key)
     assert settled is not None
     ordered.store.delete(key, expect=settled.token)  # as the store does some days later
-    ordered.cell = ordered.another_process()
+    ordered.deployment = ordered.another_process()
     assert ordered.bodies() == []
     ordered.clock.pass_time(540)
     served = []
@@ -221,7 +221,7 @@ def test_a_process_that_begins_at_a_snapshot_knows_what_is_parked(bench: Bench) 
 
 
 def test_what_has_expired_while_it_was_parked_is_dropped(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     ordered = with_group(bench)
     send(ordered, "a1", "a2")
     pull = one(ordered, 1)
@@ -239,7 +239,7 @@ def test_a_seek_to_the_end_skips_what_was_never_handed_out(ordered: Bench) -> No
     send(ordered, "a1", "a2", "b1")
     first = one(ordered, 1)
     assert ordered.bodies() == ["b1"]
-    ordered.cell.seek("orders", "billing", to="end")
+    ordered.deployment.seeks().seek("orders", "billing", to="end")
     ordered.settle(first, retry=[0])
     assert ordered.bodies() == ["a1"]
 
@@ -248,7 +248,7 @@ def test_a_seek_to_the_start_hands_all_out_again_and_no_message_twice(ordered: B
     send(ordered, "a1", "a2", "b1")
     first = one(ordered, 1)
     assert ordered.bodies(1) == ["b1"]
-    ordered.cell.seek("orders", "billing", to="start")
+    ordered.deployment.seeks().seek("orders", "billing", to="start")
     assert ordered.bodies() == []
     ordered.settle(first, retry=[0])
     assert ordered.bodies() == ["a1", "a2"]
@@ -266,19 +266,19 @@ def test_from_a_number_of_parked_messages_on_the_queue_waits(ordered: Bench, mon
 
 def test_a_group_stays_ordered_or_not(ordered: Bench) -> None:
     with pytest.raises(Conflict, match="delete the group and create it again"):
-        ordered.cell.put_group("orders", "billing", ordered=False)
-    ordered.cell.put_group("orders", "audit")
+        ordered.deployment.groups.put("orders", "billing", ordered=False)
+    ordered.deployment.groups.put("orders", "audit")
     with pytest.raises(Conflict, match="'audit' is not ordered, and ordered cannot change after creation"):
-        ordered.cell.put_group("orders", "audit", ordered=True)
+        ordered.deployment.groups.put("orders", "audit", ordered=True)
     with pytest.raises(Rejected, match="max_held is a setting of ordered groups"):
-        ordered.cell.put_group("orders", "audit", max_held=5)
-    assert ordered.cell.put_group("orders", "billing", max_held=5).ordered
+        ordered.deployment.groups.put("orders", "audit", max_held=5)
+    assert ordered.deployment.groups.put("orders", "billing", max_held=5).ordered
 
 
 def test_a_deleted_group_leaves_no_snapshot(ordered: Bench) -> None:
     send(ordered, "a1")
     one(ordered)
-    ordered.cell.delete_group("orders", "billing")
+    ordered.deployment.groups.delete("orders", "billing")
     assert ordered.store.scan("meta", "parked", limit=1) == []
 
 
@@ -297,9 +297,9 @@ def test_a_key_that_stops_waits_for_an_operator_and_the_others_go_on(bench: Benc
     assert bodies(other) == ["b2"]
     ordered.settle(other)
     ordered.clock.pass_time(86_400)
-    ordered.cell = ordered.another_process()
+    ordered.deployment = ordered.another_process()
     assert ordered.bodies() == []
-    held = ordered.cell.lag("orders", "billing").held
+    held = ordered.deployment.groups.lag("orders", "billing").held
     assert isinstance(held, HeldKeys)
     assert (held.keys, held.parked) == (1, 3)
     assert [(key.key, key.offset, key.stopped, key.behind) for key in held.first] == [("a", 0, True, 2)]
@@ -307,15 +307,15 @@ def test_a_key_that_stops_waits_for_an_operator_and_the_others_go_on(bench: Benc
 
 def test_a_stopped_key_goes_on_with_another_first_attempt(bench: Bench) -> None:
     ordered = stopped(bench)
-    assert ordered.cell.decide_held("orders", "billing", frozenset("a"), "retry") == 1
+    assert ordered.deployment.groups.decide("orders", "billing", frozenset("a"), "retry") == 1
     assert [(message.body, message.attempt) for message in ordered.take()] == [("a1", 1), ("a2", 1)]
 
 
 def test_a_stopped_key_goes_on_without_its_first_message(bench: Bench) -> None:
     ordered = stopped(bench)
-    assert ordered.cell.decide_held("orders", "billing", None, "dead") == 1
-    assert ordered.cell.decide_held("orders", "billing", None, "dead") == 0
-    (letter,) = ordered.cell.dead("orders", "billing", after=None, limit=10).messages
+    assert ordered.deployment.groups.decide("orders", "billing", None, "dead") == 1
+    assert ordered.deployment.groups.decide("orders", "billing", None, "dead") == 0
+    (letter,) = ordered.deployment.dead_letters("orders", "billing").page(after=None, limit=10).messages
     assert (letter.body, letter.attempt, letter.reason) == ("a1", 1, "attempts")
     assert ordered.bodies() == ["a2"]
 
@@ -325,13 +325,13 @@ def test_a_consumer_that_rejects_a_message_stops_its_key(bench: Bench) -> None:
     send(ordered, "a1", "a2")
     ordered.settle(one(ordered), dead=[0])
     assert ordered.bodies() == []
-    assert ordered.cell.lag("orders", "billing").dead == 0
+    assert ordered.deployment.groups.lag("orders", "billing").dead == 0
 
 
 def test_only_ordered_groups_have_stopped_keys(ordered: Bench) -> None:
-    ordered.cell.put_group("orders", "audit")
+    ordered.deployment.groups.put("orders", "audit")
     with pytest.raises(Rejected, match="is not ordered"):
-        ordered.cell.decide_held("orders", "audit", None, "retry")
+        ordered.deployment.groups.decide("orders", "audit", None, "retry")
 
 
 def test_the_lag_tells_the_age_of_the_oldest_parked_message_where_nothing_else_waits(bench: Bench) -> None:
@@ -342,12 +342,12 @@ def test_the_lag_tells_the_age_of_the_oldest_parked_message_where_nothing_else_w
     ordered.settle(one(ordered), retry=[0])
     send(ordered, "a2", "b1")
     ordered.settle(one(ordered))
-    assert ordered.cell.lag("orders", "billing").oldest_at == rfc3339(sent_ms)
-    (group,) = ordered.cell.overview.groups("orders", "", 1).groups
+    assert ordered.deployment.groups.lag("orders", "billing").oldest_at == rfc3339(sent_ms)
+    (group,) = ordered.deployment.overview.groups("orders", "", 1).groups
     assert group.oldest_at == rfc3339(sent_ms)
-    ordered.cell.decide_held("orders", "billing", None, "dead")
+    ordered.deployment.groups.decide("orders", "billing", None, "dead")
     ordered.settle(one(ordered))
-    assert ordered.cell.lag("orders", "billing").oldest_at is None
+    assert ordered.deployment.groups.lag("orders", "billing").oldest_at is None
 
 
 def test_the_lag_counts_what_is_parked_and_says_which_queue_waits(bench: Bench) -> None:
@@ -356,28 +356,28 @@ def test_the_lag_counts_what_is_parked_and_says_which_queue_waits(bench: Bench) 
     ordered.settle(one(ordered, 1), retry=[0])
     (other,) = ordered.pull(1)
     assert bodies(other) == ["b1"]
-    lag = ordered.cell.lag("orders", "billing")
+    lag = ordered.deployment.groups.lag("orders", "billing")
     assert (lag.waiting, lag.in_flight, lag.retrying, lag.backing_off) == (3, 1, 0, 1)
     assert isinstance(lag.held, HeldKeys)
     assert (lag.held.keys, lag.held.parked, lag.held.full) == (1, 2, [])
     ordered.settle(other, retry=[0])
     assert ordered.bodies() == []
-    lag = ordered.cell.lag("orders", "billing")
+    lag = ordered.deployment.groups.lag("orders", "billing")
     assert (lag.waiting, lag.in_flight, lag.retrying, lag.backing_off) == (3, 0, 0, 2)
     assert isinstance(lag.held, HeldKeys)
     assert (lag.held.keys, lag.held.parked, lag.held.full) == (2, 3, [0])
     ordered.clock.pass_time(60)
-    lag = ordered.cell.lag("orders", "billing")
+    lag = ordered.deployment.groups.lag("orders", "billing")
     assert (lag.retrying, lag.backing_off) == (2, 0)
 
 
 def counted(bench: Bench) -> tuple[int, int, int, int]:
-    lag = bench.cell.lag("orders", "billing")
+    lag = bench.deployment.groups.lag("orders", "billing")
     return lag.waiting, lag.in_flight, lag.retrying, lag.backing_off
 
 
 def held_offsets(bench: Bench) -> list[int]:
-    held = bench.cell.lag("orders", "billing").held
+    held = bench.deployment.groups.lag("orders", "billing").held
     assert isinstance(held, HeldKeys)
     assert held.keys == len(held.first)
     return [each.offset for each in held.first]
@@ -389,7 +389,7 @@ def test_what_is_parked_behind_a_stopped_message_waits_and_is_no_retry(bench: Be
     ordered.settle(one(ordered), retry=[0])
     assert ordered.bodies() == []
     assert counted(ordered) == (2, 0, 0, 0)
-    ordered.cell.decide_held("orders", "billing", None, "retry")
+    ordered.deployment.groups.decide("orders", "billing", None, "retry")
     assert counted(ordered) == (0, 0, 3, 0)
     assert ordered.bodies() == ["a1", "a2", "a3"]
 
@@ -430,8 +430,8 @@ def test_a_released_message_holds_no_key(ordered: Bench) -> None:
 
 
 def test_the_lag_of_an_unordered_group_says_nothing_of_keys(bench: Bench) -> None:
-    bench.cell.put_group("orders", "audit")
-    assert bench.cell.lag("orders", "audit").held is UNSET
+    bench.deployment.groups.put("orders", "audit")
+    assert bench.deployment.groups.lag("orders", "audit").held is UNSET
 
 
 def test_a_push_takes_what_has_its_turn_and_ends_where_all_keys_are_held(bench: Bench) -> None:
@@ -440,11 +440,11 @@ def test_a_push_takes_what_has_its_turn_and_ends_where_all_keys_are_held(bench: 
     ordered.targets.answer = lambda delivery: Outcome(
         failed=frozenset(index for index, message in enumerate(delivery.messages) if message.body in failing)
     )
-    ordered.cell.put_group("orders", "billing", push=PushTarget(kind="python", address="here"))
+    ordered.deployment.groups.put("orders", "billing", push=PushTarget(kind="python", address="here"))
     send(ordered, "a1", "b1", "a2")
 
     def push() -> Ended:
-        return Pusher(ordered.cell, ordered.targets, "orders", "billing", "one").run()
+        return Pusher(ordered.deployment, ordered.targets, "orders", "billing", "one").run()
 
     assert push() is Ended.IDLE
     assert ordered.targets.bodies == ["a1", "b1", "a2"]

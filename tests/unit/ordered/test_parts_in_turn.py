@@ -23,18 +23,18 @@ def bench(request: pytest.FixtureRequest) -> Bench:
         settings=Settings(retry=AT_ONCE, registry_seconds=0),
         cells={"two": CellStorage(stores[1], MemoryBlobs())},
     )
-    bench.cell.cells.add("two")
-    bench.cell.put_group("orders", "billing", ordered=True)
+    bench.deployment.cells.add("two")
+    bench.deployment.groups.put("orders", "billing", ordered=True)
     for number in range(4):
-        bench.cell.produce("orders", [NewMessage(body=f"a{number}", key="a")])
-        bench.cell.routes.move("orders", 0, CELLS[1 - number % 2] or "home")
+        bench.deployment.produce("orders", [NewMessage(body=f"a{number}", key="a")])
+        bench.deployment.routes.move("orders", 0, CELLS[1 - number % 2] or "home")
     return bench
 
 
 def test_each_pull_that_settles_the_last_message_of_a_part_gets_the_next_part(bench: Bench) -> None:
     bodies: list[str | None] = []
     settlements: list[Settlement] = []
-    while pulls := bench.cell.pull("orders", "billing", PullRequest(consumer="c1", settle=settlements)).pulls:
+    while pulls := bench.deployment.pull("orders", "billing", PullRequest(consumer="c1", settle=settlements)).pulls:
         bodies += [message.body for pull in pulls for message in pull.messages]
         settlements = [Settlement(receipt=pull.receipt) for pull in pulls]
     assert bodies == ["a0", "a1", "a2", "a3"]
@@ -43,7 +43,7 @@ def test_each_pull_that_settles_the_last_message_of_a_part_gets_the_next_part(be
 def test_a_pull_that_settles_only_some_of_a_part_does_not_look_again(bench: Bench) -> None:
     (pull,) = bench.pull()
     request = PullRequest(consumer="c1", settle=[Settlement(receipt=pull.receipt, extend_seconds=60)])
-    assert bench.cell.pull("orders", "billing", request).pulls == []
+    assert bench.deployment.pull("orders", "billing", request).pulls == []
     assert bench.bodies() == []
 
 
@@ -53,11 +53,11 @@ def cut_off(request: pytest.FixtureRequest) -> tuple[Bench, Reservation]:
     store = CallByCall(MemoryStore()) if request.param == "call by call" else MemoryStore()
     cells = {"two": CellStorage(MemoryStore(), MemoryBlobs())}
     bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
-    bench.cell.cells.add("two")
-    bench.cell.put_group("orders", "billing", ordered=True)
+    bench.deployment.cells.add("two")
+    bench.deployment.groups.put("orders", "billing", ordered=True)
     bench.send("first", key="a")
-    reservation = bench.cell.context.log("orders~1/0").reserve(2)
-    bench.cell.routes.move("orders", 0, "two")
+    reservation = bench.deployment.context.log("orders~1/0").reserve(2)
+    bench.deployment.routes.move("orders", 0, "two")
     bench.send("next", key="a")
     return bench, reservation
 
@@ -84,9 +84,9 @@ def test_a_row_at_the_end_of_a_part_whose_writer_died_holds_up_the_next_part_for
 
 def test_a_part_without_any_stored_row_holds_up_the_next_part_for_a_second(cut_off: tuple[Bench, Reservation]) -> None:
     bench, _ = cut_off
-    bench.cell.context.log("two:orders~1/0.1").reserve(2)
+    bench.deployment.context.log("two:orders~1/0.1").reserve(2)
     assert handled(bench) == ["first"]
-    bench.cell.routes.move("orders", 0, "home")
+    bench.deployment.routes.move("orders", 0, "home")
     bench.send("last", key="a")
     bodies: list[str | None] = []
     for _ in range(8):
@@ -99,13 +99,13 @@ def test_a_writer_that_is_slower_than_that_appends_its_messages_behind_the_move(
     cut_off: tuple[Bench, Reservation],
 ) -> None:
     bench, reservation = cut_off
-    late = bench.cell.context.log(reservation.log)
+    late = bench.deployment.context.log(reservation.log)
     (_, row), *_ = late.read(0, 1, consistent=True)
     assert [handled(bench), handled(bench)] == [["first"], []]
     bench.clock.pass_time(1)
     assert handled(bench) == []
     with pytest.raises(Filled):
-        late.put(reservation, row, bench.cell.context.ids.token())
+        late.put(reservation, row, bench.deployment.context.ids.token())
     with pytest.raises(Sealed):
         late.reserve(1)
     assert handled(bench) == ["next"]
@@ -113,11 +113,11 @@ def test_a_writer_that_is_slower_than_that_appends_its_messages_behind_the_move(
 
 def test_a_row_that_is_stored_in_time_is_served_before_the_next_part(cut_off: tuple[Bench, Reservation]) -> None:
     bench, reservation = cut_off
-    late = bench.cell.context.log(reservation.log)
+    late = bench.deployment.context.log(reservation.log)
     (_, row), *_ = late.read(0, 1, consistent=True)
     assert [handled(bench), handled(bench)] == [["first"], []]
     bench.clock.pass_time(0.5)
-    assert late.put(reservation, row, bench.cell.context.ids.token())
+    assert late.put(reservation, row, bench.deployment.context.ids.token())
     bench.clock.pass_time(1)
     assert handled(bench) == ["first"]
     assert handled(bench) == ["next"]

@@ -37,8 +37,8 @@ class CutOff(CallByCall):
 def test_a_repeat_divides_two_parts_of_a_batch(added: int) -> None:
     store = CutOff(MemoryStore())
     bench = Bench(store, settings=SETTINGS)
-    bench.cell.put_subject("orders", queues=3)
-    bench.cell.put_group("orders", "billing", ordered=True)
+    bench.deployment.subjects.put("orders", queues=3)
+    bench.deployment.groups.put("orders", "billing", ordered=True)
     once = IdempotencyKey("once", b"digest")
 
     def send() -> list[tuple[int | None, int | None]]:
@@ -50,14 +50,14 @@ def test_a_repeat_divides_two_parts_of_a_batch(added: int) -> None:
         send()
     bench.clock.pass_time(2)
     for queue in range(3):
-        bench.cell.produce("orders", [NewMessage(body="later", queue=queue)])
+        bench.deployment.produce("orders", [NewMessage(body="later", queue=queue)])
     bench.clock.pass_time(2)
     for pull in bench.pull():
         bench.settle(pull)  # readers have filled the rows of all three parts
-    bench.cell.put_subject("orders", queues=added)
+    bench.deployment.subjects.put("orders", queues=added)
     placed = send()
     assert [queue for queue, _ in placed] == [queue_of(key, "", added) for key in KEYS]
-    bench.cell.put_subject("orders", queues=added + 1)
+    bench.deployment.subjects.put("orders", queues=added + 1)
     assert send() == placed
     taken = bench.take()
     assert sorted(message.body or "" for message in taken) == sorted(KEYS)
@@ -69,26 +69,28 @@ def test_a_repeat_divides_two_parts_of_a_batch(added: int) -> None:
 def test_a_decision_is_cut_off_between_its_two_writes(finisher: str) -> None:
     store = CutOff(MemoryStore())
     bench = Bench(store, settings=SETTINGS)
-    bench.cell.put_group("orders", "billing", ordered=True, when_dead="stop", max_attempts=1)
+    bench.deployment.groups.put("orders", "billing", ordered=True, when_dead="stop", max_attempts=1)
     for body in ("a1", "b1", "a2"):
         bench.send(body, key=body[0])
     (pull,) = bench.pull()
     bench.settle(pull, retry=[0, 1])
     store.puts_left, store.calls = 0, []
     with pytest.raises(Unavailable):
-        bench.cell.decide_held("orders", "billing", None, "dead")
+        bench.deployment.groups.decide("orders", "billing", None, "dead")
     assert ("put", Table.PULL) in store.calls, "the decision itself was stored"
-    assert bench.cell.dead("orders", "billing", after=None, limit=9).messages == [], "the dead letters were not"
+    assert bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages == [], (
+        "the dead letters were not"
+    )
     bench.clock.pass_time(61)
     other = bench.another_process()
     if finisher == "the operator again":
-        assert other.decide_held("orders", "billing", None, "dead") == 0, "nothing is left to decide"
+        assert other.groups.decide("orders", "billing", None, "dead") == 0, "nothing is left to decide"
     elif finisher == "the sweeper":
-        other.sweep()
+        other.sweeper.sweep()
     assert bench.bodies() == ["a2"]
     bench.clock.pass_time(61)
-    other.sweep()
-    dead = other.dead("orders", "billing", after=None, limit=10).messages
+    other.sweeper.sweep()
+    dead = other.dead_letters("orders", "billing").page(after=None, limit=10).messages
     assert sorted(message.body or "" for message in dead) == ["a1", "b1"]
 
 
@@ -98,27 +100,27 @@ def test_a_seek_goes_back_over_several_parts(to: str | int, first: int, *, order
     bench = moving(ordered=ordered)
     for number, cell in enumerate(("two", "three", "two")):
         bench.send(f"{2 * number}", f"{2 * number + 1}", key="k")
-        bench.cell.routes.move("orders", 0, cell)
+        bench.deployment.routes.move("orders", 0, cell)
     bench.send("6", "7", key="k")
     while pulls := bench.pull():
         for pull in pulls:
             bench.settle(pull)
     for _ in range(2):  # also for a process that has seen the parts at their ends
         if isinstance(to, int):
-            bench.cell.seek_offset("orders", "billing", 0, to)
+            bench.deployment.seeks().seek_offset("orders", "billing", 0, to)
         else:
-            bench.cell.seek("orders", "billing", to="start")
-        assert bench.cell.lag("orders", "billing").waiting == 8 - first
+            bench.deployment.seeks().seek("orders", "billing", to="start")
+        assert bench.deployment.groups.lag("orders", "billing").waiting == 8 - first
         assert handled(bench) == [str(number) for number in range(first, 8)]
-        assert bench.cell.lag("orders", "billing").waiting == 0
+        assert bench.deployment.groups.lag("orders", "billing").waiting == 0
 
 
 def moving(*, ordered: bool) -> Bench:
     cells = {name: CellStorage(CallByCall(MemoryStore()), MemoryBlobs()) for name in ("two", "three")}
     bench = Bench(CallByCall(MemoryStore()), settings=SETTINGS, cells=cells)
     for name in cells:
-        bench.cell.cells.add(name)
-    bench.cell.put_group("orders", "billing", ordered=ordered)
+        bench.deployment.cells.add(name)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered)
     return bench
 
 
@@ -136,12 +138,12 @@ def test_a_queue_moves_to_a_cell_away_and_there_again(cells: tuple[str, ...], *,
     bench = moving(ordered=ordered)
     offsets = [bench.send("0", key="k")[0].offset]
     for number, cell in enumerate(cells, 1):
-        bench.cell.routes.move("orders", 0, cell)
+        bench.deployment.routes.move("orders", 0, cell)
         offsets.append(bench.another_process().produce("orders", [NewMessage(body=str(number), key="k")])[0].offset)
     assert offsets == [*range(len(cells) + 1)], "no offset is given twice, and none is left out"
-    logs = bench.cell.registry.subject("orders").queue_logs()
+    logs = bench.deployment.registry.subject("orders").queue_logs()
     assert len(set(logs)) == len(logs) == len(cells) + 1, "the second stay in a cell has a log of its own"
-    assert bench.cell.lag("orders", "billing").waiting == len(offsets)
+    assert bench.deployment.groups.lag("orders", "billing").waiting == len(offsets)
     assert handled(bench) == [str(number) for number in range(len(offsets))]
 
 
@@ -152,7 +154,7 @@ def test_a_release_and_a_retry_in_two_settlements_with_more_than_a_block_behind(
 ) -> None:
     monkeypatch.setattr(key_state_cache, "_SNAPSHOT_ROWS", snapshot_rows)
     bench = Bench(CallByCall(MemoryStore()), settings=SETTINGS)
-    bench.cell.put_group("orders", "billing", ordered=True, max_attempts=5)
+    bench.deployment.groups.put("orders", "billing", ordered=True, max_attempts=5)
     bodies = [f"{number:03}" for number in range(6 * BLOCK + 7)]
     bench.send(*bodies[:3], key="k")
     for body in bodies[3:]:
@@ -162,12 +164,12 @@ def test_a_release_and_a_retry_in_two_settlements_with_more_than_a_block_behind(
     assert bench.pull() == [], "all others are parked behind their key"
     both = [{"retry": [RetryLater(index=0, delay="1s")]}, {"release": [2]}]
     for how in both if second == "release" else reversed(both):
-        (answer,) = bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, ack=[], **how)])
+        (answer,) = bench.deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, ack=[], **how)])
         assert answer.status in ("open", "settled", "stale")
     bench.clock.pass_time(31)
     other = bench.another_process()
-    other.sweep()
-    for lag in (bench.cell.lag("orders", "billing"), other.lag("orders", "billing")):
+    other.sweeper.sweep()
+    for lag in (bench.deployment.groups.lag("orders", "billing"), other.groups.lag("orders", "billing")):
         assert lag.waiting + lag.retrying == len(bodies)
     found: list[str | None] = []
     while pulls := other.pull("orders", "billing", PullRequest(consumer="c2", max_messages=BLOCK // 2)).pulls:
@@ -175,14 +177,14 @@ def test_a_release_and_a_retry_in_two_settlements_with_more_than_a_block_behind(
         answers = other.settle("orders", "billing", [Settlement(receipt=each.receipt) for each in pulls])
         assert {answer.status for answer in answers} == {"settled"}
     assert found == bodies
-    assert bench.cell.lag("orders", "billing").waiting == 0
+    assert bench.deployment.groups.lag("orders", "billing").waiting == 0
 
 
 @pytest.fixture
 def three() -> tuple[Bench, str, str]:
     """Returns a group of which a pull leased three messages, its receipt, and that of a pull that released them."""
     bench = Bench(CallByCall(MemoryStore()), settings=SETTINGS)
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     bench.send("a", "b", "c")
     (ended,) = bench.pull()
     assert bench.settle(ended, release=[0, 1, 2]) == "settled"
@@ -198,10 +200,12 @@ def test_settlements_beside_a_stale_receipt_are_carried_out(
     asked = [Settlement(receipt=receipt, ack=[0], retry=[1], dead=[2])]
     for place in places:
         asked.insert(place, Settlement(receipt=ended))
-    answers = [answer.status for answer in bench.cell.settle("orders", "billing", asked)]
+    answers = [answer.status for answer in bench.deployment.settle("orders", "billing", asked)]
     assert answers == ["stale" if at in places else "settled" for at in range(len(asked))]
     assert [(message.body, message.attempt) for message in bench.take()] == [("b", 2)]
-    assert [each.body for each in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["c"]
+    assert [
+        each.body for each in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == ["c"]
     bench.clock.pass_time(60)
     assert bench.bodies() == ["b"], "what was acknowledged does not come back"
 
@@ -210,11 +214,11 @@ def test_a_receipt_of_another_group_ends_the_request_before_anything_is_carried_
     three: tuple[Bench, str, str],
 ) -> None:
     bench, receipt, _ = three
-    bench.cell.put_group("orders", "mail")
+    bench.deployment.groups.put("orders", "mail")
     (foreign,) = bench.pull(group="mail")
     asked = [Settlement(receipt=receipt), Settlement(receipt=foreign.receipt)]
     with pytest.raises(Rejected):
-        bench.cell.settle("orders", "billing", asked)
+        bench.deployment.settle("orders", "billing", asked)
     bench.clock.pass_time(60)
     # Messages whose lease ended come alone.
     assert sorted(body or "" for body in handled(bench)) == ["a", "b", "c"]

@@ -45,7 +45,7 @@ class Consumers:
         kind = self.draws.choice(("send", "pull", "pull", "pull", "pull", "fail"))
         if kind == "send":
             keys = [self.draws.choice("abcdefgh") for _ in range(self.draws.randint(1, 9))]
-            return lambda: self.bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in keys])
+            return lambda: self.bench.deployment.produce("orders", [NewMessage(body=key, key=key) for key in keys])
         if kind == "fail":
             return self._fail if self.draws.random() < 0.3 else lambda: None
         settle = [self._settlement() for _ in range(self.draws.randint(0, len(self.leased)))]
@@ -57,7 +57,7 @@ class Consumers:
         return Settlement(receipt=pull.receipt) if self.draws.random() < 0.5 else settled_somehow(pull, self.draws)
 
     def _pull(self, request: PullRequest) -> None:
-        self.leased += self.bench.cell.pull("orders", "billing", request).pulls
+        self.leased += self.bench.deployment.pull("orders", "billing", request).pulls
 
     def _fail(self) -> None:
         def work(_: Store) -> None:
@@ -85,13 +85,13 @@ def test_claims_of_one_transaction_see_what_was_stored_before_them(
         runner.attach(asyncio.get_running_loop())
         bench = Bench(GreenletStore(store, runner))
         await runner.run(
-            lambda: bench.cell.put_group("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=2))
+            lambda: bench.deployment.groups.put("orders", "billing", ordered=True, retry=RetryPolicy(first_seconds=2))
         )
         consumers = Consumers(bench, draws)
         for turn in range(TURNS):
             await asyncio.gather(*[runner.run(consumers.work()) for _ in range(AT_ONCE)])
             log = pull_log(bench)
-            kept = bench.cell.key_states.current(log)
+            kept = bench.deployment.key_states.current(log)
             assert told(kept) == told(bench.another_process().key_states.current(log))
             if turn % 7 == 6:
                 bench.clock.pass_time(draws.choice((1, 3, 31)))
@@ -107,13 +107,13 @@ ONE = ClaimRequest("c", max_messages=1, max_bytes=1_000, lease_ms=30_000)
 
 def test_a_decision_about_keys_sees_the_decisions_before_it_in_its_transaction() -> None:
     bench = Bench()
-    bench.cell.put_group("orders", "billing", ordered=True, when_dead="stop", max_attempts=1)
-    bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "ab"])
+    bench.deployment.groups.put("orders", "billing", ordered=True, when_dead="stop", max_attempts=1)
+    bench.deployment.produce("orders", [NewMessage(body=key, key=key) for key in "ab"])
     (pull,) = bench.pull()
     bench.settle(pull, retry=[0, 1])
-    bench.cell.produce("orders", [NewMessage(body="c", key="c")])
-    log, key_states = pull_log(bench), bench.cell.key_states
-    subject = bench.cell.registry.subject("orders")
+    bench.deployment.produce("orders", [NewMessage(body="c", key="c")])
+    log, key_states = pull_log(bench), bench.deployment.key_states
+    subject = bench.deployment.registry.subject("orders")
     decided = []
 
     def work(context: Context) -> None:
@@ -124,19 +124,19 @@ def test_a_decision_about_keys_sees_the_decisions_before_it_in_its_transaction()
             # Compared before the next decision, which would wait for ever for a row that it does not see.
             assert told(key_states.current(log.on(context))) == told(KeyStateCache().current(log.on(context)))
 
-    bench.cell.context.atomically(work)
+    bench.deployment.context.atomically(work)
     assert decided == [1, 1, 0]
     assert told(key_states.current(log)) == told(bench.another_process().key_states.current(log))
 
 
 def test_a_claim_that_has_lost_several_races_within_its_transaction_reads_the_rows_again() -> None:
     bench = Bench()
-    bench.cell.put_group("orders", "billing", ordered=True)
-    bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "abcdefgh"])
-    log, own, other = pull_log(bench), bench.cell.key_states, KeyStateCache()
+    bench.deployment.groups.put("orders", "billing", ordered=True)
+    bench.deployment.produce("orders", [NewMessage(body=key, key=key) for key in "abcdefgh"])
+    log, own, other = pull_log(bench), bench.deployment.key_states, KeyStateCache()
 
     def work(context: Context) -> list[int | None]:
         claims = [claim(key_states, log.on(context), ONE).claim for key_states in (own, *[other] * 5, own)]
         return [None if claimed is None else claimed.row_no for claimed in claims]
 
-    assert bench.cell.context.atomically(work) == [0, 1, 2, 3, 4, 5, 6]
+    assert bench.deployment.context.atomically(work) == [0, 1, 2, 3, 4, 5, 6]

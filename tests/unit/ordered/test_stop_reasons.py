@@ -22,8 +22,12 @@ BOTH = pytest.mark.parametrize("store", [MemoryStore, lambda: CallByCall(MemoryS
 def bench_of(*keys: str, store: Any = MemoryStore, attempts: int = 1) -> Bench:
     """Returns an ordered group that stops its keys, and two messages of each key."""
     bench = Bench(store=store())
-    bench.cell.put_group("orders", "billing", ordered=True, when_dead="stop", max_attempts=attempts, retry=AT_ONCE)
-    bench.cell.produce("orders", [NewMessage(body=f"{key}{number}", key=key) for number in (1, 2) for key in keys])
+    bench.deployment.groups.put(
+        "orders", "billing", ordered=True, when_dead="stop", max_attempts=attempts, retry=AT_ONCE
+    )
+    bench.deployment.produce(
+        "orders", [NewMessage(body=f"{key}{number}", key=key) for number in (1, 2) for key in keys]
+    )
     return bench
 
 
@@ -33,20 +37,20 @@ def one(bench: Bench) -> Pull:
 
 
 def reasons(bench: Bench) -> list[tuple[str | None, str | None, str | None]]:
-    held = bench.cell.lag("orders", "billing").held
+    held = bench.deployment.groups.lag("orders", "billing").held
     assert isinstance(held, HeldKeys)
     return [(each.key, each.reason, each.detail) for each in held.first]
 
 
 def log_of(bench: Bench) -> PullLog:
     """Returns the pull log of the only queue."""
-    owner = bench.cell.subject("orders")
-    logs = pull_logs(bench.cell.context, owner, bench.cell.registry.group(owner, "billing"))
+    owner = bench.deployment.subjects.get("orders")
+    logs = pull_logs(bench.deployment.context, owner, bench.deployment.registry.group(owner, "billing"))
     return next(log for log in logs if log.queue == 0)
 
 
 def letters(bench: Bench) -> list[tuple[str | None, str | None, str | None]]:
-    page = bench.cell.dead("orders", "billing", after=None, limit=1_000)
+    page = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=1_000)
     return sorted((each.body, each.reason, each.detail) for each in page.messages)  # type: ignore[type-var]
 
 
@@ -61,9 +65,9 @@ def test_the_lag_and_the_dead_letters_tell_why_the_last_attempts_failed(store: A
         ("c", "attempts", None),
     ]
     assert reasons(bench) == expected
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     assert reasons(bench) == expected
-    assert bench.cell.decide_held("orders", "billing", None, "dead") == 3
+    assert bench.deployment.groups.decide("orders", "billing", None, "dead") == 3
     assert letters(bench) == [(f"{key}1", reason, detail) for key, reason, detail in expected]
 
 
@@ -71,24 +75,24 @@ def test_the_reason_is_kept_in_the_snapshot_for_as_long_as_the_key_is_stopped() 
     bench = bench_of("a")
     bench.settle(one(bench), retry=[RetryLater(index=0, detail="ValueError: no price")])
     bench.clock.pass_time(3_600)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     log = log_of(bench)
     for row_no, row in log.rows(0, 10):  # as the store does after three days
         bench.store.delete(log.record(row_no).key, expect=row.token)
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     assert reasons(bench) == [("a", "attempts", "ValueError: no price")]
 
 
 def test_a_key_that_is_tried_again_has_no_reason_until_it_stops_again() -> None:
     bench = bench_of("a")
     bench.settle(one(bench), retry=[RetryLater(index=0, detail="ValueError: no price")])
-    bench.cell.decide_held("orders", "billing", None, "retry")
+    bench.deployment.groups.decide("orders", "billing", None, "retry")
     assert reasons(bench) == []
     bench.settle(one(bench), retry=[RetryLater(index=0, detail="KeyError: 'tax'")])
     assert reasons(bench) == [("a", "attempts", "KeyError: 'tax'")]
-    bench.cell.decide_held("orders", "billing", None, "retry")
+    bench.deployment.groups.decide("orders", "billing", None, "retry")
     bench.settle(one(bench))
-    assert (reasons(bench), bench.cell.lag("orders", "billing").waiting) == ([], 0)
+    assert (reasons(bench), bench.deployment.groups.lag("orders", "billing").waiting) == ([], 0)
 
 
 def test_a_last_attempt_whose_lease_ended_has_no_detail() -> None:
@@ -103,15 +107,15 @@ def test_a_last_attempt_whose_lease_ended_has_no_detail() -> None:
 def test_a_rejection_before_the_last_attempt_stays_a_rejection() -> None:
     bench = bench_of("a", attempts=3)
     bench.settle(one(bench), dead=[0])
-    bench.cell.decide_held("orders", "billing", None, "dead")
+    bench.deployment.groups.decide("orders", "billing", None, "dead")
     assert letters(bench) == [("a1", "rejected", None)]
 
 
 def test_the_trace_of_a_stopped_message_tells_why_it_failed() -> None:
     bench = bench_of("a")
     bench.settle(one(bench), retry=[RetryLater(index=0, detail="ValueError: no price")])
-    bench.cell.decide_held("orders", "billing", None, "dead")
-    (trace,) = bench.cell.trace("orders", "0:0", SearchSpan(), "billing").messages
+    bench.deployment.groups.decide("orders", "billing", None, "dead")
+    (trace,) = bench.deployment.messages.trace("orders", "0:0", SearchSpan(), "billing").messages
     told = [(event.event, event.reason, event.detail) for event in trace.groups[0].events]
     assert told == [
         ("pulled", None, None),
@@ -134,15 +138,15 @@ def test_details_share_the_room_of_the_snapshot_and_the_oldest_ones_are_kept() -
     assert 30 <= len(kept) <= DETAILS_BYTES // 990
     assert {reason for _, reason, _ in told} == {"attempts"}
     bench.clock.pass_time(3_600)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     snapshot = Snapshots.of(log_of(bench)).load()
     assert snapshot is not None
     assert len(msgspec.msgpack.encode(snapshot.stops)) <= DETAILS_BYTES
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     assert reasons(bench) == told
     # A decision makes room for the next ones.
-    bench.cell.decide_held("orders", "billing", frozenset(kept[:2]), "dead")
-    bench.cell.decide_held("orders", "billing", frozenset(["k099"]), "retry")
+    bench.deployment.groups.decide("orders", "billing", frozenset(kept[:2]), "dead")
+    bench.deployment.groups.decide("orders", "billing", frozenset(["k099"]), "retry")
     (pull,) = bench.pull(1)
     while pull.messages[0].body != "k0991":
         bench.settle(pull)

@@ -25,7 +25,7 @@ def pulled(
     bench: Bench, *, suspects: bool = True, settle: list[Settlement] | None = None, most: int = 100
 ) -> PullResult:
     request = PullRequest(consumer="c1", suspects=suspects, settle=settle, max_messages=most)
-    return bench.cell.pull("orders", "billing", request)
+    return bench.deployment.pull("orders", "billing", request)
 
 
 def bodies(result: PullResult) -> list[list[str | None]]:
@@ -33,18 +33,18 @@ def bodies(result: PullResult) -> list[list[str | None]]:
 
 
 def dead(bench: Bench) -> list[tuple[str | None, int, str | None]]:
-    page = bench.cell.dead("orders", "billing", after=None, limit=100)
+    page = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=100)
     return [(message.body, message.attempt, message.reason) for message in page.messages]
 
 
 def crashed(bench: Bench) -> None:
     """Lets the leases of a consumer that crashed end."""
     bench.clock.pass_time(31)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
 
 
 def test_only_the_message_that_ends_its_consumer_dies(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, max_attempts=4, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, max_attempts=4, retry=AT_ONCE)
     sent(bench, *map(str, range(60)))
     handled: list[str] = []
     for _ in range(300):
@@ -66,7 +66,7 @@ def test_only_the_message_that_ends_its_consumer_dies(bench: Bench, ordered: boo
 def test_the_first_end_of_a_lease_counts_no_attempt_and_brings_the_messages_at_once(
     bench: Bench, ordered: bool
 ) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, retry=LATE)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, retry=LATE)
     sent(bench, "a", "b", "c")
     pulled(bench)
     crashed(bench)
@@ -82,7 +82,7 @@ def test_the_first_end_of_a_lease_counts_no_attempt_and_brings_the_messages_at_o
 def test_a_suspect_whose_lease_ends_again_counts_an_attempt_and_waits_by_the_policy(
     bench: Bench, ordered: bool
 ) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, retry=LATE)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, retry=LATE)
     sent(bench, "a")
     for _ in range(2):
         assert bodies(pulled(bench)) == [["a"]]
@@ -94,7 +94,7 @@ def test_a_suspect_whose_lease_ends_again_counts_an_attempt_and_waits_by_the_pol
 
 
 def test_a_group_may_let_the_first_end_of_a_lease_wait_too(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, redelivery_delay_seconds=90)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, redelivery_delay_seconds=90)
     sent(bench, "a", "b")
     pulled(bench)
     crashed(bench)
@@ -105,7 +105,7 @@ def test_a_group_may_let_the_first_end_of_a_lease_wait_too(bench: Bench, ordered
 
 
 def test_a_pull_that_takes_no_suspect_gets_the_others_and_learns_that_some_wait(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered)
     sent(bench, "a", "b")
     pulled(bench)
     crashed(bench)
@@ -119,7 +119,7 @@ def test_a_pull_that_takes_no_suspect_gets_the_others_and_learns_that_some_wait(
 
 
 def test_a_pull_with_messages_of_another_log_takes_no_suspect_beside_them(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", retry_percent=100)
+    bench.deployment.groups.put("orders", "billing", retry_percent=100)
     sent(bench, "a", "b")
     pull = pulled(bench, most=1).pulls[0]
     bench.settle(pull, retry=[RetryLater(index=0, delay=0)])  # a retry before the suspect
@@ -134,7 +134,7 @@ def test_a_pull_with_messages_of_another_log_takes_no_suspect_beside_them(bench:
 
 
 def test_a_suspect_that_fails_is_none_any_more(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, retry=AT_ONCE, retry_percent=100)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, retry=AT_ONCE, retry_percent=100)
     sent(bench, "a", "b")
     pulled(bench)
     crashed(bench)
@@ -147,7 +147,7 @@ def test_a_suspect_that_fails_is_none_any_more(bench: Bench, ordered: bool) -> N
 
 
 def test_a_suspect_that_is_released_stays_one(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, retry=AT_ONCE)
     sent(bench, "a")
     pulled(bench)
     crashed(bench)
@@ -158,19 +158,19 @@ def test_a_suspect_that_is_released_stays_one(bench: Bench, ordered: bool) -> No
 
 
 def test_a_redriven_poison_message_begins_again(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered, max_attempts=1, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, max_attempts=1, retry=AT_ONCE)
     sent(bench, "a")
     for _ in range(2):
         assert bodies(pulled(bench)) == [["a"]]
         crashed(bench)
     assert dead(bench) == [("a", 1, "attempts")]
-    bench.cell.redrive("orders", "billing", lambda position, at_ms: True)
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda position, at_ms: True)
     (pull,) = pulled(bench).pulls
     assert (pull.messages[0].attempt, pull.suspect) == (1, False)
 
 
 def test_messages_behind_a_suspect_of_their_key_wait_for_it(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", ordered=True, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", ordered=True, retry=AT_ONCE)
     for body in ("a1", "a2", "a3"):
         bench.send(body, key="a")
     assert bodies(pulled(bench, most=2)) == [["a1", "a2"]]
@@ -188,24 +188,24 @@ def test_messages_behind_a_suspect_of_their_key_wait_for_it(bench: Bench) -> Non
 
 
 def test_suspects_of_a_parked_snapshot_stay_suspects(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", ordered=True, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", ordered=True, retry=AT_ONCE)
     sent(bench, "a", "b")
     pulled(bench)
     crashed(bench)
     bench.clock.pass_time(61)
-    bench.cell.sweep()
-    bench.cell = bench.another_process()
+    bench.deployment.sweeper.sweep()
+    bench.deployment = bench.another_process()
     assert [bodies(pulled(bench)) for _ in range(2)] == [[["a"]], [["b"]]]
 
 
 def test_a_pull_in_blocks_tells_of_suspects_as_json_does(bench: Bench, ordered: bool) -> None:
-    bench.cell.put_group("orders", "billing", ordered=ordered)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered)
     sent(bench, "a")
     pulled(bench)
     crashed(bench)
-    left = bench.cell.pull_blocks("orders", "billing", PullRequest(consumer="c1", suspects=False))
+    left = bench.deployment.pull_blocks("orders", "billing", PullRequest(consumer="c1", suspects=False))
     assert (left.pulls, left.suspects_wait) == ([], True)
-    (pull,) = bench.cell.pull_blocks("orders", "billing", PullRequest(consumer="c1")).pulls
+    (pull,) = bench.deployment.pull_blocks("orders", "billing", PullRequest(consumer="c1")).pulls
     assert pull.suspect
 
 
@@ -215,7 +215,7 @@ def test_a_pull_that_takes_no_suspect_does_not_wait_beside_one(bench: Bench) -> 
     crashed(bench)
     before_ms = bench.clock.now_ms()
     request = PullRequest(consumer="c1", suspects=False, wait_seconds=20)
-    assert bench.cell.pull("orders", "billing", request).suspects_wait
+    assert bench.deployment.pull("orders", "billing", request).suspects_wait
     assert bench.clock.now_ms() == before_ms
 
 

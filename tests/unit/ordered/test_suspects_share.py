@@ -20,20 +20,22 @@ _ORDERS = pytest.mark.parametrize("ordered", [False, True], ids=["plain", "order
 
 def crashed_group(bench: Bench, *, ordered: bool, suspects: int = SUSPECTS, **settings: int) -> Bench:
     """Returns the bench with a group whose consumer has crashed with this many messages."""
-    bench.cell.put_group("orders", "billing", ordered=ordered, max_attempts=1_000, **settings)
-    bench.cell.produce("orders", [NewMessage(body=f"lost {number}", key=str(number)) for number in range(suspects)])
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, max_attempts=1_000, **settings)
+    bench.deployment.produce(
+        "orders", [NewMessage(body=f"lost {number}", key=str(number)) for number in range(suspects)]
+    )
     bench.pull(suspects)
     bench.clock.pass_time(31)
     return bench
 
 
 def send_new(bench: Bench, number: int) -> None:
-    bench.cell.produce("orders", [NewMessage(body="new", key=f"new {next(_numbers)}") for _ in range(number)])
+    bench.deployment.produce("orders", [NewMessage(body="new", key=f"new {next(_numbers)}") for _ in range(number)])
 
 
 def pull(bench: Bench, most: int, *, pushing: bool = False, suspects: bool = True) -> PullResult:
     request = PullRequest(consumer="c1", max_messages=most, suspects=suspects)
-    return bench.cell.pull("orders", "billing", request, pushing=pushing)
+    return bench.deployment.pull("orders", "billing", request, pushing=pushing)
 
 
 def served(bench: Bench, *, pulls: int, most: int, pushing: bool = False) -> list[str]:
@@ -108,7 +110,7 @@ def test_each_pull_of_new_messages_tells_that_suspects_wait(
 
 
 def test_a_pull_of_new_messages_tells_of_no_suspect_where_none_waits(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", retry_percent=1, max_attempts=1_000)
+    bench.deployment.groups.put("orders", "billing", retry_percent=1, max_attempts=1_000)
     bench.send("bad")
     bench.settle(bench.pull()[0], retry=[0])
     send_new(bench, 20)
@@ -123,10 +125,10 @@ def test_suspects_share_with_new_messages_in_another_cell(
 ) -> None:
     settings = Settings(retry=AT_ONCE, registry_seconds=0)
     bench = Bench(make(), settings=settings, cells={"two": CellStorage(make(), MemoryBlobs())})
-    bench.cell.cells.add("two")
+    bench.deployment.cells.add("two")
     crashed_group(bench, ordered=ordered, retry_percent=25)
-    bench.cell.sweep()
-    bench.cell.routes.move("orders", 0, "two")
+    bench.deployment.sweeper.sweep()
+    bench.deployment.routes.move("orders", 0, "two")
     for _ in range(most):
         send_new(bench, 100)
     bodies = served(bench, pulls=100, most=most)

@@ -55,7 +55,7 @@ def test_a_relay_that_is_killed_at_any_step_neither_loses_nor_doubles_a_row(
         folder.mkdir()
         application = filled(folder)
         for subject in ("orders", "others"):
-            application.bench.cell.put_subject(subject, retention_seconds=30 * DAYS)
+            application.bench.deployment.subjects.put(subject, retention_seconds=30 * DAYS)
         application.steps.deadly, application.steps.after = deadly, after
         try:
             application.drain(most_rows=2)
@@ -89,7 +89,7 @@ def test_a_relay_that_was_overtaken_while_it_paused_changes_nothing(tmp_path: Pa
         folder.mkdir()
         application = filled(folder)
         for subject in ("orders", "others"):
-            application.bench.cell.put_subject(subject, retention_seconds=60 * DAYS)
+            application.bench.deployment.subjects.put(subject, retention_seconds=60 * DAYS)
         paused = application.worker(most_rows=2)
         killed = list[bool]()
 

@@ -104,7 +104,7 @@ class Queue:
             ]
             digest = hashlib.sha256(repr([subject, *messages]).encode()).digest()
             try:
-                self.bench.cell.produce(subject, bodies, IdempotencyKey(idempotency_key, digest, sequence))
+                self.bench.deployment.produce(subject, bodies, IdempotencyKey(idempotency_key, digest, sequence))
             except errors.Rejected as error:
                 raise _KINDS[error.status](problem(error.status, error.slug, error.field, str(error))) from error
         if self.lost():
@@ -178,7 +178,7 @@ class Application:
     def bodies(self, subject: str = "orders", group: str = "reader") -> list[str]:
         """Returns the bodies of all messages of the subject, in the order in which a group gets them."""
         try:
-            self.bench.cell.subject(subject)
+            self.bench.deployment.subjects.get(subject)
         except errors.NotFound:
             return []
         return self.bench.bodies(subject=subject, group=group)

@@ -23,11 +23,11 @@ class Sender:
     def __init__(self) -> None:
         self.store = CutOffRows(MemoryStore())
         self.bench = Bench(self.store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
-        self.bench.cell.put_group("orders", "billing", ordered=True)
+        self.bench.deployment.groups.put("orders", "billing", ordered=True)
 
     def send(self, number: int, keys: Sequence[str] = KEYS) -> list[SendResult]:
         messages = [NewMessage(body=f"{key}{number}", key=key) for key in keys]
-        return self.bench.cell.produce("orders", messages, KEY if number == 1 else None)
+        return self.bench.deployment.produce("orders", messages, KEY if number == 1 else None)
 
     def send_in_vain(self, *, puts: int) -> None:
         """Sends the first messages, and stops after this many rows. A reader fills the others."""
@@ -36,8 +36,8 @@ class Sender:
             self.send(1)
         self.store.puts_left = -1
         self.bench.clock.pass_time(2)
-        for queue in range(self.bench.cell.subject("orders").queues):
-            self.bench.cell.produce("orders", [NewMessage(body="later", queue=queue)])
+        for queue in range(self.bench.deployment.subjects.get("orders").queues):
+            self.bench.deployment.produce("orders", [NewMessage(body="later", queue=queue)])
         self.bench.clock.pass_time(2)
         for pull in self.bench.pull():
             self.bench.settle(pull)
@@ -54,7 +54,7 @@ def sender() -> Sender:
 
 def test_a_batch_that_is_stored_by_its_repeat_goes_where_its_keys_go_then(sender: Sender) -> None:
     sender.send_in_vain(puts=0)
-    sender.bench.cell.put_subject("orders", queues=4)
+    sender.bench.deployment.subjects.put("orders", queues=4)
     placed = sender.send(1)
     assert [each.queue for each in placed] == [queue_of(key, "", 4) for key in KEYS]
     sender.send(2)
@@ -67,7 +67,7 @@ def test_a_batch_that_is_stored_by_its_repeat_goes_where_its_keys_go_then(sender
 
 def test_a_second_message_of_a_key_waits_for_the_first_that_a_repeat_has_stored(sender: Sender) -> None:
     sender.send_in_vain(puts=0)
-    sender.bench.cell.put_subject("orders", queues=4)
+    sender.bench.deployment.subjects.put("orders", queues=4)
     sender.send(1)
     assert sorted(sender.served()) == [f"{key}1" for key in KEYS]
     sender.send(2)
@@ -76,22 +76,22 @@ def test_a_second_message_of_a_key_waits_for_the_first_that_a_repeat_has_stored(
 
 def test_each_further_repeat_gets_the_same_answer_also_after_more_queues(sender: Sender) -> None:
     sender.send_in_vain(puts=0)
-    sender.bench.cell.put_subject("orders", queues=4)
+    sender.bench.deployment.subjects.put("orders", queues=4)
     placed = sender.send(1)
-    sender.bench.cell.put_subject("orders", queues=7)
+    sender.bench.deployment.subjects.put("orders", queues=7)
     assert sender.send(1) == placed
     assert sorted(sender.served()) == [f"{key}1" for key in KEYS]
     assert sender.send(1) == placed
 
 
 def test_parts_that_were_stored_stay_in_their_queue_and_only_the_others_are_divided_again(sender: Sender) -> None:
-    sender.bench.cell.put_subject("orders", queues=2)
+    sender.bench.deployment.subjects.put("orders", queues=2)
     sender.send_in_vain(puts=1)
-    sender.bench.cell.put_subject("orders", queues=5)
+    sender.bench.deployment.subjects.put("orders", queues=5)
     placed = sender.send(1)
     stored = [queue_of(key, "", 2) == 0 for key in KEYS]
     assert 0 < sum(stored) < len(KEYS)
     where = [0 if put else queue_of(key, "", 5) for key, put in zip(KEYS, stored, strict=True)]
     assert [each.queue for each in placed] == where
-    sender.bench.cell.put_subject("orders", queues=6)
+    sender.bench.deployment.subjects.put("orders", queues=6)
     assert sender.send(1) == placed

@@ -9,6 +9,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
+from hourwheel.groups.seeks import offsets
 from hourwheel.model.messages import NewMessage, SendResult
 from hourwheel.model.pulls import Pull, PullRequest, RetryLater, Settlement
 from hourwheel.producing.idempotency import IdempotencyKey
@@ -56,7 +57,7 @@ def _scene() -> tuple[Bench, Failing]:
     store = Failing()
     bench = Bench(store, settings=SETTINGS)
     store.pass_time = bench.clock.pass_time
-    bench.cell.put_group("orders", "billing", max_attempts=9)
+    bench.deployment.groups.put("orders", "billing", max_attempts=9)
     return bench, store
 
 
@@ -104,7 +105,7 @@ def _lease_over(bench: Bench) -> list[Pull]:
 def _lease_over_again(bench: Bench) -> list[Pull]:
     """Ends the lease of both messages, and then the lease of one that was pulled alone."""
     _lease_over(bench)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     pulls = bench.pull(lease=1)
     assert [message.body for pull in pulls for message in pull.messages] == ["a"]
     bench.clock.pass_time(2)
@@ -112,19 +113,19 @@ def _lease_over_again(bench: Bench) -> list[Pull]:
 
 
 def _produce(bench: Bench, _: list[Pull]) -> None:
-    bench.cell.produce("orders", [NewMessage(body=body) for body in "abc"], IdempotencyKey("k", b"digest"))
+    bench.deployment.produce("orders", [NewMessage(body=body) for body in "abc"], IdempotencyKey("k", b"digest"))
 
 
 def _settle(bench: Bench, pulls: list[Pull]) -> None:
     wanted = Settlement(receipt=pulls[0].receipt, ack=[0], retry=[1], dead=[2], release=[3])
-    (answer,) = bench.cell.settle("orders", "billing", [wanted])
+    (answer,) = bench.deployment.settle("orders", "billing", [wanted])
     assert answer.status == "settled"
 
 
 def _settle_by_pull(bench: Bench, pulls: list[Pull]) -> None:
     wanted = [Settlement(receipt=pulls[0].receipt, retry=[0])]
     request = PullRequest(consumer="c1", max_messages=1, lease_seconds=30, settle=wanted)
-    settled = bench.cell.pull("orders", "billing", request).settled
+    settled = bench.deployment.pull("orders", "billing", request).settled
     assert settled is not None
     assert [answer.status for answer in settled] == ["settled"]
 
@@ -142,22 +143,22 @@ def _delayed_and_begun(bench: Bench) -> list[SendResult]:
 
 def _produce_delayed(bench: Bench, _: list[Pull]) -> None:
     messages = [NewMessage(body=body, delay="10m") for body in "ab"]
-    bench.cell.produce("orders", messages, IdempotencyKey("k", b"digest"))
+    bench.deployment.produce("orders", messages, IdempotencyKey("k", b"digest"))
 
 
 def _cancel(bench: Bench, sent: list[SendResult]) -> None:
-    assert bench.cell.cancel(sent[0].scheduled_id or "").state == "cancelled"
+    assert bench.deployment.delayed.cancel(sent[0].scheduled_id or "").state == "cancelled"
 
 
 def _move(bench: Bench, sent: list[SendResult]) -> None:
     assert sent[0].scheduled is not None
     later = rfc3339(parse_rfc3339(sent[0].scheduled, "scheduled") + 300_000)
-    assert bench.cell.reschedule(sent[0].scheduled_id or "", deliver_at=later).state == "moved"
+    assert bench.deployment.delayed.reschedule(sent[0].scheduled_id or "", deliver_at=later).state == "moved"
 
 
 def _retry_later(bench: Bench, pulls: list[Pull]) -> None:
     wanted = Settlement(receipt=pulls[0].receipt, ack=[1], retry=[RetryLater(index=0, delay="10m")])
-    assert bench.cell.settle("orders", "billing", [wanted])[0].status == "settled"
+    assert bench.deployment.settle("orders", "billing", [wanted])[0].status == "settled"
 
 
 FLOWS = [
@@ -165,18 +166,23 @@ FLOWS = [
     Flow("settle", _leased("a", "b", "c", "d"), _settle, ["b 2", "d 1", "dead c"]),
     # What the pull leases, or leases twice as its answer was lost, comes again with its next attempt.
     Flow("settle by pull", _leased("a", most=1), _settle_by_pull, ["a"]),
-    Flow("end leases", _lease_over, lambda bench, _: bench.cell.sweep(), ["a 1", "b 1"]),
-    Flow("end the lease of a suspect", _lease_over_again, lambda bench, _: bench.cell.sweep(), ["a 2", "b 1"]),
+    Flow("end leases", _lease_over, lambda bench, _: bench.deployment.sweeper.sweep(), ["a 1", "b 1"]),
+    Flow(
+        "end the lease of a suspect",
+        _lease_over_again,
+        lambda bench, _: bench.deployment.sweeper.sweep(),
+        ["a 2", "b 1"],
+    ),
     Flow(
         "redrive",
         _settled(dead=[0, 1], ack=[2]),
-        lambda bench, _: bench.cell.redrive("orders", "billing", lambda at, died_ms: at.index == 0),
+        lambda bench, _: bench.deployment.dead_letters("orders", "billing").redrive(lambda at, died_ms: at.index == 0),
         ["a 1", "dead b"],
     ),
     Flow(
         "drop dead letters",
         _settled(dead=[0, 1], ack=[2]),
-        lambda bench, _: bench.cell.drop_dead("orders", "billing", lambda at, died_ms: at.index == 0),
+        lambda bench, _: bench.deployment.dead_letters("orders", "billing").drop(lambda at, died_ms: at.index == 0),
         ["dead b"],
     ),
     Flow("produce delayed", lambda bench: [], _produce_delayed, ["a 1", "b 1"]),
@@ -184,7 +190,12 @@ FLOWS = [
     Flow("move a delayed message", _delayed, _move, ["a 1", "b 1"]),
     Flow("hand over", _delayed_and_begun, lambda bench, _: bench.turn(60), ["a 1", "b 1"]),
     Flow("retry later", _leased("a", "b"), _retry_later, ["a 2"]),
-    Flow("seek", _settled(), lambda bench, _: bench.cell.seek("orders", "billing", to="start"), ["a 1", "b 1", "c 1"]),
+    Flow(
+        "seek",
+        _settled(),
+        lambda bench, _: offsets(bench.deployment.seeks().seek("orders", "billing", to="start")),
+        ["a 1", "b 1", "c 1"],
+    ),
 ]
 
 
@@ -192,19 +203,19 @@ def _effects(bench: Bench) -> list[str]:
     """Returns what the group gets from now on, with attempts, and its dead letters. Settles everything."""
     bench.clock.pass_time(61)
     other = bench.another_process()
-    other.sweep()
-    bench.cell = other
+    other.sweeper.sweep()
+    bench.deployment = other
     bench.turn(1_000)
-    other.sweep()
+    other.sweeper.sweep()
     bench.turn(1_000)
     found: list[str] = []
     while pulls := other.pull("orders", "billing", PullRequest(consumer="c2")).pulls:
         found += [f"{message.body} {message.attempt}" for pull in pulls for message in pull.messages]
         answers = other.settle("orders", "billing", [Settlement(receipt=pull.receipt) for pull in pulls])
         assert {answer.status for answer in answers} == {"settled"}
-    lag = other.lag("orders", "billing")
+    lag = other.groups.lag("orders", "billing")
     assert (lag.waiting, lag.in_flight, lag.retrying) == (0, 0, 0)
-    dead = other.dead("orders", "billing", after=None, limit=10).messages
+    dead = other.dead_letters("orders", "billing").page(after=None, limit=10).messages
     assert lag.dead == len(dead)
     return sorted([*found, *(f"dead {message.body}" for message in dead)])
 

@@ -42,8 +42,8 @@ def store() -> CutOffRows:
 def bench(store: CutOffRows) -> Bench:
     made = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
     for subject in SUBJECTS:
-        made.cell.put_subject(subject, queues=3)
-        made.cell.put_group(subject, "billing", ordered=True)
+        made.deployment.subjects.put(subject, queues=3)
+        made.deployment.groups.put(subject, "billing", ordered=True)
     return made
 
 
@@ -61,7 +61,7 @@ def send_in_vain(bench: Bench, store: CutOffRows, *, puts: int) -> list[Found]:
     store.puts_left = -1
     bench.clock.pass_time(2)
     for subject in SUBJECTS:
-        for queue in range(bench.another_process().subject(subject).queues):
+        for queue in range(bench.another_process().subjects.get(subject).queues):
             bench.another_process().produce(subject, [NewMessage(body="later", queue=queue)])
     bench.clock.pass_time(2)
     return read(bench)
@@ -79,7 +79,7 @@ def read(bench: Bench) -> list[Found]:
 
 
 def remembered(bench: Bench) -> CasRecord[Remembered]:
-    return ONCE.record(bench.cell.context, "*")
+    return ONCE.record(bench.deployment.context, "*")
 
 
 def where(placed: list[SendResult]) -> list[Found]:
@@ -96,7 +96,7 @@ def test_each_queue_gets_the_messages_of_divided_parts_in_the_order_of_the_batch
     found = send_in_vain(bench, store, puts=puts)
     stored = {(subject, body) for subject, body, *_ in found}
     for subject in SUBJECTS:
-        bench.cell.put_subject(subject, queues=added)
+        bench.deployment.subjects.put(subject, queues=added)
     placed = where(send(bench))
     offsets = defaultdict[tuple[str, int | None], list[int]](list)
     for subject, key, queue, offset in placed:
@@ -114,16 +114,16 @@ def test_rows_that_are_filled_before_and_after_queues_are_added_are_divided_toge
 ) -> None:
     found = send_in_vain(bench, store, puts=1)
     for subject in SUBJECTS:
-        bench.cell.put_subject(subject, queues=4)
+        bench.deployment.subjects.put(subject, queues=4)
     # Six puts find the rows as they are, the next one is that of the row that is stored.
     found += send_in_vain(bench, store, puts=puts)
     once = remembered(bench).load()
     assert once is not None
     assert [(route.numbers, route.queues) for route in once.value.rerouted] == [((3, 4, 5), 4), ((1, 2), 4)]
     for subject in SUBJECTS:
-        bench.cell.put_subject(subject, queues=7)
+        bench.deployment.subjects.put(subject, queues=7)
     placed = send(bench)
-    bench.cell.put_subject("orders", queues=8)
+    bench.deployment.subjects.put("orders", queues=8)
     assert send(bench) == placed
     assert sorted(found + read(bench)) == sorted(where(placed)), "each message once"
 
@@ -132,13 +132,13 @@ def test_the_record_of_an_earlier_version_is_read(bench: Bench, store: CutOffRow
     """Such a record has a route for each part, and two rows in a queue that took messages of two parts."""
     send_in_vain(bench, store, puts=0)
     for subject in SUBJECTS:
-        bench.cell.put_subject(subject, queues=4)
-    context, record = bench.cell.context, remembered(bench)
+        bench.deployment.subjects.put(subject, queues=4)
+    context, record = bench.deployment.context, remembered(bench)
     first = record.load()
     assert first is not None
     reserved, routes = [], []
     for number in range(6):
-        subject = bench.cell.subject(SUBJECTS[number // 3])
+        subject = bench.deployment.subjects.get(SUBJECTS[number // 3])
         counts = [
             sum(queue_of(key, "", 3) == number % 3 and queue_of(key, "", 4) == to for key in KEYS) for to in range(4)
         ]

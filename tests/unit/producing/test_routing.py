@@ -151,9 +151,9 @@ def test_each_subject_of_a_batch_is_divided_by_itself() -> None:
 
 def sent_delayed(bench: Bench, *messages: NewMessage) -> list[tuple[str | None, int]]:
     """Lets the messages fall due, pulls them, and returns their bodies and queues."""
-    bench.cell.put_subject("orders", queues=8)
-    bench.cell.put_group("orders", "billing")
-    bench.cell.produce("orders", list(messages))
+    bench.deployment.subjects.put("orders", queues=8)
+    bench.deployment.groups.put("orders", "billing")
+    bench.deployment.produce("orders", list(messages))
     bench.turn(20)
     return [(one.body, one.queue) for one in bench.take()]
 
@@ -167,5 +167,5 @@ def test_delayed_messages_of_one_request_without_a_key_arrive_in_one_queue_in_on
 
 def test_a_delayed_message_arrives_in_the_queue_of_its_key(bench: Bench) -> None:
     delayed = dict(sent_delayed(bench, *(NewMessage(body=key, key=key, delay=10) for key in "abcdef")))
-    accepted = bench.cell.produce("orders", [NewMessage(body=key, key=key) for key in "abcdef"])
+    accepted = bench.deployment.produce("orders", [NewMessage(body=key, key=key) for key in "abcdef"])
     assert delayed == {key: one.queue for key, one in zip("abcdef", accepted, strict=True)}

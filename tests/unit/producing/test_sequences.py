@@ -15,11 +15,11 @@ DAY = 86_400
 
 
 def send(bench: Bench, body: str, sequence: int | None, key: str = "sender") -> list[SendResult]:
-    return bench.cell.produce("orders", [NewMessage(body=body)], IdempotencyKey(key, body.encode(), sequence))
+    return bench.deployment.produce("orders", [NewMessage(body=body)], IdempotencyKey(key, body.encode(), sequence))
 
 
 def test_the_last_batch_is_stored_once_however_late_it_is_repeated(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=30 * DAY)
+    bench.deployment.subjects.put("orders", retention_seconds=30 * DAY)
     first = send(bench, "a", 1)
     bench.clock.pass_time(20 * DAY)
     assert send(bench, "a", 1) == first
@@ -61,7 +61,7 @@ def test_a_key_without_numbers_takes_none_while_it_is_remembered(bench: Bench) -
 
 def test_a_new_batch_of_a_sender_is_refused_by_a_read_only_subject_and_its_last_one_is_answered(bench: Bench) -> None:
     first = send(bench, "a", 1)
-    bench.cell.put_subject("orders", read_only=True)
+    bench.deployment.subjects.put("orders", read_only=True)
     assert send(bench, "a", 1) == first
     with pytest.raises(Conflict, match="read-only"):
         send(bench, "b", 2)
@@ -69,7 +69,7 @@ def test_a_new_batch_of_a_sender_is_refused_by_a_read_only_subject_and_its_last_
 
 def test_a_new_batch_of_a_sender_makes_a_subject_that_was_deleted_anew(bench: Bench) -> None:
     send(bench, "a", 1)
-    bench.cell.delete_subject("orders")
+    bench.deployment.subjects.delete("orders")
     with pytest.raises(Conflict, match="deleted since"):
         send(bench, "a", 1)
     send(bench, "b", 2)
@@ -84,7 +84,7 @@ def test_a_late_repeat_of_a_batch_whose_row_is_gone_is_undecided_unless_record_a
     bench = Bench(store if atomic else CallByCall(store), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     first = send(bench, "a", 1)
     bench.clock.pass_time(DAY)
-    bench.cell.context.log("orders~1/0").trim(1)
+    bench.deployment.context.log("orders~1/0").trim(1)
     assert bench.bodies() == []
     if atomic:
         assert send(bench, "a", 1) == first
@@ -103,21 +103,21 @@ def test_a_late_repeat_of_a_batch_whose_cell_was_removed_is_undecided(named: str
     store = MemoryStore() if atomic else CallByCall(MemoryStore())
     cells = {"fast": CellStorage(MemoryStore(), MemoryBlobs())}
     bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("orders", retention_seconds=3_600)
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("orders", retention_seconds=3_600)
+    bench.deployment.routes.move("orders", 0, "fast")
     first = send(bench, "a", 1)
     assert bench.bodies() == ["a"]
-    bench.cell.cells.drain("fast")
+    bench.deployment.cells.drain("fast")
     for _ in range(10):
         bench.clock.pass_time(DAY)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     assert send(bench, "b", 1, key="other") != first
-    bench.cell.cells.remove("fast")
+    bench.deployment.cells.remove("fast")
     if named != "the server still knows the cell":
         bench.cells.pop("fast")
         bench.cells["spare"] = CellStorage(MemoryStore(), MemoryBlobs())
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     with pytest.raises(Conflict, match="too long ago to know whether it was stored") as refused:
         send(bench, "a", 1)
     assert refused.value.slug == "sequence-undecided"
@@ -128,17 +128,17 @@ def test_a_late_repeat_of_a_batch_whose_cell_was_removed_is_undecided(named: str
 def test_a_late_repeat_of_a_batch_is_answered_while_its_cell_is_there_and_waits_while_it_does_not_answer() -> None:
     cells = {"fast": CellStorage(CallByCall(MemoryStore()), MemoryBlobs())}
     bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("orders", retention_seconds=20 * DAY)
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("orders", retention_seconds=20 * DAY)
+    bench.deployment.routes.move("orders", 0, "fast")
     first = send(bench, "a", 1)
     bench.clock.pass_time(DAY)
     assert send(bench, "a", 1) == first
-    bench.cell.cells.drain("fast")
-    bench.cell.cells.set_state("fast", "offline")
+    bench.deployment.cells.drain("fast")
+    bench.deployment.cells.set_state("fast", "offline")
     with pytest.raises(CellUnavailable):
         send(bench, "a", 1)
-    bench.cell.cells.set_state("fast", "normal")
+    bench.deployment.cells.set_state("fast", "normal")
     assert send(bench, "a", 1) == first
     assert bench.bodies() == ["a"]
 
@@ -146,17 +146,17 @@ def test_a_late_repeat_of_a_batch_is_answered_while_its_cell_is_there_and_waits_
 def test_a_late_repeat_stores_nothing_in_an_empty_cell_that_has_the_name_of_a_removed_one() -> None:
     cells = {"fast": CellStorage(MemoryStore(), MemoryBlobs())}
     bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
-    bench.cell.cells.add("fast")
-    bench.cell.put_subject("orders", retention_seconds=3_600)
-    bench.cell.routes.move("orders", 0, "fast")
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("orders", retention_seconds=3_600)
+    bench.deployment.routes.move("orders", 0, "fast")
     send(bench, "a", 1)
-    bench.cell.cells.drain("fast")
+    bench.deployment.cells.drain("fast")
     for _ in range(10):
         bench.clock.pass_time(DAY)
-        bench.cell.sweep()
-    bench.cell.cells.remove("fast")
+        bench.deployment.sweeper.sweep()
+    bench.deployment.cells.remove("fast")
     bench.cells["fast"] = CellStorage(MemoryStore(), MemoryBlobs())
-    bench.cell = bench.another_process()
-    bench.cell.cells.add("fast")
+    bench.deployment = bench.another_process()
+    bench.deployment.cells.add("fast")
     with pytest.raises(Conflict, match="too long ago"):
         send(bench, "a", 1)

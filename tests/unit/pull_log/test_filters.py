@@ -34,12 +34,12 @@ def send(bench: Bench, *batch: str, **how: Any) -> None:
     for text in batch:
         body, _, tags = text.partition(":")
         messages.append(NewMessage(body=body, tags=tags.split() or None, **how))
-    bench.cell.produce("orders", messages)
+    bench.deployment.produce("orders", messages)
 
 
 def queue_log(bench: Bench) -> PullLog:
-    subject = bench.cell.registry.subject("orders")
-    return pull_logs(bench.cell.context, subject, bench.cell.registry.group(subject, "billing"))[1]
+    subject = bench.deployment.registry.subject("orders")
+    return pull_logs(bench.deployment.context, subject, bench.deployment.registry.group(subject, "billing"))[1]
 
 
 def pull_rows(bench: Bench) -> list[PullRow]:
@@ -76,14 +76,14 @@ def summarised(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_a_group_gets_the_messages_that_its_filter_takes(
     bench: Bench, summarised: None, wanted: TagFilter, bodies: list[str]
 ) -> None:
-    bench.cell.put_group("orders", "billing", filter=wanted)
+    bench.deployment.groups.put("orders", "billing", filter=wanted)
     send(bench, "a:eu", "b:eu vip", "c:us", "d:uk eu test")
     send(bench, "e", "f:vip eu test")
     assert bench.bodies() == bodies
 
 
 def test_settlements_name_messages_by_their_index_in_the_answer(bench: Bench, summarised: None) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "a:us", "b:eu", "c:us", "d:eu", "e:us", "f:eu", "g:us", "h:eu")
     (pull,) = bench.pull()
     assert [(message.body, message.offset) for message in pull.messages] == [("b", 1), ("d", 3), ("f", 5), ("h", 7)]
@@ -92,12 +92,12 @@ def test_settlements_name_messages_by_their_index_in_the_answer(bench: Bench, su
         ("d", 2, 3),
         ("f", 1, 5),
     ]
-    page = bench.cell.dead("orders", "billing", after=None, limit=10)
+    page = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=10)
     assert [(message.body, message.offset) for message in page.messages] == [("h", 7)]
 
 
 def test_an_ended_lease_retries_only_what_was_handed_out(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "a:us", "b:eu", "c:us", "d:eu")
     bench.pull(lease=5)
     bench.clock.pass_time(6)
@@ -105,7 +105,7 @@ def test_an_ended_lease_retries_only_what_was_handed_out(bench: Bench) -> None:
 
 
 def test_a_claim_in_the_middle_of_a_batch_goes_on_behind_its_last_match(bench: Bench, summarised: None) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, *(f"{index}:{'eu' if index % 3 == 1 else 'us'}" for index in range(12)))
     found = [bench.take(1) for _ in range(5)]
     assert [[message.body for message in page] for page in found] == [["1"], ["4"], ["7"], ["10"], []]
@@ -113,7 +113,7 @@ def test_a_claim_in_the_middle_of_a_batch_goes_on_behind_its_last_match(bench: B
 
 
 def test_claims_run_over_many_rows_and_skip_those_without_a_match(bench: Bench, summarised: None) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     for index in range(20):
         send(bench, f"{index}-0:us", f"{index}-1:{'eu' if index % 4 == 2 else 'us'}", f"{index}-2:us")
     (pull,) = bench.pull()
@@ -123,7 +123,7 @@ def test_claims_run_over_many_rows_and_skip_those_without_a_match(bench: Bench, 
 
 
 def test_a_group_whose_filter_takes_all_stores_no_picks(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=TagFilter(tags_none=("test",)))
+    bench.deployment.groups.put("orders", "billing", filter=TagFilter(tags_none=("test",)))
     send(bench, "a", "b:eu")
     bench.pull()
     assert [(row.counts, row.picks) for row in pull_rows(bench)] == [((2,), ())]
@@ -147,36 +147,36 @@ class CountingBlobs(MemoryBlobs):
 def test_what_does_not_match_costs_neither_a_delivery_nor_a_read_of_its_body() -> None:
     store, blobs = CallByCall(MemoryStore()), CountingBlobs()
     bench = Bench(store, blobs, settings=Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024))
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     for _ in range(10):
-        bench.cell.produce("orders", [NewMessage(body=f"{n:x}" * 500, tags=["us"]) for n in range(1, 15)])
-    bench.cell.prepare()
+        bench.deployment.produce("orders", [NewMessage(body=f"{n:x}" * 500, tags=["us"]) for n in range(1, 15)])
+    bench.deployment.prepare()
     store.calls.clear()
     assert bench.bodies() == []
     assert (blobs.reads, store.writes) == (0, [])
 
 
 def test_rows_without_a_match_are_passed_in_one_write_once_they_are_many(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     for _ in range(70):
         send(bench, "a:us")
     assert bench.bodies() == []
     assert [(row.outcome, row.end.row_no) for row in pull_rows(bench)] == [(PASSED, 70)]
-    assert bench.cell.lag("orders", "billing").waiting == 0
+    assert bench.deployment.groups.lag("orders", "billing").waiting == 0
 
 
 def test_a_few_rows_without_a_match_wait_a_moment_and_are_passed_then(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "a:us")
     assert bench.bodies() == []
-    assert (pull_rows(bench), bench.cell.lag("orders", "billing").waiting) == ([], 1)
+    assert (pull_rows(bench), bench.deployment.groups.lag("orders", "billing").waiting) == ([], 1)
     bench.clock.pass_time(PASSED_MS / 1_000 + 1)
     assert bench.bodies() == []
-    assert bench.cell.lag("orders", "billing").waiting == 0
+    assert bench.deployment.groups.lag("orders", "billing").waiting == 0
 
 
 def test_a_claim_of_batches_that_have_to_be_read_ends_after_some(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     with no_room():
         for index in range(MOST_BODIES + 5):
             send(bench, f"{index}:us")
@@ -186,53 +186,53 @@ def test_a_claim_of_batches_that_have_to_be_read_ends_after_some(bench: Bench) -
 
 
 def test_a_new_filter_applies_from_the_next_claim_also_to_messages_that_wait(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "a:us", "b:eu")
     send(bench, "c:us")
     assert bench.bodies(1) == ["b"]
     assert bench.bodies() == []
-    bench.cell.put_group("orders", "billing", filter=TagFilter(tags_any=("us",)))
+    bench.deployment.groups.put("orders", "billing", filter=TagFilter(tags_any=("us",)))
     assert bench.bodies() == ["c"]
     send(bench, "d:eu")
-    bench.cell.put_group("orders", "billing", filter=None)
+    bench.deployment.groups.put("orders", "billing", filter=None)
     assert bench.bodies() == ["d"]
 
 
 def test_a_change_of_other_settings_keeps_the_filter(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
-    assert bench.cell.put_group("orders", "billing", max_attempts=3).filter == EU
+    bench.deployment.groups.put("orders", "billing", filter=EU)
+    assert bench.deployment.groups.put("orders", "billing", max_attempts=3).filter == EU
 
 
 def test_retries_are_not_filtered_again(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "a:eu")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[0])
-    bench.cell.put_group("orders", "billing", filter=TagFilter(tags_any=("us",)))
+    bench.deployment.groups.put("orders", "billing", filter=TagFilter(tags_any=("us",)))
     assert bench.bodies() == ["a"]
 
 
 def test_a_seek_delivers_the_matches_again_and_no_others(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "a:us", "b:eu", "c:eu")
     assert bench.bodies() == ["b", "c"]
-    bench.cell.seek("orders", "billing", to="start")
+    bench.deployment.seeks().seek("orders", "billing", to="start")
     assert bench.bodies() == ["b", "c"]
-    bench.cell.seek_offset("orders", "billing", 0, 2)
+    bench.deployment.seeks().seek_offset("orders", "billing", 0, 2)
     assert bench.bodies() == ["c"]
 
 
 def test_delayed_messages_are_filtered_when_their_time_has_come(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "a:us", "b:eu", "c:us", delay="20m")
     bench.turn(1_500)
     assert bench.bodies() == ["b"]
 
 
 def test_an_answer_of_matches_from_large_batches_stays_within_its_bytes(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     for _ in range(4):
-        bench.cell.produce(
+        bench.deployment.produce(
             "orders",
             [NewMessage(body="x" * 700_000, tags=["eu" if index % 2 else "us"]) for index in range(4)],
         )
@@ -243,9 +243,9 @@ def test_an_answer_of_matches_from_large_batches_stays_within_its_bytes(bench: B
 
 
 def test_small_matches_of_many_batches_come_in_one_pull(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     for _ in range(100):
-        bench.cell.produce(
+        bench.deployment.produce(
             "orders",
             [NewMessage(body="x" * 250, tags=["us"]) for _ in range(99)] + [NewMessage(body="y" * 250, tags=["eu"])],
         )
@@ -255,7 +255,7 @@ def test_small_matches_of_many_batches_come_in_one_pull(bench: Bench) -> None:
 
 
 def test_a_damaged_batch_that_has_to_be_read_is_reported_and_passed(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     with no_room():
         send(bench, "a:eu")
     key = Key(Table.CONSUME, "orders~1/0", f"{0:016d}")
@@ -270,7 +270,7 @@ def test_a_damaged_batch_that_has_to_be_read_is_reported_and_passed(bench: Bench
 
 def test_a_pusher_of_a_filtered_group_ends_where_nothing_matches(bench: Bench) -> None:
     target = PushTarget(kind="python", address="bill")
-    bench.cell.put_group("orders", "billing", filter=EU, push=target)
+    bench.deployment.groups.put("orders", "billing", filter=EU, push=target)
     send(bench, "a:us")
     assert not queue_log(bench).has_message()
     send(bench, "b:us", "c:eu")
@@ -278,7 +278,7 @@ def test_a_pusher_of_a_filtered_group_ends_where_nothing_matches(bench: Bench) -
 
 
 def test_a_receipt_of_a_claim_over_the_most_rows_can_be_settled(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     send(bench, "first:eu", "x:us")
     for _ in range(EMPTY_ROWS + 50):
         send(bench, "a:us")
@@ -288,7 +288,7 @@ def test_a_receipt_of_a_claim_over_the_most_rows_can_be_settled(bench: Bench) ->
 
 
 def test_a_receipt_of_the_most_messages_among_the_most_rows_can_be_settled(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     others = ["x:us"] * 200
     for _ in range(BATCH_MESSAGES):
         # The index of the message takes two bytes, and its length one.
@@ -301,7 +301,7 @@ def test_a_receipt_of_the_most_messages_among_the_most_rows_can_be_settled(bench
 
 
 def test_a_claim_ends_after_some_megabytes_of_rows_that_the_filter_does_not_take(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", filter=EU)
+    bench.deployment.groups.put("orders", "billing", filter=EU)
     noise = random.Random(5)
     send(bench, "first:eu")
     for _ in range(EMPTY_BYTES // 5_000):

@@ -43,7 +43,7 @@ class Consumer:
 
     def repeat(self, settle: list[Settlement] | None, most: int = 1, lease_seconds: int = 30) -> list[str | None]:
         request = PullRequest(consumer=self.name, max_messages=most, lease_seconds=lease_seconds, settle=settle)
-        result = self.bench.cell.pull("orders", "billing", request)
+        result = self.bench.deployment.pull("orders", "billing", request)
         self.answers += [answer.status for answer in result.settled or ()]
         pulls = result.pulls
         self.held = pulls[0] if pulls else None
@@ -51,7 +51,7 @@ class Consumer:
         return [message.body for pull in pulls for message in pull.messages]
 
     def settle(self, receipt: str, **how: Any) -> Settled:
-        (answer,) = self.bench.cell.settle("orders", "billing", [Settlement(receipt=receipt, **how)])
+        (answer,) = self.bench.deployment.settle("orders", "billing", [Settlement(receipt=receipt, **how)])
         return answer
 
 
@@ -71,12 +71,12 @@ def alone(bench: Bench, pulls: int = ALONE_PULLS + 1, waiting: int = 4, *, size:
 
 
 def log_of(bench: Bench) -> PullLog:
-    return pull_logs(bench.cell.context, *subject_and_group(bench))[1]
+    return pull_logs(bench.deployment.context, *subject_and_group(bench))[1]
 
 
 def subject_and_group(bench: Bench) -> tuple[Subject, Group]:
-    subject: Subject = bench.cell.registry.subject("orders")
-    return subject, bench.cell.registry.group(subject, "billing")
+    subject: Subject = bench.deployment.registry.subject("orders")
+    return subject, bench.deployment.registry.group(subject, "billing")
 
 
 def rows(bench: Bench) -> list[PullRow]:
@@ -137,14 +137,14 @@ def test_a_consumer_that_finds_nothing_leaves_the_row_of_another_as_it_is(bench:
 def test_a_seek_begins_behind_the_end_that_the_row_has_then(bench: Bench) -> None:
     consumer = alone(bench)
     consumer.pull()
-    bench.cell.seek("orders", "billing", to="start")
+    bench.deployment.seeks().seek("orders", "billing", to="start")
     assert rows(bench)[-2].is_final
     assert consumer.pull() == ["m0"]
     assert consumer.answers[-1] == "settled"
 
 
 def test_receipts_count_from_the_first_message_of_their_own_claim(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", retry_percent=100)
+    bench.deployment.groups.put("orders", "billing", retry_percent=100)
     consumer = alone(bench, size=3)
     consumer.pull(3)
     assert consumer.held is not None
@@ -176,7 +176,7 @@ def test_the_end_of_a_lease_gives_back_the_last_claim_alone(bench: Bench) -> Non
     consumer.pull()
     assert consumer.held is not None
     bench.clock.pass_time(31)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert consumer.settle(consumer.held.receipt) == Settled("stale")
     assert consumer.settle(consumer.receipts[-2]) == Settled("settled"), "it was, by the growth"
     assert Consumer(bench, "c2").pull(100) == ["m4"]
@@ -223,7 +223,7 @@ def test_another_consumer_with_the_receipt_does_not_go_on_in_the_row(bench: Benc
     ids=["ordered", "filtered", "limited", "at a rate"],
 )
 def test_rows_of_groups_with_an_order_a_filter_or_limits_do_not_grow(bench: Bench, how: dict[str, Any]) -> None:
-    bench.cell.put_group("orders", "billing", **how)
+    bench.deployment.groups.put("orders", "billing", **how)
     alone(bench, waiting=0)
     assert all(row.growth is None for row in rows(bench))
 
@@ -235,7 +235,7 @@ def test_rows_do_not_grow_where_one_transaction_settles_and_claims() -> None:
 
 
 def test_retries_come_before_the_row_grows(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", retry_percent=100)
+    bench.deployment.groups.put("orders", "billing", retry_percent=100)
     consumer = alone(bench)
     (pulled,) = bench.pull(1)
     bench.settle(pulled, retry=[0])
@@ -284,7 +284,7 @@ def test_a_lease_that_would_end_sooner_is_a_row_of_its_own(bench: Bench) -> None
     consumer, other = Consumer(bench), Consumer(bench, "c2")
     for _ in range(ALONE_PULLS + 1):
         consumer.pull(lease_seconds=300)
-    bench.cell.leases.expire(log_of(bench), bench.cell.registry.subject("orders"))
+    bench.deployment.leases.expire(log_of(bench), bench.deployment.registry.subject("orders"))
     assert consumer.pull(100, lease_seconds=5) == [f"m{ALONE_PULLS + 1}"]
     bench.clock.pass_time(6)
     assert other.pull() == [f"m{ALONE_PULLS + 1}"]
@@ -304,9 +304,9 @@ def test_an_open_lease_names_the_first_message_of_its_claim(bench: Bench) -> Non
     consumer.pull()
     consumer.pull()
     assert consumer.held is not None
-    subject = bench.cell.registry.subject("orders")
-    group = bench.cell.registry.group(subject, "billing")
-    (lease,) = GroupState(bench.cell.context, subject, [group]).leases(bench.cell.leases).leases
+    subject = bench.deployment.registry.subject("orders")
+    group = bench.deployment.registry.group(subject, "billing")
+    (lease,) = GroupState(bench.deployment.context, subject, [group]).leases(bench.deployment.leases).leases
     assert (lease.offset, lease.messages) == (consumer.held.messages[0].offset, 1)
 
 
@@ -320,8 +320,8 @@ def test_a_message_was_acknowledged_when_its_row_grew(bench: Bench, settles: boo
         consumer.settle(consumer.receipts[-1])
     else:
         bench.clock.pass_time(6)
-        bench.cell.sweep()
-    (trace,) = bench.cell.trace("orders", f"0:{ALONE_PULLS}", SearchSpan(), "billing").messages
+        bench.deployment.sweeper.sweep()
+    (trace,) = bench.deployment.messages.trace("orders", f"0:{ALONE_PULLS}", SearchSpan(), "billing").messages
     (event,) = [event for event in trace.groups[0].events if event.event == "acknowledged"]
     assert event.at == rfc3339(at_ms)
 
@@ -334,9 +334,9 @@ def spoilt(row: list[Any]) -> list[Any]:
 def test_the_trace_of_an_acknowledged_message_does_not_wait_for_the_end_of_its_row(bench: Bench) -> None:
     consumer = alone(bench)
     consumer.pull()
-    (trace,) = bench.cell.trace("orders", "0:3", SearchSpan(), "billing").messages
+    (trace,) = bench.deployment.messages.trace("orders", "0:3", SearchSpan(), "billing").messages
     assert trace.groups[0].state == "acknowledged"
-    (trace,) = bench.cell.trace("orders", "0:4", SearchSpan(), "billing").messages
+    (trace,) = bench.deployment.messages.trace("orders", "0:4", SearchSpan(), "billing").messages
     assert trace.groups[0].state == "in_flight"
 
 
@@ -344,7 +344,7 @@ def test_a_look_counts_the_leases_of_a_row_that_has_grown_since(bench: Bench) ->
     consumer = alone(bench)
     lags = []
     for _ in range(3):
-        lag = bench.another_process().lag("orders", "billing")
+        lag = bench.another_process().groups.lag("orders", "billing")
         lags.append((lag.in_flight, lag.waiting))
         consumer.pull()
     assert lags == [(1, 4), (1, 3), (1, 2)]
@@ -352,7 +352,7 @@ def test_a_look_counts_the_leases_of_a_row_that_has_grown_since(bench: Bench) ->
 
 def test_a_look_reads_a_row_again_that_may_have_grown(bench: Bench) -> None:
     consumer = alone(bench)
-    subject = bench.cell.registry.subject("orders")
+    subject = bench.deployment.registry.subject("orders")
     log, leases = log_of(bench), bench.another_process().leases
     leases.expire(log, subject)
     consumer.pull()
@@ -432,11 +432,11 @@ def test_a_growth_before_a_suspect_tells_that_it_waits(bench: Bench) -> None:
     assert other.held is not None
     bench.settle(other.held, retry=[0])
     bench.clock.pass_time(0.5)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert consumer.held is not None
     request = PullRequest(consumer="c1", settle=[Settlement(receipt=consumer.held.receipt)], max_messages=10)
-    result = bench.cell.pull("orders", "billing", request)
+    result = bench.deployment.pull("orders", "billing", request)
     assert [message.body for pull in result.pulls for message in pull.messages] == ["bad"]
     assert result.suspects_wait
-    retries = pull_logs(bench.cell.context, *subject_and_group(bench))[0]
+    retries = pull_logs(bench.deployment.context, *subject_and_group(bench))[0]
     assert retries.latest(1)[0].base > 0, "the row has grown"

@@ -29,7 +29,7 @@ class RefusingStore(CallByCall):
 def test_a_claim_that_is_refused_without_content_is_made_again(ordered: bool, refusals: int) -> None:
     store = RefusingStore()
     bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_group("orders", "billing", ordered=ordered)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered)
     bench.send("a", "b")
     store.refusals = refusals
     assert bench.bodies() == ["a", "b"]

@@ -43,12 +43,12 @@ def reads(bench: Bench) -> int:
 
 
 def pulled(bench: Bench, messages: int, group: str = "billing") -> list[str | None]:
-    result = bench.cell.pull_blocks("orders", group, PullRequest(consumer="c1", max_messages=messages))
+    result = bench.deployment.pull_blocks("orders", group, PullRequest(consumer="c1", max_messages=messages))
     return [message.body for pull in result.pulls for block in pull.blocks for message in messages_in(block)]
 
 
 def row_of(bench: Bench, row_no: int) -> Row:
-    row = bench.cell.context.log("orders~1/0").get(row_no)
+    row = bench.deployment.context.log("orders~1/0").get(row_no)
     assert row is not None
     return row
 
@@ -70,19 +70,19 @@ def test_groups_share_what_was_read(bench: Bench) -> None:
 def test_rows_that_are_pulled_whole_are_not_kept(bench: Bench) -> None:
     bench.send("1", "2")
     assert pulled(bench, 100) == ["1", "2"]
-    assert bench.cell.context.partial_rows == PartialRows()
+    assert bench.deployment.context.partial_rows == PartialRows()
 
 
 def test_rows_of_which_a_filter_takes_some_messages_are_not_kept(bench: Bench) -> None:
-    bench.cell.put_group("orders", "rare", filter=TagFilter(tags_any=("rare",)))
-    bench.cell.produce("orders", [NewMessage(body=tag, tags=(tag,)) for tag in ("a", "rare", "b", "rare")])
+    bench.deployment.groups.put("orders", "rare", filter=TagFilter(tags_any=("rare",)))
+    bench.deployment.produce("orders", [NewMessage(body=tag, tags=(tag,)) for tag in ("a", "rare", "b", "rare")])
     assert pulled(bench, 100, "rare") == ["rare", "rare"]
-    assert bench.cell.context.partial_rows == PartialRows()
+    assert bench.deployment.context.partial_rows == PartialRows()
 
 
 def test_rows_of_equal_messages_are_told_apart(bench: Bench) -> None:
-    bench.cell.produce("orders", [NewMessage(body="a", id="1"), NewMessage(body="b", id="2")])
-    bench.cell.produce("orders", [NewMessage(body="c", id="1"), NewMessage(body="b", id="2")])
+    bench.deployment.produce("orders", [NewMessage(body="a", id="1"), NewMessage(body="b", id="2")])
+    bench.deployment.produce("orders", [NewMessage(body="c", id="1"), NewMessage(body="b", id="2")])
     assert [pulled(bench, 1) for _ in range(4)] == [["a"], ["b"], ["c"], ["b"]]
 
 

@@ -12,7 +12,7 @@ from tests.support import Bench, CallByCall
 
 
 def dead_letters(bench: Bench) -> list[Message]:
-    return bench.cell.dead("orders", "billing", after=None, limit=100).messages
+    return bench.deployment.dead_letters("orders", "billing").page(after=None, limit=100).messages
 
 
 def why(*details: str | None) -> list[int | Rejection]:
@@ -33,7 +33,7 @@ def test_each_dead_letter_has_its_own_detail(store: MemoryStore) -> None:
 
 def test_an_ordered_group_keeps_details_too() -> None:
     bench = Bench()
-    bench.cell.put_group("orders", "billing", ordered=True)
+    bench.deployment.groups.put("orders", "billing", ordered=True)
     bench.send("a1", "a2", key="a")
     (pull,) = bench.pull()
     assert bench.settle(pull, dead=why("too late", "too dear")) == "settled"
@@ -44,7 +44,7 @@ def test_a_redriven_message_forgets_why_it_was_rejected() -> None:
     bench = Bench()
     bench.send("a")
     bench.settle(bench.pull()[0], dead=why("too late"))
-    bench.cell.redrive("orders", "billing", lambda position, died_ms: True)
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda position, died_ms: True)
     (pull,) = bench.pull()
     assert (pull.messages[0].body, pull.messages[0].detail) == ("a", None)
     bench.settle(pull, dead=[0])

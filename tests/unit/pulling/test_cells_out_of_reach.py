@@ -87,15 +87,15 @@ def moved(home: Store, away: CellStorage, **how: Any) -> Bench:
     """Returns a subject of two queues, of which the first is in cell away."""
     settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024)
     bench = Bench(home, settings=settings, cells={"away": away})
-    bench.cell.cells.add("away")
-    bench.cell.put_subject("orders", queues=2)
-    bench.cell.put_group("orders", "billing", **how)
-    bench.cell.routes.move("orders", 0, "away")
+    bench.deployment.cells.add("away")
+    bench.deployment.subjects.put("orders", queues=2)
+    bench.deployment.groups.put("orders", "billing", **how)
+    bench.deployment.routes.move("orders", 0, "away")
     return bench
 
 
 def send(bench: Bench, body: str, queue: int) -> None:
-    bench.cell.produce("orders", [NewMessage(body=body, queue=queue)])
+    bench.deployment.produce("orders", [NewMessage(body=body, queue=queue)])
 
 
 @HOMES
@@ -104,9 +104,9 @@ def test_what_was_claimed_before_a_cell_failed_is_handed_out(home: Callable[[], 
     away = Outage()
     settings = Settings(retry=AT_ONCE, registry_seconds=0)
     bench = Bench(home(), settings=settings, cells={"away": CellStorage(away, MemoryBlobs())})
-    bench.cell.cells.add("away")
+    bench.deployment.cells.add("away")
     bench.send("one")
-    bench.cell.routes.move("orders", 0, "away")
+    bench.deployment.routes.move("orders", 0, "away")
     bench.send("two")
     away.down = frozenset({verb})
     assert [(message.body, message.attempt) for message in bench.take()] == [("one", 1)]
@@ -133,7 +133,7 @@ def test_objects_that_do_not_answer_hold_up_the_messages_in_them(home: Callable[
 def test_objects_of_the_home_cell_that_do_not_answer_leave_what_can_be_read() -> None:
     settings = Settings(retry=AT_ONCE, registry_seconds=0, inline_bytes=1_024)
     bench = Bench(settings=settings, blobs=(objects := LostObjects()))
-    bench.cell.put_subject("orders", queues=2)
+    bench.deployment.subjects.put("orders", queues=2)
     send(bench, LARGE, 0)
     send(bench, "small", 1)
     objects.down = True
@@ -145,8 +145,8 @@ def test_objects_of_the_home_cell_that_do_not_answer_leave_what_can_be_read() ->
 
 def test_a_claim_is_handed_out_though_that_of_the_next_queue_fails() -> None:
     bench = Bench(store := FailingPuts(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_subject("orders", queues=2)
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.subjects.put("orders", queues=2)
+    bench.deployment.groups.put("orders", "billing")
     for _ in range(8):  # a pull begins with a random queue
         send(bench, "a", 0)
         send(bench, "b", 1)
@@ -181,14 +181,14 @@ def test_a_claim_is_handed_out_though_the_answer_about_that_of_the_next_part_is_
     away = CellStorage(MemoryStore(), MemoryBlobs())
     settings = Settings(retry=AT_ONCE, registry_seconds=0)
     bench = Bench(store := LostAnswers(), settings=settings, cells={"away": away})
-    bench.cell.cells.add("away")
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.cells.add("away")
+    bench.deployment.groups.put("orders", "billing")
     bench.send("one")
     for cell in ("away", "home"):
-        bench.cell.routes.move("orders", 0, cell)
+        bench.deployment.routes.move("orders", 0, cell)
     bench.send("two")
     bench.send("three")
-    _, part = bench.cell.registry.subject("orders").parts(0)[-1]
+    _, part = bench.deployment.registry.subject("orders").parts(0)[-1]
     store.lost = f"billing~1@{part}"
     (pull,) = bench.pull()
     assert [(message.body, message.attempt) for message in pull.messages] == [("one", 1)]
@@ -216,7 +216,7 @@ def test_an_ordered_group_waits_for_the_earlier_part_in_a_cell_that_does_not_ans
     away = Outage()
     bench = moved(home(), CellStorage(away, MemoryBlobs()), ordered=True)
     send(bench, "first", 0)
-    bench.cell.routes.move("orders", 0, "home")
+    bench.deployment.routes.move("orders", 0, "home")
     send(bench, "second", 0)
     away.down = frozenset({verb})
     assert bench.bodies() == []

@@ -79,14 +79,14 @@ def test_a_pull_delivers_what_it_can_read_and_its_indexes_are_those_of_the_answe
 
 def test_a_pull_of_nothing_but_unreadable_messages_looks_on_at_once(damaged: Bench) -> None:
     assert [damaged.bodies(1) for _ in range(3)] == [["good 1"], ["good 2"], []]
-    assert damaged.cell.lag("orders", "billing").in_flight == 2
+    assert damaged.deployment.groups.lag("orders", "billing").in_flight == 2
 
 
 def test_an_unreadable_message_is_read_after_a_seek_once_it_is_repaired(damaged: Bench) -> None:
     damaged.take()
     for key, data in damaged.kept.items():
         damaged.blobs.put(key, data)
-    damaged.cell.seek("orders", "billing", to="start")
+    damaged.deployment.seeks().seek("orders", "billing", to="start")
     assert damaged.bodies() == ["good 1", NOISE, NOISE, "good 2"]
 
 
@@ -113,7 +113,7 @@ def test_a_lease_that_ends_hands_over_what_can_be_read(bench: Bench) -> None:
     bench.pull(lease=30)
     remove_large_batches(bench)
     bench.clock.pass_time(31)
-    assert bench.cell.sweep().ended_leases == 1
+    assert bench.deployment.sweeper.sweep().ended_leases == 1
     assert [(one.body, one.attempt) for one in bench.take_all()] == [("good 1", 1), ("good 2", 1)]
     assert count(bench, "UnreadableMessages") == 1
 
@@ -125,7 +125,7 @@ def test_a_lease_that_ends_while_messages_are_read_keeps_its_end(
 
     def after_the_end(*args: Any) -> Any:
         damaged.clock.pass_time(31)
-        other.sweep()
+        other.sweeper.sweep()
         monkeypatch.undo()
         return exclude(*args)
 
@@ -140,7 +140,9 @@ def test_a_settlement_of_messages_that_cannot_be_read_any_more_is_carried_out(be
     (pull,) = bench.pull()
     remove_large_batches(bench)
     assert bench.settle(pull, dead=[0, 1]) == "settled"
-    assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["good"]
+    assert [
+        one.body for one in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == ["good"]
 
 
 def test_a_store_that_does_not_answer_sets_nothing_aside(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +163,12 @@ def test_a_sweep_goes_on_behind_a_damaged_log_and_tells_of_it_once(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     for subject in ("a", "b"):
-        bench.cell.put_subject(subject, retention_seconds=60)
+        bench.deployment.subjects.put(subject, retention_seconds=60)
         bench.send("old", subject=subject)
     damage(bench, "a~1/0", 0)
     bench.clock.pass_time(61)
     for _ in range(3):
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     assert bench.store.scan(Table.CONSUME, "b~1/0", limit=9) == []
     assert (count(bench, "Faults"), caplog.text.count("trimming a~1/0 failed")) == (1, 1)
     assert logging.ERROR in [entry.levelno for entry in caplog.records]
@@ -180,10 +182,10 @@ def test_ending_the_leases_of_others_never_fails_a_pull(bench: Bench) -> None:
     record = bench.store.get(key)
     assert record is not None
     bench.store.put(key, Record(b"?", b"d" * 16), expect=record.token)
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     bench.send("c")
     assert bench.bodies() == ["c"]
-    assert bench.cell.sweeper.end_busy_leases() == 0
+    assert bench.deployment.sweeper.end_busy_leases() == 0
     assert count(bench, "Faults") == 1
 
 
@@ -193,14 +195,18 @@ def test_dead_letters_that_cannot_be_read_stay_and_do_not_hide_the_others(bench:
         (pull,) = bench.pull()
         bench.settle(pull, dead=[0])
     kept = remove_large_batches(bench)
-    assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [
+    assert [
+        one.body for one in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == [
         "good 1",
         "good 2",
     ]
-    assert bench.cell.redrive("orders", "billing", lambda position, died_ms: True) == 2
+    assert bench.deployment.dead_letters("orders", "billing").redrive(lambda position, died_ms: True) == 2
     for key, data in kept.items():
         bench.blobs.put(key, data)
-    assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [NOISE]
+    assert [
+        one.body for one in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == [NOISE]
 
 
 class _Transaction:

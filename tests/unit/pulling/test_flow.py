@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.cell import Cell
 from hourwheel.context import Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, PullResult, Settlement
@@ -21,14 +21,14 @@ DAY = 86_400
 
 
 def limited(bench: Bench, *bodies: str, **limits: Any) -> Bench:
-    bench.cell.put_group("orders", "billing", **limits)
+    bench.deployment.groups.put("orders", "billing", **limits)
     if bodies:
         bench.send(*bodies)
     return bench
 
 
-def pulled(cell: Cell, most: int = 100, **how: Any) -> PullResult:
-    return cell.pull("orders", "billing", PullRequest(consumer="c1", max_messages=most, **how))
+def pulled(deployment: Deployment, most: int = 100, **how: Any) -> PullResult:
+    return deployment.pull("orders", "billing", PullRequest(consumer="c1", max_messages=most, **how))
 
 
 def size(result: PullResult) -> int:
@@ -37,13 +37,13 @@ def size(result: PullResult) -> int:
 
 def test_no_more_messages_are_leased_at_once_than_the_limit(bench: Bench) -> None:
     limited(bench, *"abcdefgh", max_in_flight=5)
-    first, second, third = pulled(bench.cell, 3), pulled(bench.cell, 3), pulled(bench.cell, 3)
+    first, second, third = pulled(bench.deployment, 3), pulled(bench.deployment, 3), pulled(bench.deployment, 3)
     assert [size(first), size(second), size(third)] == [3, 2, 0]
     assert [each.limited_by for each in (first, second, third)] == [None, "max_in_flight", "max_in_flight"]
     bench.settle(first.pulls[0], ack=[0, 1])
-    assert size(pulled(bench.cell)) == 2
+    assert size(pulled(bench.deployment)) == 2
     bench.settle(second.pulls[0])
-    last = pulled(bench.cell)
+    last = pulled(bench.deployment)
     assert (size(last), last.limited_by) == (1, None)
 
 
@@ -51,47 +51,47 @@ def test_leases_of_other_processes_count_and_their_settlements_make_room(bench: 
     limited(bench, *"abcdefgh", max_in_flight=5)
     other = bench.another_process()
     theirs = pulled(other, 4)
-    assert size(pulled(bench.cell)) == 1
-    assert pulled(bench.cell).limited_by == "max_in_flight"
+    assert size(pulled(bench.deployment)) == 1
+    assert pulled(bench.deployment).limited_by == "max_in_flight"
     other.settle("orders", "billing", [Settlement(receipt=theirs.pulls[0].receipt)])
-    assert size(pulled(bench.cell)) == 3
+    assert size(pulled(bench.deployment)) == 3
 
 
 def test_retries_count(bench: Bench) -> None:
     limited(bench, *"abcd", max_in_flight=2, retry_percent=100)
-    (pull,) = pulled(bench.cell).pulls
+    (pull,) = pulled(bench.deployment).pulls
     bench.settle(pull, retry=[0, 1])
-    again = pulled(bench.cell)
+    again = pulled(bench.deployment)
     assert [message.attempt for pull in again.pulls for message in pull.messages] == [2, 2]
-    assert (size(pulled(bench.cell)), pulled(bench.cell).limited_by) == (0, "max_in_flight")
+    assert (size(pulled(bench.deployment)), pulled(bench.deployment).limited_by) == (0, "max_in_flight")
 
 
 def test_a_lease_that_ends_makes_room_for_its_retry(bench: Bench) -> None:
     limited(bench, *"abcd", max_in_flight=2, retry_percent=100)
-    pulled(bench.cell, lease_seconds=5)
-    bench.cell.sweep()
+    pulled(bench.deployment, lease_seconds=5)
+    bench.deployment.sweeper.sweep()
     bench.clock.pass_time(6)
-    again = [pulled(bench.cell) for _ in range(3)]
+    again = [pulled(bench.deployment) for _ in range(3)]
     assert [message.attempt for each in again for pull in each.pulls for message in pull.messages] == [1, 1]
     assert again[-1].limited_by == "max_in_flight"
 
 
 def test_a_pull_that_settles_makes_room_for_itself(bench: Bench) -> None:
     limited(bench, *"abcd", max_in_flight=2)
-    (pull,) = pulled(bench.cell).pulls
-    following = pulled(bench.cell, settle=[Settlement(receipt=pull.receipt)])
+    (pull,) = pulled(bench.deployment).pulls
+    following = pulled(bench.deployment, settle=[Settlement(receipt=pull.receipt)])
     assert following.settled is not None
     assert (following.settled[0].status, size(following)) == ("settled", 2)
 
 
 def test_the_limit_holds_over_all_queues(bench: Bench) -> None:
-    bench.cell.put_subject("orders", queues=8)
+    bench.deployment.subjects.put("orders", queues=8)
     limited(bench, max_in_flight=5)
     for key in map(str, range(40)):
         bench.send("x", key=key)
     taken = 0
     for _ in range(8):
-        taken += size(pulled(bench.cell, 2))
+        taken += size(pulled(bench.deployment, 2))
     assert taken == 5
 
 
@@ -115,14 +115,14 @@ class Between(CallByCall):
 @pytest.mark.parametrize("first", [1, 3, 4])
 def test_the_limit_holds_over_the_parts_of_a_queue(first: int, limit: str) -> None:
     bench = Bench(cells={"two": CellStorage(MemoryStore(), MemoryBlobs())})
-    bench.cell.cells.add("two")
-    bench.cell.put_subject("orders", queues=1)
+    bench.deployment.cells.add("two")
+    bench.deployment.subjects.put("orders", queues=1)
     limited(bench, *"abcd"[:first], **{limit: 5})
-    bench.cell.routes.move("orders", 0, "two")
+    bench.deployment.routes.move("orders", 0, "two")
     bench.send(*"efghijkl")
-    result = pulled(bench.cell)
+    result = pulled(bench.deployment)
     assert ([len(pull.messages) for pull in result.pulls], result.limited_by) == ([first, 5 - first], limit)
-    assert size(pulled(bench.cell)) == 0
+    assert size(pulled(bench.deployment)) == 0
 
 
 @pytest.mark.parametrize("scans_before", range(6))
@@ -132,7 +132,7 @@ def test_a_claim_that_comes_in_between_is_counted(scans_before: int) -> None:
     other = bench.another_process()
     theirs: list[PullResult] = []
     store.act, store.scans_before = lambda: theirs.append(pulled(other, 4)), scans_before
-    mine = pulled(bench.cell)
+    mine = pulled(bench.deployment)
     store.act = None
     assert size(mine) + sum(map(size, theirs)) == 5
 
@@ -158,20 +158,20 @@ def test_a_claim_from_another_queue_of_the_cell_is_counted(limit: str, *, cells:
     there = BeforeTransaction()
     others = {"two": CellStorage(there, MemoryBlobs())} if cells else {}
     bench = Bench(home := BeforeTransaction(), settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=others)
-    bench.cell.put_subject("orders", queues=8)
+    bench.deployment.subjects.put("orders", queues=8)
     limited(bench, **{limit: 5})
     if cells:
-        bench.cell.cells.add("two")
+        bench.deployment.cells.add("two")
         for queue in range(8 if away else 0):
-            bench.cell.routes.move("orders", queue, "two")
+            bench.deployment.routes.move("orders", queue, "two")
     for queue in range(8):
-        bench.cell.produce("orders", [NewMessage(body=body, queue=queue) for body in map(str, range(30))])
+        bench.deployment.produce("orders", [NewMessage(body=body, queue=queue) for body in map(str, range(30))])
     other, theirs = bench.another_process(), list[PullResult]()
     store = there if away else home
     for transactions_before in range(40):
         store.transactions_before = transactions_before
         store.act = lambda: theirs.append(pulled(other, 5))
-        mine = pulled(bench.cell, 5)
+        mine = pulled(bench.deployment, 5)
         store.act = None
         assert size(mine) + sum(map(size, theirs)) == 5
         for pull in [*mine.pulls, *(pull for each in theirs for pull in each.pulls)]:
@@ -196,13 +196,13 @@ class LosesARace(CallByCall):
 def test_a_claim_that_lost_a_race_is_not_made_in_another_log_within_the_limits_of_before() -> None:
     bench = Bench(store := LosesARace(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     limited(bench, "retried", max_in_flight=1, retry_percent=100)
-    bench.settle(pulled(bench.cell).pulls[0], retry=[0])
+    bench.settle(pulled(bench.deployment).pulls[0], retry=[0])
     bench.send("new")
     other = bench.another_process()
     store.partition = "billing~1@orders~1/retry/billing~1"
     theirs: list[PullResult] = []
     store.rival = lambda: theirs.append(pulled(other))
-    mine = pulled(bench.cell)
+    mine = pulled(bench.deployment)
     assert [size(result) for result in theirs] == [1]
     assert (size(mine), mine.limited_by) == (0, "max_in_flight")
 
@@ -210,43 +210,43 @@ def test_a_claim_that_lost_a_race_is_not_made_in_another_log_within_the_limits_o
 def test_a_second_has_no_more_messages_than_the_rate_and_an_unused_one_is_not_saved_up(bench: Bench) -> None:
     limited(bench, *map(str, range(40)), messages_per_second=4)
     other = bench.another_process()
-    assert [size(pulled(bench.cell)), size(pulled(other))] == [4, 0]
+    assert [size(pulled(bench.deployment)), size(pulled(other))] == [4, 0]
     counts = []
     for _ in range(8):
         bench.clock.pass_time(0.5)
-        counts.append(size(pulled(other)) + size(pulled(bench.cell)))
+        counts.append(size(pulled(other)) + size(pulled(bench.deployment)))
     assert counts == [2] * 8
     bench.clock.pass_time(20)
-    result = pulled(bench.cell)
+    result = pulled(bench.deployment)
     assert (size(result), result.limited_by) == (4, "messages_per_second")
-    assert bench.cell.lag("orders", "billing").limited_by == "messages_per_second"
+    assert bench.deployment.groups.lag("orders", "billing").limited_by == "messages_per_second"
 
 
 def test_a_rate_below_one_message_per_second(bench: Bench) -> None:
     limited(bench, *"abc", messages_per_second=0.1)
-    assert size(pulled(bench.cell)) == 1
+    assert size(pulled(bench.deployment)) == 1
     bench.clock.pass_time(9)
-    assert size(pulled(bench.cell)) == 0
+    assert size(pulled(bench.deployment)) == 0
     bench.clock.pass_time(1)
-    assert size(pulled(bench.cell)) == 1
+    assert size(pulled(bench.deployment)) == 1
 
 
 def test_retries_count_towards_the_rate(bench: Bench) -> None:
     limited(bench, "a", messages_per_second=1)
-    bench.settle(pulled(bench.cell).pulls[0], retry=[0])
-    assert pulled(bench.cell).limited_by == "messages_per_second"
+    bench.settle(pulled(bench.deployment).pulls[0], retry=[0])
+    assert pulled(bench.deployment).limited_by == "messages_per_second"
     bench.clock.pass_time(1)
-    assert size(pulled(bench.cell)) == 1
+    assert size(pulled(bench.deployment)) == 1
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_group(bench: Bench) -> None:
     limited(bench, *"abcdef", messages_per_second=1)
-    pulled(bench.cell)
+    pulled(bench.deployment)
     bench.clock.pass_time(-3_600)
-    assert size(pulled(bench.cell)) == 1
-    assert size(pulled(bench.cell)) == 0
+    assert size(pulled(bench.deployment)) == 1
+    assert size(pulled(bench.deployment)) == 0
     bench.clock.pass_time(1)
-    assert size(pulled(bench.cell)) == 1
+    assert size(pulled(bench.deployment)) == 1
 
 
 @pytest.mark.parametrize("transactions", [False, True])
@@ -254,24 +254,24 @@ def test_a_waiting_pull_gets_messages_once_the_rate_leaves_some(transactions: bo
     store = MemoryStore()
     bench = waiting_bench(store if transactions else CallByCall(store))
     limited(bench, *"abcd", messages_per_second=2)
-    assert size(pulled(bench.cell)) == 2
+    assert size(pulled(bench.deployment)) == 2
     assert isinstance(bench.wakeups, Ticks)
     bench.wakeups.pause = 60.0
     began_ms = bench.clock.ms
-    assert size(pulled(bench.cell, wait_seconds=20)) == 1
+    assert size(pulled(bench.deployment, wait_seconds=20)) == 1
     assert bench.clock.ms - began_ms == 500
 
 
 def test_a_settlement_announces_that_there_is_room_and_so_does_a_higher_limit(bench: Bench) -> None:
     limited(bench, *"abcd", max_in_flight=1)
-    (pull,) = pulled(bench.cell).pulls
+    (pull,) = pulled(bench.deployment).pulls
     bench.wakeups.announced.clear()
     bench.settle(pull)
     assert bench.wakeups.announced == [("orders", "billing")]
     bench.wakeups.announced.clear()
-    bench.cell.put_group("orders", "billing", max_in_flight=0)
+    bench.deployment.groups.put("orders", "billing", max_in_flight=0)
     assert bench.wakeups.announced == [("orders", "billing")]
-    assert size(pulled(bench.cell)) == 3
+    assert size(pulled(bench.deployment)) == 3
 
 
 def test_a_group_without_limits_makes_no_call_more() -> None:
@@ -279,9 +279,9 @@ def test_a_group_without_limits_makes_no_call_more() -> None:
         store = CallByCall(MemoryStore())
         bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=60))
         limited(bench, "a", "b", **limits)
-        pulled(bench.cell, 1)
+        pulled(bench.deployment, 1)
         store.calls.clear()
-        pulled(bench.cell, 1)
+        pulled(bench.deployment, 1)
         return len(store.calls)
 
     assert calls(max_in_flight=50, messages_per_second=50) == calls() + 2, "one for each pull log"
@@ -290,25 +290,25 @@ def test_a_group_without_limits_makes_no_call_more() -> None:
 def test_a_pusher_stays_while_a_limit_keeps_messages_back() -> None:
     bench = Bench(settings=Settings(retry=AT_ONCE, registry_seconds=0))
     target = PushTarget(kind="lambda", address="f", batch=10, concurrency=1)
-    bench.cell.put_group("orders", "billing", push=target, messages_per_second=2, max_in_flight=2)
+    bench.deployment.groups.put("orders", "billing", push=target, messages_per_second=2, max_in_flight=2)
     bench.send(*"abcdef")
     began_ms = bench.clock.ms
-    cell = bench.another_process()
-    assert Pusher(cell, bench.targets, "orders", "billing", "p1").run() is PusherEnd.IDLE
+    deployment = bench.another_process()
+    assert Pusher(deployment, bench.targets, "orders", "billing", "p1").run() is PusherEnd.IDLE
     assert bench.targets.bodies == list("abcdef")
     assert bench.clock.ms - began_ms >= 2_000
 
 
 def outlasting(bench: Bench, *bodies: str, ordered: bool, retried: bool) -> PullResult:
     """Leases these messages for longer than they are retained, as first attempts or as retries."""
-    bench.cell.put_subject("orders", retention_seconds=600)
+    bench.deployment.subjects.put("orders", retention_seconds=600)
     limited(bench, max_in_flight=2, ordered=ordered, retry_percent=100)
     for body in bodies:
         bench.send(body, key=body)
     if retried:
-        for pull in pulled(bench.cell).pulls:
+        for pull in pulled(bench.deployment).pulls:
             bench.settle(pull, retry=[*range(len(pull.messages))])
-    return pulled(bench.cell, lease_seconds=3_600)
+    return pulled(bench.deployment, lease_seconds=3_600)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -317,36 +317,36 @@ def test_leases_of_messages_that_have_expired_do_not_count(bench: Bench, *, orde
     assert size(outlasting(bench, *"ab", ordered=ordered, retried=retried)) == 2
     bench.clock.pass_time(300)
     bench.send("c", key="c")
-    assert (size(pulled(bench.cell)), pulled(bench.cell).limited_by) == (0, "max_in_flight")
+    assert (size(pulled(bench.deployment)), pulled(bench.deployment).limited_by) == (0, "max_in_flight")
     bench.clock.pass_time(301)
-    for cell in (bench.cell, bench.another_process()):
-        cell.sweep()
-        fresh = pulled(cell, lease_seconds=1)
+    for deployment in (bench.deployment, bench.another_process()):
+        deployment.sweeper.sweep()
+        fresh = pulled(deployment, lease_seconds=1)
         assert [message.body for pull in fresh.pulls for message in pull.messages] == ["c"]
-        assert bench.cell.lag("orders", "billing").limited_by is None
-        cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, release=[0]) for pull in fresh.pulls])
+        assert bench.deployment.groups.lag("orders", "billing").limited_by is None
+        deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, release=[0]) for pull in fresh.pulls])
 
 
 def test_of_a_pull_only_the_messages_that_are_still_retained_count(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=600)
+    bench.deployment.subjects.put("orders", retention_seconds=600)
     limited(bench, "a", max_in_flight=2)
     bench.clock.pass_time(500)
     bench.send("b")
-    assert size(pulled(bench.cell, lease_seconds=3_600)) == 2
+    assert size(pulled(bench.deployment, lease_seconds=3_600)) == 2
     bench.send(*"cde")
-    assert size(pulled(bench.cell)) == 0
+    assert size(pulled(bench.deployment)) == 0
     bench.clock.pass_time(101)
-    assert size(pulled(bench.cell)) == 1
-    assert size(pulled(bench.cell)) == 0
+    assert size(pulled(bench.deployment)) == 1
+    assert size(pulled(bench.deployment)) == 0
 
 
 def test_a_new_process_counts_claims_that_the_checkpoint_has_passed(bench: Bench) -> None:
     limited(bench, *"abcdefghij", messages_per_second=4)
-    taken = pulled(bench.cell)
+    taken = pulled(bench.deployment)
     assert size(taken) == 4
     for pull in taken.pulls:
         bench.settle(pull)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     other = bench.another_process()
     assert (size(pulled(other)), pulled(other).limited_by) == (0, "messages_per_second")
     bench.clock.pass_time(1)
@@ -354,13 +354,13 @@ def test_a_new_process_counts_claims_that_the_checkpoint_has_passed(bench: Bench
 
 
 def test_a_rate_lets_a_group_go_on_whose_last_pull_row_expired_before_an_earlier_one(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=30 * DAY)
+    bench.deployment.subjects.put("orders", retention_seconds=30 * DAY)
     limited(bench, *"abcdefghijkl", messages_per_second=4)
     for _ in range(2):
-        for pull in pulled(bench.cell).pulls:
+        for pull in pulled(bench.deployment).pulls:
             bench.settle(pull)
         bench.clock.pass_time(70)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     partition = "billing~1@orders~1/0"
     _, (sort, last) = bench.store.scan(Table.PULL, partition, limit=9)
     bench.clock.pass_time(20 * DAY)
@@ -381,6 +381,6 @@ def test_a_claim_that_comes_while_a_slow_process_reads_counts_for_the_rate(scans
         theirs.append(pulled(other, 4))
 
     store.act, store.scans_before = between, scans_before
-    mine = pulled(bench.cell)
+    mine = pulled(bench.deployment)
     store.act = None
     assert 0 < size(mine) + sum(map(size, theirs)) <= 5  # 4 where the claim lost its race

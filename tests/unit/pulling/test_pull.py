@@ -26,9 +26,9 @@ MEGABYTE = random.Random(1).randbytes(500_000).hex()
 
 def expired_rows(bench: Bench, number: int) -> None:
     """Stores this many rows that have expired, behind one that has not."""
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     bench.send("kept")
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     for _ in range(number):
         bench.send("short")
     bench.clock.pass_time(61)
@@ -71,9 +71,9 @@ def test_a_pull_that_ends_at_its_bytes_announces_that_there_may_be_more(bench: B
 
 
 def test_a_pull_of_several_queues_stays_within_its_bytes(bench: Bench) -> None:
-    bench.cell.put_subject("orders", queues=4)
+    bench.deployment.subjects.put("orders", queues=4)
     for number in range(8):
-        bench.cell.produce("orders", [NewMessage(body=MEGABYTE, key=str(number)) for _ in range(3)])
+        bench.deployment.produce("orders", [NewMessage(body=MEGABYTE, key=str(number)) for _ in range(3)])
     sizes = []
     while found := bench.take():
         sizes.append(sum(len(one.body or "") for one in found))
@@ -104,7 +104,7 @@ def test_a_pull_that_fails_when_it_was_woken_lets_another_one_look() -> None:
 
     store.counters = failing
     with pytest.raises(Unavailable):
-        bench.cell.pull("orders", "billing", PullRequest(consumer="c1", wait_seconds=5))
+        bench.deployment.pull("orders", "billing", PullRequest(consumer="c1", wait_seconds=5))
     assert wakeups.announced == [("orders", "billing")]
 
 
@@ -118,41 +118,41 @@ class SweptBetween(CallByCall):
     def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
         if table is Table.PULL and how.get("reverse") and not self.swept:
             self.swept = True
-            self.bench.another_process().sweep()
+            self.bench.another_process().sweeper.sweep()
         return super().scan(table, partition, **how)
 
 
 def test_a_seek_holds_though_the_sweeper_lets_go_of_all_rows_meanwhile() -> None:
     bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_subject("orders", retention_seconds=2_592_000)
+    bench.deployment.subjects.put("orders", retention_seconds=2_592_000)
     for body in "ab":
         bench.send(body)
         for pull in bench.pull():
             bench.settle(pull)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     bench.clock.pass_time(SETTLED_KEPT_MS / 1_000 + 100)
     bench.send("c")
     seeking = Bench(SweptBetween(bench), bench.blobs, bench.clock, settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    seeking.cell.seek("orders", "billing", to="end")
+    seeking.deployment.seeks().seek("orders", "billing", to="end")
     assert bench.bodies() == []
 
 
 def test_a_process_that_was_away_saves_the_place_behind_rows_that_are_gone() -> None:
     bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_subject("orders", retention_seconds=2_592_000)
+    bench.deployment.subjects.put("orders", retention_seconds=2_592_000)
     away = bench.another_process()
     bench.pull()
-    away.sweep()
+    away.sweeper.sweep()
     for body in "abc":
         bench.send(body)
         for pull in bench.pull():
             bench.settle(pull)
     bench.clock.pass_time(SETTLED_KEPT_MS / 1_000 + 3_601)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bench.send("d", "e")
     (held,) = bench.pull(1, lease=43_200)
     bench.clock.pass_time(61)
-    away.sweep()
+    away.sweeper.sweep()
     checkpoint = away.leases._watches["billing~1@orders~1/0"].open[3].start
     assert (checkpoint.row_no, checkpoint.position.row_no, held.messages[0].body) == (3, 3, "d")
 
@@ -162,7 +162,11 @@ def test_a_claim_that_ends_within_a_batch_says_at_which_offset_the_next_one_begi
     bench.send(*"defgh")
     offsets = []
     for limit in (1, 1, 3, 2, 1):
-        log = pull_logs(bench.cell.context, bench.cell.subject("orders"), bench.cell.put_group("orders", "billing"))[1]
+        log = pull_logs(
+            bench.deployment.context,
+            bench.deployment.subjects.get("orders"),
+            bench.deployment.groups.put("orders", "billing"),
+        )[1]
         following = log.tail().seq
         messages = bench.take(limit)
         assert messages[0].offset == following

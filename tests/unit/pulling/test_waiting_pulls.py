@@ -9,6 +9,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.errors import NotFound
+from hourwheel.groups.seeks import offsets
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import NewMessage
@@ -70,7 +71,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     """Returns a bench whose group has taken and settled messages of all queues."""
     store = MemoryStore()
     bench = waiting_bench(CallByCall(store) if request.param == "call by call" else store)
-    bench.cell.put_subject("orders", queues=4)
+    bench.deployment.subjects.put("orders", queues=4)
     everywhere(bench, 4)
     for _ in range(3):
         for pull in bench.pull():
@@ -93,7 +94,7 @@ def wait(bench: Bench, then: Callable[[int], object] = lambda tick: None, *, sec
     """Returns the messages of a waiting pull; calls ``then`` in each second of its wait."""
     assert isinstance(bench.wakeups, Ticks)
     bench.wakeups.ticks, bench.wakeups.then = 0, then
-    pulls = bench.cell.pull("orders", "billing", PullRequest(consumer="waiting", wait_seconds=seconds)).pulls
+    pulls = bench.deployment.pull("orders", "billing", PullRequest(consumer="waiting", wait_seconds=seconds)).pulls
     bench.wakeups.then = lambda tick: None
     return [message.body for pull in pulls for message in pull.messages]
 
@@ -103,13 +104,13 @@ def at(tick: int, act: Callable[[], object]) -> Callable[[int], object]:
 
 
 def log_of(bench: Bench, queue: int) -> Any:
-    return bench.cell.context.log(f"orders~1/{queue}")
+    return bench.deployment.context.log(f"orders~1/{queue}")
 
 
 def test_a_look_at_64_idle_queues_is_one_request() -> None:
     store = Watched(MemoryStore())
     bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
-    bench.cell.put_subject("orders", queues=QUEUES)
+    bench.deployment.subjects.put("orders", queues=QUEUES)
     everywhere(bench, QUEUES)
     while pulls := bench.pull(1_000):
         for pull in pulls:
@@ -132,7 +133,7 @@ def emptied() -> tuple[Bench, Watched]:
     """Returns a bench whose 64 queues had messages, all of which this process has pulled, and its store."""
     store = Watched(MemoryStore())
     bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
-    bench.cell.put_subject("orders", queues=QUEUES)
+    bench.deployment.subjects.put("orders", queues=QUEUES)
     everywhere(bench, QUEUES)
     while bench.pull(1_000):
         bench.clock.pass_time(1)
@@ -208,7 +209,7 @@ def test_a_row_that_is_given_out_long_before_it_is_stored_is_not_passed_over(ben
         if tick == 9:
             (row,) = (row for _, row in log.read(0, 1, consistent=True))
             late = Row(first_seq=-1, count=row.count, at_ms=bench.clock.ms, expires_ms=row.expires_ms, block=row.block)
-            log.put(reservations[0], late, bench.cell.context.ids.token())
+            log.put(reservations[0], late, bench.deployment.context.ids.token())
 
     assert wait(bench, writer) == ["old"]
     assert bench.wakeups.ticks == 9
@@ -227,7 +228,7 @@ def test_a_row_that_is_never_stored_holds_up_what_follows_for_a_moment_only(benc
 def test_a_counter_that_is_out_of_date_delays_a_message_and_no_more(seconds: int) -> None:
     store = OutOfDate(MemoryStore())
     bench = waiting_bench(store)
-    bench.cell.put_subject("orders", queues=2)
+    bench.deployment.subjects.put("orders", queues=2)
     bench.send("old", key="a")
     assert bench.bodies() == ["old"]
     assert wait(bench, seconds=3) == []
@@ -295,13 +296,13 @@ def test_a_retry_that_comes_with_the_pull_is_served_by_it(bench: Bench) -> None:
     bench.send("failed")
     (pull,) = bench.pull()
     request = PullRequest(consumer="c1", settle=[Settlement(receipt=pull.receipt, retry=[0])])
-    (again,) = bench.cell.pull("orders", "billing", request).pulls
+    (again,) = bench.deployment.pull("orders", "billing", request).pulls
     assert (again.queue, again.messages[0].body) == ("retry", "failed")
 
 
 def test_a_group_that_an_operator_moves_back_is_served_again(bench: Bench) -> None:
     other = bench.another_process()
-    assert wait(bench, at(5, lambda: other.seek("orders", "billing", to="start")))[:1] == ["old"]
+    assert wait(bench, at(5, lambda: offsets(other.seeks().seek("orders", "billing", to="start"))))[:1] == ["old"]
     assert 5 <= bench.wakeups.ticks <= 7
 
 
@@ -314,7 +315,7 @@ def cut_off_seek(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Registry, "end_seek", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            bench.another_process().seek("orders", "billing", to="start")
+            bench.another_process().seeks().seek("orders", "billing", to="start")
 
 
 def test_a_seek_that_was_cut_off_is_seen_as_soon_as_the_record_is_read_again(
@@ -329,32 +330,32 @@ def test_a_seek_that_was_cut_off_is_ended_by_the_sweeper_once_no_request_may_car
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off_seek(bench, monkeypatch)
-    seeks = bench.another_process().group("orders", "billing").seeks
+    seeks = bench.another_process().groups.get("orders", "billing").seeks
     sweeping = bench.another_process()
     for seconds, ended in ((30, 0), (30, 1), (60, 1)):
         bench.clock.pass_time(seconds)
-        sweeping.sweep()
-        group = bench.another_process().group("orders", "billing")
+        sweeping.sweeper.sweep()
+        group = bench.another_process().groups.get("orders", "billing")
         assert (group.seeks - seeks, group.seeking_ms == 0) == (ended, bool(ended))
 
 
 def test_of_two_seeks_at_once_the_first_to_end_leaves_the_other_under_way(bench: Bench) -> None:
-    owner, group = bench.cell.subject("orders"), bench.cell.group("orders", "billing")
-    first = bench.cell.registry.begin_seek(owner, group)
+    owner, group = bench.deployment.subjects.get("orders"), bench.deployment.groups.get("orders", "billing")
+    first = bench.deployment.registry.begin_seek(owner, group)
     bench.clock.pass_time(1)
-    second = bench.cell.registry.begin_seek(owner, group)
+    second = bench.deployment.registry.begin_seek(owner, group)
     for began_ms, left_ms in ((first, second), (second, 0)):
-        bench.cell.registry.end_seek(owner, group, began_ms)
-        assert bench.cell.group("orders", "billing").seeking_ms == left_ms
+        bench.deployment.registry.end_seek(owner, group, began_ms)
+        assert bench.deployment.groups.get("orders", "billing").seeking_ms == left_ms
 
 
 def test_a_group_that_was_deleted_meanwhile_is_not_made_again_by_a_seek(bench: Bench) -> None:
     other = bench.another_process()
-    owner, group = other.subject("orders"), other.group("orders", "billing")
-    bench.cell.delete_group("orders", "billing")
+    owner, group = other.subjects.get("orders"), other.groups.get("orders", "billing")
+    bench.deployment.groups.delete("orders", "billing")
     with pytest.raises(NotFound):
         other.registry.begin_seek(owner, group)
-    assert bench.cell.groups("orders") == ([], None)
+    assert bench.deployment.groups.page("orders") == ([], None)
 
 
 def test_a_queue_that_is_added_during_the_wait_is_looked_at(bench: Bench) -> None:
@@ -362,7 +363,7 @@ def test_a_queue_that_is_added_during_the_wait_is_looked_at(bench: Bench) -> Non
 
     def operator(tick: int) -> None:
         if tick == 2:
-            other.put_subject("orders", queues=8)
+            other.subjects.put("orders", queues=8)
         if tick == 4:
             for number in range(40):
                 accepted = other.produce("orders", [NewMessage(body="new", key=str(number))])[0]
@@ -377,7 +378,7 @@ def test_a_subject_that_was_made_again_during_the_wait_is_served(bench: Bench) -
 
     def operator(tick: int) -> None:
         if tick == 2:
-            other.delete_subject("orders")
+            other.subjects.delete("orders")
         if tick == 6:
             other.produce("orders", [NewMessage(body="new")])
 
@@ -389,19 +390,21 @@ def test_letters_that_are_sent_again_during_the_wait_are_served(bench: Bench) ->
     (pull,) = bench.pull()
     bench.settle(pull, dead=[0])
     other = bench.another_process()
-    assert wait(bench, at(3, lambda: other.redrive("orders", "billing", lambda position, at_ms: True))) == ["poison"]
+    assert wait(
+        bench, at(3, lambda: other.dead_letters("orders", "billing").redrive(lambda position, at_ms: True))
+    ) == ["poison"]
     assert bench.wakeups.ticks == 3
 
 
 def test_a_group_far_behind_what_expired_is_idle_as_well() -> None:
     store = Watched(MemoryStore())
     bench = waiting_bench(store, Settings(retry=AT_ONCE, registry_seconds=60))
-    bench.cell.put_subject("orders", retention_seconds=60)
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.subjects.put("orders", retention_seconds=60)
+    bench.deployment.groups.put("orders", "billing")
     for _ in range(5):
         bench.send("short")
     bench.clock.pass_time(61)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.bodies() == []
     bench.clock.pass_time(1)
     bench.pull()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.cell import Cell
 from hourwheel.context import Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.wakeups import EmbeddedWakeups
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from tests.support import AT_ONCE, Bench, CallByCall
 
-Act = Callable[[Cell], object]
+Act = Callable[[Deployment], object]
 
 
 class Held(CallByCall):
@@ -71,34 +71,34 @@ def _scene(wakeups: EmbeddedWakeups) -> tuple[Bench, Held]:
     """Prepares a group with a leased message and a dead letter, of which nothing waits."""
     store = Held()
     bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_group("orders", "billing", max_attempts=9)
+    bench.deployment.groups.put("orders", "billing", max_attempts=9)
     bench.send("dead")
     (pull,) = bench.pull()
     bench.settle(pull, dead=[0])
     bench.send("leased")
     bench.wakeups = wakeups  # type: ignore[assignment]  # real ones, not those of the bench
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     return bench, store
 
 
 def _release(bench: Bench) -> Act:
     (pull,) = bench.pull()
-    return lambda cell: cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, release=[0])])
+    return lambda deployment: deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, release=[0])])
 
 
 def _retry(bench: Bench) -> Act:
     (pull,) = bench.pull()
-    return lambda cell: cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
+    return lambda deployment: deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=[0])])
 
 
 def _send(bench: Bench) -> Act:
     bench.pull()
-    return lambda cell: cell.produce("orders", [NewMessage(body="new")])
+    return lambda deployment: deployment.produce("orders", [NewMessage(body="new")])
 
 
 def _redrive(bench: Bench) -> Act:
     bench.pull()
-    return lambda cell: cell.redrive("orders", "billing", lambda at, letter: True)
+    return lambda deployment: deployment.dead_letters("orders", "billing").redrive(lambda at, letter: True)
 
 
 ACTS = [_send, _release, _retry, _redrive]

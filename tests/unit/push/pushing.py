@@ -16,13 +16,13 @@ LOG = "orders~1/0"
 
 def bench_with(target: PushTarget = TARGET, *, store: Any = None, **settings: Any) -> Bench:
     bench = Bench() if store is None else Bench(store)
-    bench.cell.put_group("orders", "billing", push=target, **settings)
+    bench.deployment.groups.put("orders", "billing", push=target, **settings)
     return bench
 
 
 def pusher(bench: Bench, owner: str = "p1", **how: Any) -> Pusher:
-    cell = bench.another_process()
-    return Pusher(cell, bench.targets, "orders", "billing", owner, **how)
+    deployment = bench.another_process()
+    return Pusher(deployment, bench.targets, "orders", "billing", owner, **how)
 
 
 def push(bench: Bench, owner: str = "p1", **how: Any) -> PusherEnd:
@@ -30,8 +30,8 @@ def push(bench: Bench, owner: str = "p1", **how: Any) -> PusherEnd:
 
 
 def overdue(bench: Bench) -> int:
-    cell = bench.another_process()
-    return start_overdue(cell.context, cell.registry)
+    deployment = bench.another_process()
+    return start_overdue(deployment.context, deployment.registry)
 
 
 def woken(bench: Bench, *logs: str) -> int:
@@ -39,8 +39,8 @@ def woken(bench: Bench, *logs: str) -> int:
 
 
 def state(bench: Bench) -> PushState:
-    return bench.cell.push_state("orders", "billing")[1]
+    return bench.deployment.groups.push_state("orders", "billing")[1]
 
 
 def lag(bench: Bench) -> Lag:
-    return bench.another_process().lag("orders", "billing")
+    return bench.another_process().groups.lag("orders", "billing")

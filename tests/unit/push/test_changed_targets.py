@@ -21,7 +21,7 @@ def test_a_target_that_is_taken_away_meanwhile_gets_nothing_more() -> None:
     bench.send(*"abcd")
 
     def answer(delivery: PushDelivery) -> Outcome:
-        bench.cell.put_group("orders", "billing", push=None)
+        bench.deployment.groups.put("orders", "billing", push=None)
         bench.clock.pass_time(3)
         return DONE
 
@@ -36,10 +36,10 @@ def test_a_target_that_is_taken_away_meanwhile_gets_nothing_more() -> None:
 def test_a_deleted_group_is_not_pushed_any_more_and_a_new_one_of_its_name_is() -> None:
     bench = bench_with()
     bench.send("a")
-    bench.cell.delete_group("orders", "billing")
+    bench.deployment.groups.delete("orders", "billing")
     assert push(bench) is PusherEnd.NO_TARGET
     assert overdue(bench) == woken(bench) == 0
-    bench.cell.put_group("orders", "billing", push=TARGET)
+    bench.deployment.groups.put("orders", "billing", push=TARGET)
     assert overdue(bench) == 1
     assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["a"]
@@ -50,12 +50,12 @@ def test_a_new_target_gets_the_backlog() -> None:
     bench.send("a")
     assert bench.bodies() == ["a"]
     bench.send("b")
-    bench.cell.put_group("orders", "billing", push=TARGET)
+    bench.deployment.groups.put("orders", "billing", push=TARGET)
     assert overdue(bench) == 1
     assert bench.pushes.started == [("orders", "billing")]
     push(bench)
     assert bench.targets.bodies == ["b"]
-    bench.cell.put_group("orders", "billing", push=TARGET)
+    bench.deployment.groups.put("orders", "billing", push=TARGET)
     assert overdue(bench) == 0, "it is the same target"
 
 
@@ -64,7 +64,7 @@ def test_another_target_is_tried_at_once() -> None:
     bench.send("a")
     bench.targets.answer = lambda _: unreached("no such function")
     assert push(bench) is PusherEnd.PAUSED
-    bench.cell.put_group("orders", "billing", push=PushTarget(kind="lambda", address="g", concurrency=1))
+    bench.deployment.groups.put("orders", "billing", push=PushTarget(kind="lambda", address="g", concurrency=1))
     assert overdue(bench) == 1
     bench.targets.answer = lambda _: DONE
     assert push(bench) is PusherEnd.IDLE
@@ -77,7 +77,7 @@ def test_a_change_of_the_target_meanwhile_stops_nothing() -> None:
     def answer(delivery: PushDelivery) -> Outcome:
         if len(bench.targets.deliveries) == 3:
             other = PushTarget(kind="lambda", address="f", batch=2, concurrency=1)
-            bench.another_process().put_group("orders", "billing", push=other)
+            bench.another_process().groups.put("orders", "billing", push=other)
         bench.clock.pass_time(5)
         return DONE
 
@@ -96,7 +96,7 @@ def test_a_target_that_becomes_a_notify_target_is_notified_once() -> None:
     bench.send(*"abc")
 
     def answer(delivery: PushDelivery) -> Outcome:
-        bench.cell.put_group("orders", "billing", push=PushTarget(kind="notify", address="bus"))
+        bench.deployment.groups.put("orders", "billing", push=PushTarget(kind="notify", address="bus"))
         bench.clock.pass_time(3)
         return DONE
 
@@ -114,9 +114,9 @@ def test_a_deleted_group_or_subject_is_not_created_again(subject_too: bool) -> N
 
     def answer(delivery: PushDelivery) -> Outcome:
         if subject_too:
-            bench.cell.delete_subject("orders")
+            bench.deployment.subjects.delete("orders")
         else:
-            bench.cell.delete_group("orders", "billing")
+            bench.deployment.groups.delete("orders", "billing")
         bench.clock.pass_time(3)
         return DONE
 
@@ -124,24 +124,24 @@ def test_a_deleted_group_or_subject_is_not_created_again(subject_too: bool) -> N
     courier = Pusher(pusher_cell, bench.targets, "orders", "billing", "p1")
     assert courier.run() in (PusherEnd.NO_TARGET, PusherEnd.BUSY)
     assert bench.targets.bodies == ["a"]
-    subjects, _ = bench.another_process().subjects("", 10)
+    subjects, _ = bench.another_process().subjects.page("", 10)
     if subject_too:
         assert subjects == []
     else:
-        assert bench.another_process().groups("orders") == ([], None)
+        assert bench.another_process().groups.page("orders") == ([], None)
 
 
 def test_a_record_that_was_left_of_a_target_goes_when_somebody_was_started_for_nothing() -> None:
     bench = bench_with()
     push(bench)
-    cell = bench.another_process()
-    cell.registry.change_group(
-        cell.subject("orders"), "billing", lambda group: msgspec.structs.replace(group, push=None)
+    deployment = bench.another_process()
+    deployment.registry.change_group(
+        deployment.subjects.get("orders"), "billing", lambda group: msgspec.structs.replace(group, push=None)
     )
     bench.send("a")
     assert woken(bench) == 1
     assert push(bench) is PusherEnd.NO_TARGET
-    drop_leftover(cell.context, cell.registry, "orders", "billing")
+    drop_leftover(deployment.context, deployment.registry, "orders", "billing")
     assert woken(bench) == 0
 
 
@@ -150,7 +150,7 @@ def test_a_secret_that_was_replaced_does_not_come_back() -> None:
 
     def set_target(**how: Any) -> PushTarget | None:
         push = PushTarget(kind="https", address="https://example.org", **how)
-        return bench.cell.put_group("orders", "billing", push=push).push
+        return bench.deployment.groups.put("orders", "billing", push=push).push
 
     def version(target: PushTarget | None) -> int:
         assert target is not None
@@ -159,7 +159,7 @@ def test_a_secret_that_was_replaced_does_not_come_back() -> None:
     assert version(set_target(secret_version=KEEP_VERSION)) == 1
     assert version(set_target(secret_version=3)) == 3
     assert version(set_target(secret_version=KEEP_VERSION, batch=20)) == 3
-    bench.cell.put_group("orders", "billing", push=None)
+    bench.deployment.groups.put("orders", "billing", push=None)
     assert version(set_target(secret_version=KEEP_VERSION)) == 3
     with pytest.raises(Rejected, match="higher"):
         set_target(secret_version=2)

@@ -22,7 +22,7 @@ def _scene() -> tuple[Bench, Failing]:
     store = Failing()
     bench = Bench(store, settings=SETTINGS)
     store.pass_time = bench.clock.pass_time
-    bench.cell.put_group("orders", "billing", push=TARGET, max_attempts=9)
+    bench.deployment.groups.put("orders", "billing", push=TARGET, max_attempts=9)
     for body in BODIES:
         bench.send(body)
     return bench, store
@@ -34,7 +34,7 @@ def _finished(bench: Bench) -> None:
         if not lag(bench).waiting + lag(bench).retrying + lag(bench).in_flight:
             return
         bench.clock.pass_time(LONGEST_PAUSE_MS / 1_000)
-        bench.another_process().sweep()
+        bench.another_process().sweeper.sweep()
         push(bench, f"again {turn}")
     raise AssertionError(f"messages are left: {lag(bench)}")
 
@@ -103,7 +103,7 @@ def test_a_target_that_fails_at_one_delivery_gets_every_message(how: str, at: in
     bench.targets.answer = answer
     push(bench)
     _finished(bench)
-    letters = bench.cell.dead("orders", "billing", after=None, limit=9).messages
+    letters = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
     # A message that is too large alone can never be delivered.
     assert len(letters) == (how == "finds it too large" and at == 3)
     assert {*handled, *(letter.body for letter in letters)} == set(BODIES)

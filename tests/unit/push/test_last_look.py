@@ -33,13 +33,13 @@ def test_a_message_in_a_queue_that_was_added_meanwhile_is_delivered(
     monkeypatch: pytest.MonkeyPatch, moment: str, seconds: int
 ) -> None:
     bench = Bench(settings=Settings(registry_seconds=seconds))
-    bench.cell.put_group("orders", "billing", push=TARGET)
+    bench.deployment.groups.put("orders", "billing", push=TARGET)
     bench.send("first")
     running: Pusher = pusher(bench)
 
     def add() -> None:
         other = bench.another_process()
-        other.put_subject("orders", queues=4)
+        other.subjects.put("orders", queues=4)
         other.produce("orders", [NewMessage(body="second", queue=3)])
 
     while_leaving(monkeypatch, moment, add)

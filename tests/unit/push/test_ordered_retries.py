@@ -19,7 +19,7 @@ def ordered(first_seconds: int, **settings: Any) -> Bench:
 
 def send(bench: Bench, *names: str) -> None:
     """Sends messages of which the first letter is the key."""
-    bench.cell.produce("orders", [NewMessage(body=name, key=name[0]) for name in names])
+    bench.deployment.produce("orders", [NewMessage(body=name, key=name[0]) for name in names])
 
 
 def failing_first(*names: str) -> Any:
@@ -73,7 +73,7 @@ def test_the_sweeper_starts_a_pusher_shortly_before_a_later_retry() -> None:
     for _ in range(2):
         assert bench.pushes.started == []
         bench.clock.pass_time(60)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     assert bench.pushes.started == [("orders", "billing")]
     assert push(bench) is PusherEnd.IDLE
     assert (bench.targets.bodies[2:], bench.clock.ms - began_ms) == (["a1", "a2"], 150_000)
@@ -88,7 +88,7 @@ def test_the_sweeper_starts_no_pusher_for_messages_behind_a_key_that_has_stopped
     assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["a1", "a2", "b1"]
     bench.clock.pass_time(60)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.pushes.started == []
     assert ("WaitingMessages", 2) in bench.meter.metrics
 
@@ -97,14 +97,14 @@ def test_the_sweeper_starts_a_pusher_once_a_key_is_free() -> None:
     bench = ordered(1)
     send(bench, "a1", "b1")
     request = PullRequest(consumer="c1", max_messages=1)
-    (other,) = bench.cell.pull("orders", "billing", request).pulls
+    (other,) = bench.deployment.pull("orders", "billing", request).pulls
     send(bench, "a2")
     assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["b1"]
     send(bench, "c1")
     assert push(bench) is PusherEnd.IDLE  # it parks the second message of key a
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.pushes.started == []
-    bench.cell.settle("orders", "billing", [Settlement(receipt=other.receipt)])
-    bench.cell.sweep()
+    bench.deployment.settle("orders", "billing", [Settlement(receipt=other.receipt)])
+    bench.deployment.sweeper.sweep()
     assert bench.pushes.started == [("orders", "billing")]

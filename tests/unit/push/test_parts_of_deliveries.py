@@ -15,7 +15,10 @@ def names(delivery: PushDelivery) -> str:
 
 
 def dead(bench: Bench) -> list[str | None]:
-    return [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages]
+    return [
+        message.body
+        for message in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ]
 
 
 @pytest.mark.parametrize("part", ["abcd", "efgh"])
@@ -74,7 +77,7 @@ def test_a_dead_letter_has_the_error_of_its_last_delivery_and_a_delivery_has_non
 
     bench.targets.answer = answer
     assert push(bench) is PusherEnd.IDLE
-    letters = bench.cell.dead("orders", "billing", after=None, limit=9).messages
+    letters = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
     assert [(each.body, each.reason, each.detail) for each in letters] == [
         ("c", "rejected", "status 500"),
         ("b", "attempts", "status 503 and more"),

@@ -13,9 +13,9 @@ from tests.unit.push.pushing import bench_with, lag, push, woken
 def test_a_paused_group_is_not_pushed_and_goes_on_when_resumed(whole: bool) -> None:
     def pause(paused: bool) -> None:
         if whole:
-            bench.cell.pause_subject("orders", paused=paused)
+            bench.deployment.subjects.pause("orders", paused=paused)
         else:
-            bench.cell.pause_group("orders", "billing", paused=paused)
+            bench.deployment.groups.pause("orders", "billing", paused=paused)
 
     bench = bench_with()
     bench.send("a")
@@ -24,7 +24,7 @@ def test_a_paused_group_is_not_pushed_and_goes_on_when_resumed(whole: bool) -> N
     bench.send("b")
     assert woken(bench) == 0, "a stored row starts no pusher meanwhile"
     assert push(bench) is PusherEnd.NO_TARGET, "and one that starts nevertheless leaves"
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.pushes.started == []
     pause(False)
     assert bench.pushes.started == [("orders", "billing")]
@@ -37,7 +37,7 @@ def test_a_delivery_that_has_not_begun_when_the_group_is_paused_is_given_back() 
     bench.send("a", "b", "c", "d")
 
     def answer(delivery: PushDelivery) -> Outcome:
-        bench.cell.pause_group("orders", "billing", paused=True)
+        bench.deployment.groups.pause("orders", "billing", paused=True)
         return Outcome(too_large=len(delivery.messages) == 2)
 
     bench.targets.answer = answer

@@ -31,7 +31,7 @@ def test_a_target_that_is_not_reached_costs_no_attempt_and_is_paused() -> None:
     assert pauses[:4] == [5_000, 10_000, 20_000, 40_000]
     assert pauses[-1] == LONGEST_PAUSE_MS
     assert len(bench.targets.deliveries) == 12
-    assert bench.cell.push_state("orders", "billing")[1].error == "connection refused"
+    assert bench.deployment.groups.push_state("orders", "billing")[1].error == "connection refused"
 
     bench.targets.answer = lambda _: DONE
     assert push(bench) is PusherEnd.IDLE
@@ -115,7 +115,7 @@ def test_deliveries_that_fail_side_by_side_make_one_pause_after_the_other() -> N
     together = Barrier(8)
 
     def answer(delivery: PushDelivery) -> Outcome:
-        if not bench.cell.push_state("orders", "billing")[1].pauses:
+        if not bench.deployment.groups.push_state("orders", "billing")[1].pauses:
             together.wait(10)
         return unreached("down")
 

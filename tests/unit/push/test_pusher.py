@@ -63,7 +63,10 @@ def test_a_message_that_always_fails_ends_in_the_dead_letters() -> None:
     )
     assert push(bench) is PusherEnd.IDLE
     assert bench.targets.bodies == ["bad", "good", "bad", "bad"]
-    assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["bad"]
+    assert [
+        message.body
+        for message in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == ["bad"]
 
 
 def test_a_message_that_a_target_can_never_take_is_dead_at_once() -> None:
@@ -71,7 +74,10 @@ def test_a_message_that_a_target_can_never_take_is_dead_at_once() -> None:
     bench.send("small", "huge")
     bench.targets.answer = lambda delivery: Outcome(dead=frozenset({1}), error="too large")
     assert push(bench) is PusherEnd.IDLE
-    assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["huge"]
+    assert [
+        message.body
+        for message in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == ["huge"]
 
 
 def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
@@ -86,7 +92,10 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert push(bench) is PusherEnd.IDLE
     taken = [d for d in bench.targets.deliveries if answer(d) is DONE]
     assert [message.body for delivery in taken for message in delivery.messages] == ["a", "b", "d", "e"]
-    assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["huge"]
+    assert [
+        message.body
+        for message in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == ["huge"]
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["plain", "ordered"])
@@ -98,7 +107,7 @@ def test_a_pusher_keeps_its_lease_while_suspects_and_new_messages_wait(ordered: 
         bench.send(body, key=body)
     bench.pull()
     bench.clock.pass_time(31)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     for number in range(40):
         bench.send(f"new {number}", key=str(number))
     before_ms = bench.clock.now_ms()

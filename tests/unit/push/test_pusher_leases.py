@@ -92,13 +92,17 @@ def test_a_lost_answer_of_the_lease_keeps_nobody_out_for_long() -> None:
 def test_a_consumer_that_pulls_beside_a_target_shares_the_work() -> None:
     bench = bench_with()
     bench.send("a")
-    result = bench.cell.pull("orders", "billing", PullRequest(consumer="c1"))
+    result = bench.deployment.pull("orders", "billing", PullRequest(consumer="c1"))
     bench.send("b")
     push(bench)
     assert (len(result.pulls), bench.targets.bodies) == (1, ["b"])
     assert all(
         log.group.push is not None
-        for log in pull_logs(bench.cell.context, bench.cell.subject("orders"), bench.cell.group("orders", "billing"))
+        for log in pull_logs(
+            bench.deployment.context,
+            bench.deployment.subjects.get("orders"),
+            bench.deployment.groups.get("orders", "billing"),
+        )
     )
 
 
@@ -111,7 +115,7 @@ def test_a_batch_that_is_delivered_in_parts_keeps_its_lease_until_the_last_of_th
         if len(delivery.messages) > 8:
             return Outcome(too_large=True, error="413")
         bench.clock.pass_time(25)
-        other.sweep()
+        other.sweeper.sweep()
         taken.extend(str(message.body) for message in delivery.messages)
         return DONE
 
@@ -132,7 +136,7 @@ def test_the_rest_of_a_batch_whose_lease_has_ended_is_left_to_whoever_has_it_now
             return Outcome(too_large=True, error="413")
         if len(bench.targets.deliveries) == 2:
             bench.clock.pass_time(70)
-            other.sweep()  # ends the lease of the batch
+            other.sweeper.sweep()  # ends the lease of the batch
         taken.extend((str(message.body), message.attempt) for message in delivery.messages)
         return DONE
 
@@ -144,14 +148,14 @@ def test_the_rest_of_a_batch_whose_lease_has_ended_is_left_to_whoever_has_it_now
 
 def test_messages_of_many_queues_are_not_leased_before_their_turn() -> None:
     bench = bench_with(PushTarget(kind="lambda", address="f", batch=100, concurrency=1))
-    bench.cell.put_subject("orders", queues=16)
+    bench.deployment.subjects.put("orders", queues=16)
     for number in range(64):
         bench.send(str(number), key=str(number))
     other = bench.another_process()
 
     def answer(delivery: PushDelivery) -> Outcome:
         bench.clock.pass_time(28)
-        other.sweep()
+        other.sweeper.sweep()
         return DONE
 
     bench.targets.answer = answer

@@ -21,36 +21,36 @@ def bench() -> Bench:
 
 
 def test_the_first_target_switches_the_stream_on_at_once(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     assert bench.stream.heard == []
-    bench.cell.put_group("orders", "billing", push=TARGET)
+    bench.deployment.groups.put("orders", "billing", push=TARGET)
     assert bench.stream.heard == [True]
 
 
 def test_the_sweep_after_the_last_target_switches_the_stream_off(bench: Bench) -> None:
     for group in ("billing", "shipping"):
-        bench.cell.put_group("orders", group, push=TARGET)
+        bench.deployment.groups.put("orders", group, push=TARGET)
     for group, wanted in (("billing", True), ("shipping", False)):
-        bench.cell.put_group("orders", group, push=None)
-        bench.cell.sweep()
+        bench.deployment.groups.put("orders", group, push=None)
+        bench.deployment.sweeper.sweep()
         assert bench.stream.heard[-1] is wanted
 
 
 def test_the_sweep_after_a_deletion_switches_the_stream_off(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", push=TARGET)
-    bench.cell.delete_subject("orders")
-    bench.cell.sweep()
+    bench.deployment.groups.put("orders", "billing", push=TARGET)
+    bench.deployment.subjects.delete("orders")
+    bench.deployment.sweeper.sweep()
     assert bench.stream.heard[-1] is False
 
 
 def test_a_sweep_switches_the_stream_on_where_an_earlier_try_failed(bench: Bench) -> None:
     bench.stream.away = True
-    bench.cell.put_group("orders", "billing", push=TARGET)
-    assert bench.cell.group("orders", "billing").push is not None
-    bench.cell.sweep()
+    bench.deployment.groups.put("orders", "billing", push=TARGET)
+    assert bench.deployment.groups.get("orders", "billing").push is not None
+    bench.deployment.sweeper.sweep()
     assert [name for name, _ in bench.meter.metrics if name == "WakesMissed"] == ["WakesMissed"] * 2
     bench.stream.away = False
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.stream.heard == [True]
 
 

@@ -19,9 +19,9 @@ from tests.unit.push.pushing import LOG, TARGET, bench_with, lag, overdue, push,
 def test_whoever_sends_wakes_the_groups_of_the_subject_and_no_others() -> None:
     bench = bench_with()
     push(bench)
-    bench.cell.put_group("orders", "billing2", push=TARGET)
-    bench.cell.put_group("orders", "pulls")
-    bench.cell.put_group("orders.eu", "billing", push=TARGET)
+    bench.deployment.groups.put("orders", "billing2", push=TARGET)
+    bench.deployment.groups.put("orders", "pulls")
+    bench.deployment.groups.put("orders.eu", "billing", push=TARGET)
     bench.pushes.started.clear()
     assert woken(bench, "orders~1/3", "orders~1/0") == 2
     assert bench.pushes.started == [("orders", "billing"), ("orders", "billing2")]
@@ -95,7 +95,7 @@ def test_a_pusher_that_is_cut_off_at_any_call_is_replaced(effect: bool) -> None:
         store.fails_at = 1 << 60
         for _ in range(10):
             bench.clock.pass_time(60)
-            bench.cell.sweep()
+            bench.deployment.sweeper.sweep()
             if overdue(bench) or woken(bench):
                 push(bench, "p2")
         assert {*bench.targets.bodies} == {*"abc"}, cut
@@ -109,7 +109,7 @@ def test_a_pusher_that_is_cut_off_at_any_call_is_replaced(effect: bool) -> None:
 def test_a_row_that_is_on_its_way_holds_nothing_up_for_longer_than_the_grace() -> None:
     """A row behind it is stored, and its sender found the pusher at work."""
     bench = bench_with()
-    log = bench.cell.context.log(LOG)
+    log = bench.deployment.context.log(LOG)
     position = log.reserve(1)
     bench.send("behind")
     began_ms = bench.clock.ms
@@ -121,13 +121,13 @@ def test_a_row_that_is_on_its_way_holds_nothing_up_for_longer_than_the_grace() -
 
 def test_a_row_that_never_comes_with_nothing_behind_it_is_nobodys_concern() -> None:
     bench = bench_with()
-    bench.cell.context.log(LOG).reserve(1)
+    bench.deployment.context.log(LOG).reserve(1)
     assert push(bench) is PusherEnd.IDLE
 
 
 def test_rows_without_messages_are_not_taken_for_messages() -> None:
     bench = bench_with()
-    log = bench.cell.context.log(LOG)
+    log = bench.deployment.context.log(LOG)
     for _ in range(3):
         log.abandon(
             log.reserve(1), Row(first_seq=-1, count=0, at_ms=bench.clock.ms, expires_ms=bench.clock.ms + 60_000)
@@ -172,20 +172,21 @@ def test_a_message_for_which_the_gateway_answers_that_nobody_is_there_holds_up_n
     taken = [d for d in bench.targets.deliveries if answer(d) is DONE]
     bodies = [message.body for delivery in taken for message in delivery.messages]
     assert sorted(map(str, bodies)) == sorted(map(str, range(30)))
-    assert [message.body for message in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == [
-        "poison"
-    ]
+    assert [
+        message.body
+        for message in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == ["poison"]
 
 
 def test_a_start_that_is_refused_does_not_end_a_sweep() -> None:
     bench = bench_with()
     bench.send("a")
-    bench.cell.put_group("orders", "other", push=TARGET)
+    bench.deployment.groups.put("orders", "other", push=TARGET)
 
     def refuse(subject: str, group: str) -> None:
         raise Unavailable("too many requests")
 
     bench.pushes.start = refuse
-    report = bench.another_process().sweep()
+    report = bench.another_process().sweeper.sweep()
     assert (report.subjects, report.groups, report.started_pushes) == (1, 2, 0)
     assert ("WakesMissed", 1) in bench.meter.metrics

@@ -18,7 +18,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def pauses(bench: Bench) -> Pauses:
-    return Pauses(bench.cell.context, "messages")
+    return Pauses(bench.deployment.context, "messages")
 
 
 def fail(pauses: Pauses) -> None:

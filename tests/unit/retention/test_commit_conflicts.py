@@ -36,7 +36,7 @@ def test_an_archiver_that_was_overtaken_after_its_commit_moves_no_mark_back(benc
 
     store.meanwhile = meanwhile
     run(slow, archive)
-    assert watermark(bench.cell.context, MESSAGES, "orders~1/0") == 3
+    assert watermark(bench.deployment.context, MESSAGES, "orders~1/0") == 3
     bench.send("d")
     run(bench, archive)
     found = contents(archive)

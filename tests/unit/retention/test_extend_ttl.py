@@ -32,7 +32,7 @@ def fill(bench: Bench, rows: int, *, days: float = 2, log: str = LOG) -> None:
     now_ms = bench.clock.now_ms()
     row = Row(first_seq=0, count=1, at_ms=now_ms, expires_ms=now_ms + round(days * 24 * HOUR * 1_000))
     for _ in range(rows):
-        bench.cell.context.log(log).append(row)
+        bench.deployment.context.log(log).append(row)
 
 
 def stored(bench: Bench) -> int:
@@ -45,15 +45,15 @@ def spend(bench: Bench, days: int, sweep: Callable[[], object] | None = None) ->
     """Sweeps each hour, and lets the store remove its expired rows."""
     for _ in range(24 * days):
         bench.clock.pass_time(HOUR)
-        (sweep or bench.cell.sweep)()
+        (sweep or bench.deployment.sweeper.sweep)()
         bench.store.collect(Table.CONSUME, bench.clock.now_ms())
 
 
 @pytest.fixture
 def behind(bench: Bench) -> Bench:
     """Returns a subject whose archive never runs."""
-    bench.cell.put_subject("orders")
-    bench.cell.sweep()
+    bench.deployment.subjects.put("orders")
+    bench.deployment.sweeper.sweep()
     return bench
 
 
@@ -71,14 +71,14 @@ def test_rows_are_extended_again_and_again(behind: Bench, few: int) -> None:
 
 def test_each_call_goes_on_in_whichever_process(behind: Bench, few: int) -> None:
     fill(behind, 5 * few)
-    spend(behind, 2 * DAYS_STORED, lambda: behind.another_process().sweep())
+    spend(behind, 2 * DAYS_STORED, lambda: behind.another_process().sweeper.sweep())
     assert stored(behind) == 5 * few
 
 
 def test_several_sweepers_share_the_work(behind: Bench, few: int) -> None:
     fill(behind, 5 * few)
     others = [behind.another_process() for _ in range(2)]
-    spend(behind, 2 * DAYS_STORED, lambda: [cell.sweep() for cell in (behind.cell, *others)])
+    spend(behind, 2 * DAYS_STORED, lambda: [deployment.sweeper.sweep() for deployment in (behind.deployment, *others)])
     assert stored(behind) == 5 * few
 
 
@@ -89,9 +89,9 @@ def test_sweepers_whose_clocks_differ_share_the_work(behind: Bench, few: int, st
 
     def sweep() -> None:
         behind.clock.pass_time(step)
-        other.sweep()
+        other.sweeper.sweep()
         behind.clock.pass_time(-step)
-        behind.cell.sweep()
+        behind.deployment.sweeper.sweep()
 
     spend(behind, 2 * DAYS_STORED, sweep)
     assert stored(behind) == 5 * few
@@ -129,7 +129,7 @@ def test_a_process_that_is_always_cut_off_gets_further_each_time(behind: Bench, 
     def sweep() -> None:
         store.left = few // 2
         with suppress(CutOffNow):
-            behind.another_process().sweep()
+            behind.another_process().sweeper.sweep()
 
     spend(behind, DAYS_STORED + 1, sweep)
     assert stored(behind) == 5 * few
@@ -149,15 +149,15 @@ class Slow(CallByCall):
 
 def test_a_call_takes_half_a_minute_at_most(bench: Bench) -> None:
     fill(bench, 100, days=0.5)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bench.clock.pass_time(18 * HOUR)
     slow = Bench(store=Slow(bench), settings=bench.settings, clock=bench.clock)
-    slow.cell.put_subject("orders")
+    slow.deployment.subjects.put("orders")
     began_ms = bench.clock.now_ms()
-    slow.cell.sweep()
+    slow.deployment.sweeper.sweep()
     assert 30_000 <= bench.clock.now_ms() - began_ms <= 32_000
     for _ in range(4):
-        slow.cell.sweep()
+        slow.deployment.sweeper.sweep()
     records = [record for _, record in bench.store.scan(Table.CONSUME, LOG, limit=100)]
     assert all(record.expires_ms and record.expires_ms > began_ms + 24 * HOUR * 1_000 for record in records)
 
@@ -165,7 +165,7 @@ def test_a_call_takes_half_a_minute_at_most(bench: Bench) -> None:
 def test_a_subject_does_not_rest_before_all_its_rows_were_looked_at(few: int, bench: Bench) -> None:
     settings = msgspec.structs.replace(bench.settings, sweep_rest_seconds=3_600)
     resting = Bench(CallByCall(MemoryStore()), settings=settings)
-    resting.cell.put_subject("orders")
+    resting.deployment.subjects.put("orders")
     fill(resting, 12 * few)
     spend(resting, DAYS_STORED + 1)
     assert stored(resting) == 12 * few
@@ -174,11 +174,11 @@ def test_a_subject_does_not_rest_before_all_its_rows_were_looked_at(few: int, be
 def test_what_expired_and_waits_for_the_archive_is_not_read_by_each_sweep(behind: Bench) -> None:
     fill(behind, 500, days=0.1)
     behind.clock.pass_time(5 * HOUR)
-    behind.cell.sweep()
+    behind.deployment.sweeper.sweep()
     store = CallByCall(behind.store)
     behind.store = store
     again = behind.another_process()
-    again.sweep()
+    again.sweeper.sweep()
     assert store.calls.count(("scan", Table.CONSUME)) < 5
 
 

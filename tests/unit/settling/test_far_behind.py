@@ -35,20 +35,20 @@ class BoundedStore(CallByCall):
 def test_a_process_that_is_hundreds_of_pull_rows_behind_gets_the_next_message(*, ordered: bool, settled: bool) -> None:
     store = BoundedStore(MemoryStore())
     bench = Bench(store, settings=Settings(retry=AT_ONCE))
-    bench.cell.put_group("orders", "billing", ordered=ordered, max_in_flight=0)
+    bench.deployment.groups.put("orders", "billing", ordered=ordered, max_in_flight=0)
     behind = bench.another_process()
     bench.send("first", key="first")
-    bench.cell, ahead = behind, bench.cell
+    bench.deployment, ahead = behind, bench.deployment
     (pull,) = bench.pull()  # this process remembers the rows of now
     bench.settle(pull)
-    bench.cell = ahead
+    bench.deployment = ahead
     for number in range(ROWS):
         bench.send(str(number), key=str(number))
         (pull,) = bench.pull(lease=600)
         if settled:
             assert bench.settle(pull) == "settled"
     bench.send("last", key="last")
-    bench.cell = behind
+    bench.deployment = behind
     store.pages = 50
     assert bench.bodies() == ["last"]
     assert bench.bodies() == []

@@ -29,10 +29,10 @@ def test_a_look_at_leases_that_are_not_over_does_not_scan_them(bench: Bench) -> 
     held = [bench.pull(1, lease=30)[0] for _ in range(2)] + bench.pull(1, lease=60)
     bench.clock.pass_time(2)
     assert bench.pull(1) == []
-    leases, directory = bench.cell.leases, bench.cell.registry
+    leases, directory = bench.deployment.leases, bench.deployment.registry
     subject = directory.subject("orders", create=False)
     group = directory.group(subject, "billing", create=False)
-    log = next(log for log in pull_logs(bench.cell.context, subject, group) if log.queue == 0)
+    log = next(log for log in pull_logs(bench.deployment.context, subject, group) if log.queue == 0)
     watch = leases._watches[log.partition]
     watch.open, seen = Unread(watch.open), watch.open
     assert not leases.due(log)
@@ -49,8 +49,8 @@ def test_a_look_at_leases_that_are_not_over_does_not_scan_them(bench: Bench) -> 
 
 
 def queue_of(bench: Bench) -> PullLog:
-    subject = bench.cell.registry.subject("orders")
-    _, queue = pull_logs(bench.cell.context, subject, bench.cell.registry.group(subject, "billing"))
+    subject = bench.deployment.registry.subject("orders")
+    _, queue = pull_logs(bench.deployment.context, subject, bench.deployment.registry.group(subject, "billing"))
     return queue
 
 
@@ -71,15 +71,15 @@ def test_a_checkpoint_does_not_fall_when_its_sweeper_was_paused_for_minutes() ->
                 self.armed = False
                 for pull in pulls[1:]:
                     bench.settle(pull)
-                bench.cell.sweep()
+                bench.deployment.sweeper.sweep()
                 bench.clock.pass_time(120)
             return super().get(key, consistent=consistent)
 
     store = Paused(bench.store)
     paused = Bench(store, bench.blobs, bench.clock, settings=bench.settings)
-    assert paused.cell.leases.in_flight(queue_of(paused)) == 2
+    assert paused.deployment.leases.in_flight(queue_of(paused)) == 2
     store.armed = True
-    paused.cell.leases.checkpoint(queue_of(paused))
+    paused.deployment.leases.checkpoint(queue_of(paused))
     assert len(bench.store.scan(Table.META, "checkpoint", limit=9)) == 1
     assert queue_of(bench).beginning().row_no == 3
 
@@ -89,15 +89,15 @@ def test_leases_that_run_are_not_read() -> None:
     bench = Bench(store, settings=Settings(retry=AT_ONCE))
     bench.send(*"abcdefgh")
     bench.pull(1, lease=30)
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     for _ in range(4):
         bench.clock.pass_time(1)
         bench.pull(1, lease=30)
         store.calls.clear()
-        assert bench.cell.sweeper.end_busy_leases() == 0
+        assert bench.deployment.sweeper.end_busy_leases() == 0
         assert store.calls == []
     bench.clock.pass_time(27)
-    assert bench.cell.sweeper.end_busy_leases() == 2, "the first lease is over, and one that began a second later"
+    assert bench.deployment.sweeper.end_busy_leases() == 2, "the first lease is over, and one that began a second later"
 
 
 def test_a_pull_that_knows_all_leases_does_not_read_them_each_second() -> None:
@@ -129,15 +129,15 @@ def test_many_new_rows_are_read_though_no_lease_is_over() -> None:
     store = CallByCall(MemoryStore())
     bench = Bench(store, settings=Settings(retry=AT_ONCE))
     bench.send(*map(str, range(500)))
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     for _ in range(300):
         [pull] = bench.pull(1, lease=30)
         bench.settle(pull)
     store.calls.clear()
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     assert store.calls
     store.calls.clear()
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     assert store.calls == [], "the rows are known now"
 
 
@@ -151,7 +151,7 @@ def ended_by_second(bench: Bench, seconds: int) -> list[int]:
     ended = []
     for _ in range(seconds):
         bench.clock.pass_time(1)
-        ended.append(bench.cell.sweeper.end_busy_leases())
+        ended.append(bench.deployment.sweeper.end_busy_leases())
     return ended
 
 
@@ -159,7 +159,7 @@ def test_the_lease_of_another_process_that_has_died_ends_a_few_seconds_later() -
     bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.send("a", "b")
     bench.pull(1, lease=600)
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     claim_in_another_process(bench)
     assert sum(ended_by_second(bench, 8)) == 1
 
@@ -168,7 +168,7 @@ def test_the_lease_of_another_process_ends_at_once_where_this_one_has_claimed_si
     bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.send("a", "b", "c")
     bench.pull(1, lease=600)
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     claim_in_another_process(bench)
     bench.pull(1, lease=600)
     assert ended_by_second(bench, 3) == [0, 1, 0]
@@ -178,7 +178,7 @@ def test_the_lease_of_another_process_ends_soon_though_the_clock_was_set_back() 
     bench = Bench(MemoryStore(), settings=Settings(retry=AT_ONCE, registry_seconds=0))
     bench.send("a", "b")
     bench.pull(1, lease=6_000)
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     bench.clock.ms -= 600_000
     claim_in_another_process(bench)
     assert sum(ended_by_second(bench, 8)) == 1
@@ -190,12 +190,12 @@ def test_a_lease_of_a_process_that_stood_still_since_its_claim_ends_in_its_next_
     bench.send("a", "b")
     bench.pull(1, lease=1)
     bench.clock.pass_time(2)
-    assert bench.cell.sweeper.end_busy_leases() == 1
+    assert bench.deployment.sweeper.end_busy_leases() == 1
     bench.pull(1, lease=30)
     bench.clock.pass_time(1)
-    bench.cell.sweeper.end_busy_leases()
+    bench.deployment.sweeper.end_busy_leases()
     bench.clock.pass_time(600)
-    assert bench.cell.sweeper.end_busy_leases() == 1
+    assert bench.deployment.sweeper.end_busy_leases() == 1
 
 
 class Failing(CallByCall):
@@ -217,8 +217,8 @@ def test_a_look_that_fails_or_does_not_come_to_the_end_leaves_a_claim_that_was_m
     bench.send(*"abcdef")
     for _ in "abc":
         bench.pull(1, lease=60)
-    leases, log = bench.cell.leases, queue_of(bench)
-    leases.expire(log, bench.cell.subject("orders"))
+    leases, log = bench.deployment.leases, queue_of(bench)
+    leases.expire(log, bench.deployment.subjects.get("orders"))
     watch = leases._watches[log.partition]
     with watch.lock:
         bench.pull(1, lease=60)
@@ -229,14 +229,14 @@ def test_a_look_that_fails_or_does_not_come_to_the_end_leaves_a_claim_that_was_m
     assert needs_look()
     store.fails = True
     with pytest.raises(Throttled):
-        leases.expire(log, bench.cell.subject("orders"))
+        leases.expire(log, bench.deployment.subjects.get("orders"))
     assert needs_look()
     store.fails = False
     monkeypatch.setattr("hourwheel.settling.leases._PAGE", 1)
-    leases.expire(log, bench.cell.subject("orders"), pages=1)
+    leases.expire(log, bench.deployment.subjects.get("orders"), pages=1)
     assert needs_look()
     monkeypatch.undo()
-    leases.expire(log, bench.cell.subject("orders"))
+    leases.expire(log, bench.deployment.subjects.get("orders"))
     assert not needs_look()
     assert leases.in_flight(log) == 4
 
@@ -254,8 +254,8 @@ class Raced(_Watch):
 def test_a_claim_that_is_missed_at_any_moment_of_a_look_is_left_to_the_next_one(bench: Bench) -> None:
     bench.send("a")
     bench.pull(1, lease=60)
-    leases, log = bench.cell.leases, queue_of(bench)
-    leases.expire(log, bench.cell.subject("orders"))
+    leases, log = bench.deployment.leases, queue_of(bench)
+    leases.expire(log, bench.deployment.subjects.get("orders"))
     watch = leases._watches[log.partition]
     watch.missed = False
     watch.__class__ = Raced

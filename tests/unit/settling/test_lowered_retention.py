@@ -15,7 +15,7 @@ def failed(bench: Bench, how: str, pull: Pull) -> None:
     """Lets the message of the pull come again."""
     if how == "lease ended":
         bench.clock.pass_time(31)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
         return
     settled: dict[str, dict[str, Any]] = {
         "retry": {"retry": [0]},
@@ -28,7 +28,7 @@ def failed(bench: Bench, how: str, pull: Pull) -> None:
 def passed(bench: Bench, seconds: int) -> None:
     """Lets time pass, with the sweeper and the wheels at work."""
     bench.turn(seconds)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -37,10 +37,12 @@ def passed(bench: Bench, seconds: int) -> None:
 def test_a_retry_of_a_message_sent_before_is_kept_as_long_as_the_message(
     bench: Bench, how: str, again: str, *, ordered: bool
 ) -> None:
-    bench.cell.put_subject("orders", retention_seconds=DAY)
-    bench.cell.put_group("orders", "billing", ordered=ordered, retry=RetryPolicy(first_seconds=0), max_attempts=9)
+    bench.deployment.subjects.put("orders", retention_seconds=DAY)
+    bench.deployment.groups.put(
+        "orders", "billing", ordered=ordered, retry=RetryPolicy(first_seconds=0), max_attempts=9
+    )
     bench.send("before", key="k")
-    bench.cell.put_subject("orders", retention_seconds=HOUR)
+    bench.deployment.subjects.put("orders", retention_seconds=HOUR)
     for each in (how, again):
         (pull,) = bench.pull()
         failed(bench, each, pull)
@@ -53,10 +55,10 @@ def test_a_retry_of_a_message_sent_before_is_kept_as_long_as_the_message(
 
 
 def test_a_retry_is_kept_for_the_retention_of_now_where_that_is_longer(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=HOUR)
-    bench.cell.put_group("orders", "billing", retry=RetryPolicy(first_seconds=0))
+    bench.deployment.subjects.put("orders", retention_seconds=HOUR)
+    bench.deployment.groups.put("orders", "billing", retry=RetryPolicy(first_seconds=0))
     bench.send("before")
-    bench.cell.put_subject("orders", retention_seconds=DAY)
+    bench.deployment.subjects.put("orders", retention_seconds=DAY)
     (pull,) = bench.pull()
     failed(bench, "retry", pull)
     passed(bench, 5 * HOUR)

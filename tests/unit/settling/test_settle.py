@@ -30,7 +30,7 @@ def test_a_settled_pull_stays_settled(bench: Bench) -> None:
     (pull,) = bench.pull()
     assert bench.settle(pull) == "settled"
     bench.clock.pass_time(3_600)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.bodies() == []
 
 
@@ -101,7 +101,7 @@ def test_a_retry_comes_back_to_its_group_alone_with_one_attempt_more(bench: Benc
 
 
 def test_what_is_released_comes_back_untried(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=1)
+    bench.deployment.groups.put("orders", "billing", max_attempts=1)
     bench.send("a", "b")
     (pull,) = bench.pull()
     bench.settle(pull, release=[0, 1])
@@ -112,7 +112,7 @@ def test_what_is_released_comes_back_untried(bench: Bench) -> None:
 
 
 def test_a_pull_serves_retries_first_in_a_group_that_wants_it(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", retry_percent=100)
+    bench.deployment.groups.put("orders", "billing", retry_percent=100)
     bench.send("a", "b")
     (pull,) = bench.pull(1)
     bench.settle(pull, retry=[0])
@@ -143,7 +143,7 @@ def test_an_extended_lease_lasts_longer(bench: Bench) -> None:
     bench.clock.pass_time(20)
     assert bench.settle(pull, extend_seconds=30) == "extended"
     bench.clock.pass_time(20)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.settle(pull) == "settled"
 
 
@@ -163,36 +163,38 @@ def test_settled_bit_by_bit_it_is_settled_in_the_end(bench: Bench) -> None:
     assert bench.settle(pull, ack=[0], dead=[2]) == "open"
     assert bench.settle(pull, ack=[], retry=[1]) == "settled"
     assert bench.bodies() == ["b"]
-    assert [one.body for one in bench.cell.dead("orders", "billing", after=None, limit=9).messages] == ["c"]
+    assert [
+        one.body for one in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
+    ] == ["c"]
 
 
 def test_after_its_last_attempt_a_message_is_dead(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=3)
+    bench.deployment.groups.put("orders", "billing", max_attempts=3)
     bench.send("a")
     for attempt in (1, 2, 3):
         (pull,) = bench.pull()
         assert pull.messages[0].attempt == attempt
         bench.settle(pull, retry=[0])
     assert bench.pull() == []
-    (dead,) = bench.cell.dead("orders", "billing", after=None, limit=9).messages
+    (dead,) = bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
     assert (dead.body, dead.attempt, dead.reason) == ("a", 3, "attempts")
 
 
 def test_a_poison_message_whose_leases_end_dies_too(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=2)
+    bench.deployment.groups.put("orders", "billing", max_attempts=2)
     bench.send("a")
     for _ in range(3):  # the first end of a lease counts no attempt
         assert bench.bodies(lease=10) == ["a"]
         bench.clock.pass_time(11)
     assert bench.bodies() == []
-    assert len(bench.cell.dead("orders", "billing", after=None, limit=9).messages) == 1
+    assert len(bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages) == 1
 
 
 def test_a_pull_carries_the_settlements_of_the_one_before(bench: Bench) -> None:
     bench.send("a", "b")
     (first,) = bench.pull(1)
     request = PullRequest(consumer="c1", settle=[Settlement(receipt=first.receipt, retry=[0])])
-    result = bench.cell.pull("orders", "billing", request)
+    result = bench.deployment.pull("orders", "billing", request)
     assert result.settled is not None
     assert [one.status for one in result.settled] == ["settled"]
     assert [one.body for pull in result.pulls for one in pull.messages] == ["a", "b"]
@@ -217,7 +219,7 @@ def test_a_receipt_of_another_group_or_a_made_up_one_is_refused(bench: Bench) ->
         bench.settle(pull, group="audit")
     for forged in ("x", "AAAA" * 30, pull.receipt[:-2] + "xx", "é", ""):
         with pytest.raises(Rejected):
-            bench.cell.settle("orders", "billing", [Settlement(receipt=forged)])
+            bench.deployment.settle("orders", "billing", [Settlement(receipt=forged)])
     assert bench.settle(pull) == "settled"
 
 
@@ -225,20 +227,20 @@ def test_one_bad_receipt_stops_the_whole_request(bench: Bench) -> None:
     bench.send("a")
     (pull,) = bench.pull(lease=30)
     with pytest.raises(Rejected):
-        bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt), Settlement(receipt="x")])
+        bench.deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt), Settlement(receipt="x")])
     bench.clock.pass_time(31)
     assert bench.bodies() == ["a"]
 
 
 def test_settling_for_a_group_that_is_not_there_is_not_found(bench: Bench) -> None:
     with pytest.raises(NotFound):
-        bench.cell.settle("orders", "nobody", [Settlement(receipt="x")])
+        bench.deployment.settle("orders", "nobody", [Settlement(receipt="x")])
 
 
 def test_a_receipt_outlives_neither_its_group_nor_its_subject(bench: Bench) -> None:
     bench.send("a")
     (pull,) = bench.pull()
-    bench.cell.delete_group("orders", "billing")
+    bench.deployment.groups.delete("orders", "billing")
     (again,) = bench.pull()
     assert bench.settle(pull) == "stale"
     assert bench.settle(again) == "settled"
@@ -247,7 +249,7 @@ def test_a_receipt_outlives_neither_its_group_nor_its_subject(bench: Bench) -> N
 def test_a_shorter_extension_leaves_the_lease_as_it_is(bench: Bench) -> None:
     bench.send("a")
     (pull,) = bench.pull(lease=600)
-    (answer,) = bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=1)])
+    (answer,) = bench.deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=1)])
     assert (answer.status, answer.lease_until) == ("extended", pull.lease_until)
 
 
@@ -255,7 +257,7 @@ def test_a_pull_is_not_extended_beyond_twelve_hours_and_then_stale(bench: Bench)
     bench.send("a")
     (pull,) = bench.pull(lease=MAX_LEASE_SECONDS)
     bench.clock.pass_time(MAX_LEASE_SECONDS - 10)
-    (answer,) = bench.cell.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=600)])
+    (answer,) = bench.deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, extend_seconds=600)])
     assert (answer.status, answer.lease_until) == ("extended", pull.lease_until)
     bench.clock.pass_time(10)
     assert bench.settle(pull, extend_seconds=600) == "stale"
@@ -281,7 +283,7 @@ def test_a_retry_that_lost_its_store_half_way_does_not_wait_for_the_lease() -> N
         bench.settle(pull, ack=[], retry=[0])
     store.put = put
     bench.wakeups.announced.clear()
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert ("orders", "billing") in bench.wakeups.announced
     assert bench.bodies() == ["a"]
 
@@ -292,19 +294,19 @@ def test_a_process_that_knows_the_old_subject_settles_for_the_new_one() -> None:
     for _ in range(2):
         old.take()
     new = Bench(old.store, old.blobs, old.clock)
-    new.cell.delete_subject("orders")
+    new.deployment.subjects.delete("orders")
     new.send("b", "c")
     first, second = new.pull(1) + new.pull(1)
     assert old.settle(first) == "settled"
     request = PullRequest(consumer="c1", settle=[Settlement(receipt=second.receipt)])
-    assert [one.status for one in old.cell.pull("orders", "billing", request).settled or ()] == ["settled"]
+    assert [one.status for one in old.deployment.pull("orders", "billing", request).settled or ()] == ["settled"]
 
 
 def test_a_process_that_knows_the_old_subject_and_no_group_asks_to_send_again() -> None:
     old = Bench(MemoryStore())
     old.send("a")
     new = Bench(old.store, old.blobs, old.clock)
-    new.cell.delete_subject("orders")
+    new.deployment.subjects.delete("orders")
     new.send("b")
     (pull,) = new.pull()
     with pytest.raises(Unavailable):

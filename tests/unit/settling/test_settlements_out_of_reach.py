@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import ReceiptsUnavailable, Throttled
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.ports.storage import CellStorage, Store
@@ -48,35 +48,35 @@ def leased(bench: Bench) -> list[Pull]:
     return [pulls["there"], pulls["here"]]
 
 
-def settle(cell: Cell, pulls: list[Pull], **how: Any) -> list[str]:
+def settle(deployment: Deployment, pulls: list[Pull], **how: Any) -> list[str]:
     settlements = [Settlement(receipt=pull.receipt, **how) for pull in pulls]
-    return [settled.status for settled in cell.settle("orders", "billing", settlements)]
+    return [settled.status for settled in deployment.settle("orders", "billing", settlements)]
 
 
-def pull_and_settle(cell: Cell, pulls: list[Pull]) -> tuple[list[str | None], list[str]]:
+def pull_and_settle(deployment: Deployment, pulls: list[Pull]) -> tuple[list[str | None], list[str]]:
     settlements = [Settlement(receipt=pull.receipt) for pull in pulls]
-    result = cell.pull("orders", "billing", PullRequest(consumer="c", settle=settlements))
+    result = deployment.pull("orders", "billing", PullRequest(consumer="c", settle=settlements))
     bodies = [message.body for pull in result.pulls for message in pull.messages]
     return bodies, [settled.status for settled in result.settled or ()]
 
 
 def give_up(bench: Bench, away: Outage) -> None:
     away.down = ALL
-    bench.cell.cells.set_state("away", "offline")
-    bench.cell.cells.remove("away", lost=True)
+    bench.deployment.cells.set_state("away", "offline")
+    bench.deployment.cells.remove("away", lost=True)
 
 
 def test_the_receipts_of_other_cells_are_settled(bench: Bench, away: Outage) -> None:
     pulls = leased(bench)
     away.down = ALL
-    assert settle(bench.cell, pulls) == ["unavailable", "settled"]
+    assert settle(bench.deployment, pulls) == ["unavailable", "settled"]
     with pytest.raises(
         ReceiptsUnavailable, match=r"^the (storage|volume) of cell away (does not answer|fails|is full)$"
     ):
-        settle(bench.cell, pulls[:1])
+        settle(bench.deployment, pulls[:1])
     away.down = frozenset()
     bench.clock.pass_time(LATER)
-    assert settle(bench.cell, pulls) == ["settled", "settled"]
+    assert settle(bench.deployment, pulls) == ["settled", "settled"]
     assert bench.bodies() == []
 
 
@@ -84,19 +84,19 @@ def test_a_pull_goes_on(bench: Bench, away: Outage) -> None:
     pulls = leased(bench)
     away.down = ALL
     send(bench, "new", 1)
-    assert pull_and_settle(bench.cell, pulls) == (["new"], ["unavailable", "settled"])
+    assert pull_and_settle(bench.deployment, pulls) == (["new"], ["unavailable", "settled"])
     send(bench, "newer", 1)
-    assert pull_and_settle(bench.cell, pulls[:1]) == (["newer"], ["unavailable"])
+    assert pull_and_settle(bench.deployment, pulls[:1]) == (["newer"], ["unavailable"])
     away.down = frozenset()
     bench.clock.pass_time(LATER)
-    assert pull_and_settle(bench.cell, pulls[:1]) == ([], ["settled"])
+    assert pull_and_settle(bench.deployment, pulls[:1]) == ([], ["settled"])
 
 
 def test_a_paused_group_settles(bench: Bench, away: Outage) -> None:
     pulls = leased(bench)
-    bench.cell.pause_group("orders", "billing", paused=True)
+    bench.deployment.groups.pause("orders", "billing", paused=True)
     away.down = ALL
-    assert pull_and_settle(bench.cell, pulls) == ([], ["unavailable", "settled"])
+    assert pull_and_settle(bench.deployment, pulls) == ([], ["unavailable", "settled"])
 
 
 @pytest.mark.parametrize("how", [{"retry": [0]}, {"dead": [0]}, {"release": [0]}, {"extend_seconds": 40}], ids=str)
@@ -104,31 +104,31 @@ def test_other_settlements_can_be_repeated_too(bench: Bench, away: Outage, how: 
     done = "extended" if "extend_seconds" in how else "settled"
     pulls = leased(bench)
     away.down = ALL
-    assert settle(bench.cell, pulls, **how) == ["unavailable", done]
+    assert settle(bench.deployment, pulls, **how) == ["unavailable", done]
     away.down = frozenset()
     bench.clock.pass_time(LATER)
-    assert settle(bench.cell, pulls, **how) == [done, done]
+    assert settle(bench.deployment, pulls, **how) == [done, done]
 
 
 @pytest.mark.parametrize("verb", ["put", "get", "scan"])
 def test_a_cell_that_fails_amid_a_settlement_holds_up_no_other(bench: Bench, away: Outage, verb: str) -> None:
     pulls = leased(bench)
     away.down = frozenset({verb})
-    first, second = settle(bench.cell, pulls)
+    first, second = settle(bench.deployment, pulls)
     assert (first in {"unavailable", "settled"}, second) == (True, "settled")
     away.down = frozenset()
     bench.clock.pass_time(LATER)
-    assert settle(bench.cell, pulls) == ["settled", "settled"]
+    assert settle(bench.deployment, pulls) == ["settled", "settled"]
 
 
 def test_the_receipts_of_a_cell_that_was_given_up_are_stale(bench: Bench, away: Outage) -> None:
     pulls = leased(bench)
     give_up(bench, away)
     send(bench, "new", 0)
-    assert pull_and_settle(bench.cell, pulls[:1]) == (["new"], ["stale"])
-    assert settle(bench.cell, pulls[:1]) == ["stale"]
-    assert settle(bench.cell, pulls) == ["stale", "settled"]
-    assert settle(bench.cell, pulls[:1], extend_seconds=40) == ["stale"]
+    assert pull_and_settle(bench.deployment, pulls[:1]) == (["new"], ["stale"])
+    assert settle(bench.deployment, pulls[:1]) == ["stale"]
+    assert settle(bench.deployment, pulls) == ["stale", "settled"]
+    assert settle(bench.deployment, pulls[:1], extend_seconds=40) == ["stale"]
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["out of reach", "given up"])
@@ -157,9 +157,9 @@ def test_the_home_cell_that_does_not_answer_fails_the_whole_request(away: Outage
     pulls = leased(bench)
     home.down = frozenset({"put"})
     with pytest.raises(Throttled):
-        settle(bench.cell, pulls)
+        settle(bench.deployment, pulls)
     home.down = frozenset()
-    assert settle(bench.cell, pulls) == ["settled", "settled"]
+    assert settle(bench.deployment, pulls) == ["settled", "settled"]
 
 
 def test_the_messages_of_a_cell_that_is_out_of_reach_count_as_in_flight(away: Outage) -> None:
@@ -171,9 +171,9 @@ def test_the_messages_of_a_cell_that_is_out_of_reach_count_as_in_flight(away: Ou
     send(bench, "newer", 1)
     assert bench.bodies() == []
     away.down = ALL
-    full = bench.cell.pull("orders", "billing", PullRequest(consumer="c"))
+    full = bench.deployment.pull("orders", "billing", PullRequest(consumer="c"))
     assert (full.pulls, full.limited_by) == ([], "max_in_flight")
-    assert pull_and_settle(bench.cell, pulls) == (["new"], ["unavailable", "settled"])
+    assert pull_and_settle(bench.deployment, pulls) == (["new"], ["unavailable", "settled"])
     other = bench.another_process()  # it has not seen the lease in the cell
     assert pull_and_settle(other, []) == (["newer"], [])
 
@@ -186,10 +186,10 @@ def test_a_process_that_began_while_the_cell_was_out_of_reach_claims_there_after
     bench = moved(MemoryStore(), CellStorage(away, MemoryBlobs()), **options)
     for number in range(3):
         send(bench, f"there {number}", 0)
-        settle(bench.cell, bench.pull())
+        settle(bench.deployment, bench.pull())
     for _ in range(30):
         bench.clock.pass_time(43_200)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     away.down = ALL
     other = bench.another_process()
     send(bench, "here", 1)
@@ -207,11 +207,11 @@ def test_a_process_without_a_cell_that_was_removed_finds_its_receipts_stale(away
     pulls = leased(bench)
     bench.clock.pass_time(120)
     while pulled := bench.pull():
-        settle(bench.cell, pulled)
-    bench.cell.cells.drain("away")
+        settle(bench.deployment, pulled)
+    bench.deployment.cells.drain("away")
     for _ in range(80):
         bench.clock.pass_time(43_200)
-        bench.cell.sweep()
-    assert bench.cell.cells.remove("away").state == "removed"
+        bench.deployment.sweeper.sweep()
+    assert bench.deployment.cells.remove("away").state == "removed"
     bench.cells.clear()
     assert settle(bench.another_process(), pulls) == ["stale", "stale"]

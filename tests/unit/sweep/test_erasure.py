@@ -24,7 +24,7 @@ def stored(bench: Bench) -> list[str]:
 def full() -> Bench:
     """Returns a subject of four queues with a group that has retries and dead letters."""
     bench = Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
-    bench.cell.put_subject("orders", queues=4)
+    bench.deployment.subjects.put("orders", queues=4)
     for number in range(8):
         bench.send("a", "b", key=str(number))
     for pull in bench.pull():
@@ -51,9 +51,9 @@ def interrupted(bench: Bench, work: Callable[[], None], trims: int) -> None:
 
 
 FINISHERS: dict[str, Callable[[Bench], object]] = {
-    "another deletion": lambda bench: bench.cell.delete_subject("orders"),
-    "the sweeper": lambda bench: bench.cell.sweep(),
-    "who makes it again": lambda bench: bench.cell.put_subject("orders"),
+    "another deletion": lambda bench: bench.deployment.subjects.delete("orders"),
+    "the sweeper": lambda bench: bench.deployment.sweeper.sweep(),
+    "who makes it again": lambda bench: bench.deployment.subjects.put("orders"),
 }
 
 
@@ -62,7 +62,7 @@ FINISHERS: dict[str, Callable[[Bench], object]] = {
 def test_a_deletion_of_a_subject_that_was_cut_off_is_finished(
     full: Bench, trims: int, finish: Callable[[Bench], object]
 ) -> None:
-    interrupted(full, lambda: full.cell.delete_subject("orders"), trims)
+    interrupted(full, lambda: full.deployment.subjects.delete("orders"), trims)
     finish(full)
     assert stored(full) == []
     assert all(full.store.counter(f"orders~1/{queue}").sealed for queue in range(4))
@@ -70,24 +70,24 @@ def test_a_deletion_of_a_subject_that_was_cut_off_is_finished(
 
 @pytest.mark.parametrize("trims", [0, 3, 8])
 def test_a_send_or_pull_after_a_deletion_that_was_cut_off_waits_for_the_sweeper(full: Bench, trims: int) -> None:
-    interrupted(full, lambda: full.cell.delete_subject("orders"), trims)
+    interrupted(full, lambda: full.deployment.subjects.delete("orders"), trims)
     before = stored(full)
     for call in (lambda: full.send("new"), full.pull):
         with pytest.raises(Unavailable, match="the deletion of subject 'orders' is not finished"):
             call()
     assert stored(full) == before
-    full.cell.sweep()
+    full.deployment.sweeper.sweep()
     full.send("new")
     assert full.bodies() == ["new"]
 
 
 def test_a_deletion_that_is_done_is_not_done_again(full: Bench) -> None:
-    full.cell.delete_subject("orders")
+    full.deployment.subjects.delete("orders")
     with pytest.raises(NotFound):
-        full.cell.delete_subject("orders")
+        full.deployment.subjects.delete("orders")
     calls = full.store.calls
     calls.clear()
-    full.cell.sweep()
+    full.deployment.sweeper.sweep()
     # Subjects, buckets, pushes, moves and orphans: nothing for each that was deleted.
     assert calls == [*[("scan", Table.META)] * 5, ("collect", Table.KEYS)]
 
@@ -97,11 +97,11 @@ def test_a_deletion_that_is_done_is_not_done_again(full: Bench) -> None:
 def test_a_deletion_of_a_group_that_was_cut_off_is_finished(full: Bench, trims: int, finisher: str) -> None:
     queues = [f"orders~1/{queue}" for queue in range(4)]
     kept = [log for log in queues if full.store.scan(Table.CONSUME, log, limit=1)]
-    interrupted(full, lambda: full.cell.delete_group("orders", "billing"), trims)
+    interrupted(full, lambda: full.deployment.groups.delete("orders", "billing"), trims)
     finish = {
-        "another deletion": lambda: full.cell.delete_group("orders", "billing"),
-        "the sweeper": full.cell.sweep,
-        "who makes it again": lambda: full.cell.put_group("orders", "billing"),
+        "another deletion": lambda: full.deployment.groups.delete("orders", "billing"),
+        "the sweeper": full.deployment.sweeper.sweep,
+        "who makes it again": lambda: full.deployment.groups.put("orders", "billing"),
     }
     finish[finisher]()
     assert stored(full) == kept
@@ -109,11 +109,11 @@ def test_a_deletion_of_a_group_that_was_cut_off_is_finished(full: Bench, trims: 
 
 
 def test_the_sweeper_removes_rows_below_the_trim_mark_that_a_crash_has_left(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     bench.send("a")
     (left,) = bench.store.scan(Table.CONSUME, "orders~1/0", limit=9)
     bench.clock.pass_time(61)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bench.store.put(Key(Table.CONSUME, "orders~1/0", left[0]), left[1], expect=None)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.store.scan(Table.CONSUME, "orders~1/0", limit=9) == []

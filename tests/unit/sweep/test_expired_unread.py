@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.logs.log import Log, TrimMark
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
@@ -21,18 +21,18 @@ RETENTION_SECONDS = 3_600
 def bench(request: pytest.FixtureRequest) -> Bench:
     store = MemoryStore()
     bench = Bench(CallByCall(store) if request.param == "call by call" else store)
-    bench.cell.put_subject("orders", retention_seconds=RETENTION_SECONDS)
+    bench.deployment.subjects.put("orders", retention_seconds=RETENTION_SECONDS)
     for group in ("billing", "audit"):
-        bench.cell.put_group("orders", group)
+        bench.deployment.groups.put("orders", group)
     return bench
 
 
 def send(bench: Bench, count: int) -> None:
-    bench.cell.produce("orders", [NewMessage(body=str(number)) for number in range(count)])
+    bench.deployment.produce("orders", [NewMessage(body=str(number)) for number in range(count)])
 
 
 def pull(bench: Bench, group: str, messages: int) -> list[Pull]:
-    return bench.cell.pull("orders", group, PullRequest(consumer="c", max_messages=messages)).pulls
+    return bench.deployment.pull("orders", group, PullRequest(consumer="c", max_messages=messages)).pulls
 
 
 def expired(bench: Bench) -> list[float]:
@@ -47,20 +47,20 @@ def test_each_group_counts_what_it_had_not_pulled(bench: Bench, caplog: pytest.L
     send(bench, 2)
     bench.clock.pass_time(RETENTION_SECONDS / 2 + 1)
     with caplog.at_level(logging.WARNING, "hourwheel"):
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     assert expired(bench) == [1]
     assert [record.getMessage() for record in caplog.records if "expired" in record.getMessage()] == [
         "1 messages of orders expired before group billing had pulled them"
     ]
 
 
-def shown(cell: Cell) -> dict[str, list[int]]:
+def shown(deployment: Deployment) -> dict[str, list[int]]:
     """Returns what each view shows of the groups, by name."""
     groups = ("audit", "billing")
-    overview = {group.group: group.expired_unread for group in cell.overview.groups("orders", "", 10).groups}
-    (subject,) = cell.overview.page(OverviewRequest()).subjects
+    overview = {group.group: group.expired_unread for group in deployment.overview.groups("orders", "", 10).groups}
+    (subject,) = deployment.overview.page(OverviewRequest()).subjects
     return {
-        "lag": [cell.lag("orders", group).expired_unread for group in groups],
+        "lag": [deployment.groups.lag("orders", group).expired_unread for group in groups],
         "overview of the groups": [overview[group] for group in groups],
         "overview of the subject": [subject.expired_unread],
     }
@@ -69,20 +69,20 @@ def shown(cell: Cell) -> dict[str, list[int]]:
 def test_lag_and_overview_show_what_expired_in_every_process(bench: Bench) -> None:
     send(bench, 4)
     handled = [Settlement(receipt=each.receipt) for each in pull(bench, "billing", 3)]
-    bench.cell.settle("orders", "billing", handled)
+    bench.deployment.settle("orders", "billing", handled)
     assert shown(bench.another_process()) == {
         "lag": [0, 0],
         "overview of the groups": [0, 0],
         "overview of the subject": [0],
     }
     bench.clock.pass_time(RETENTION_SECONDS + 1)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     send(bench, 2)
     bench.clock.pass_time(RETENTION_SECONDS + 1)
-    bench.another_process().sweep()
-    for cell in (bench.cell, bench.another_process()):
+    bench.another_process().sweeper.sweep()
+    for deployment in (bench.deployment, bench.another_process()):
         bench.clock.pass_time(60)  # an overview is kept for some seconds
-        assert shown(cell) == {
+        assert shown(deployment) == {
             "lag": [6, 3],
             "overview of the groups": [6, 3],
             "overview of the subject": [9],
@@ -92,32 +92,32 @@ def test_lag_and_overview_show_what_expired_in_every_process(bench: Bench) -> No
 def test_a_group_that_is_created_again_begins_at_zero(bench: Bench) -> None:
     send(bench, 4)
     bench.clock.pass_time(RETENTION_SECONDS + 1)
-    bench.cell.sweep()
-    bench.cell.delete_group("orders", "audit")
-    bench.cell.put_group("orders", "audit")
-    assert [bench.cell.lag("orders", group).expired_unread for group in ("audit", "billing")] == [0, 4]
+    bench.deployment.sweeper.sweep()
+    bench.deployment.groups.delete("orders", "audit")
+    bench.deployment.groups.put("orders", "audit")
+    assert [bench.deployment.groups.lag("orders", group).expired_unread for group in ("audit", "billing")] == [0, 4]
 
 
 def test_a_broadcast_group_shows_each_consumer_and_their_sum(bench: Bench) -> None:
-    bench.cell.put_group("orders", "screens", broadcast=True)
+    bench.deployment.groups.put("orders", "screens", broadcast=True)
     for consumer in ("hall", "lobby"):
-        bench.cell.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=1))
+        bench.deployment.pull("orders", "screens", PullRequest(consumer=consumer, max_messages=1))
     send(bench, 3)
-    bench.cell.pull("orders", "screens", PullRequest(consumer="hall", max_messages=1))
+    bench.deployment.pull("orders", "screens", PullRequest(consumer="hall", max_messages=1))
     bench.clock.pass_time(RETENTION_SECONDS + 1)
-    bench.cell.sweep()
-    lag = bench.cell.lag("orders", "screens")
+    bench.deployment.sweeper.sweep()
+    lag = bench.deployment.groups.lag("orders", "screens")
     assert lag.expired_unread == 5
     assert [(each.consumer, each.expired_unread) for each in lag.consumers] == [("hall", 2), ("lobby", 3)]
-    assert shown(bench.cell)["overview of the subject"] == [3 + 3 + 5]
+    assert shown(bench.deployment)["overview of the subject"] == [3 + 3 + 5]
 
 
 def test_later_sweeps_do_not_count_again(bench: Bench) -> None:
     send(bench, 4)
     bench.clock.pass_time(RETENTION_SECONDS + 1)
     for _ in range(2):
-        bench.cell.sweep()
-        bench.another_process().sweep()
+        bench.deployment.sweeper.sweep()
+        bench.another_process().sweeper.sweep()
     assert expired(bench) == [4, 4]
 
 
@@ -131,7 +131,7 @@ def test_a_sweeper_that_was_slower_counts_nothing(bench: Bench, monkeypatch: pyt
         return trim(log, below, mark)
 
     monkeypatch.setattr(Log, "trim", overtaken)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert expired(bench) == []
 
 

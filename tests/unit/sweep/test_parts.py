@@ -24,11 +24,11 @@ def bench() -> Bench:
     """Returns a bench with a lease in a closed part whose rows have expired."""
     cells = {"two": CellStorage(MemoryStore(), MemoryBlobs())}
     bench = Bench(OutOfDate(), settings=Settings(retry=AT_ONCE, registry_seconds=0), cells=cells)
-    bench.cell.cells.add("two")
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.cells.add("two")
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     bench.send("a")
-    bench.cell.put_group("orders", "billing")
-    bench.cell.routes.move("orders", 0, "two")
+    bench.deployment.groups.put("orders", "billing")
+    bench.deployment.routes.move("orders", 0, "two")
     return bench
 
 
@@ -37,14 +37,14 @@ def pull_rows(bench: Bench) -> list[tuple[str, Record]]:
 
 
 def parts(bench: Bench) -> list[str]:
-    return [name for _, name in bench.cell.registry.subject("orders").parts(0)]
+    return [name for _, name in bench.deployment.registry.subject("orders").parts(0)]
 
 
 def test_a_sweep_that_reads_an_old_list_of_groups_keeps_a_part_with_a_lease(bench: Bench) -> None:
     (pull,) = bench.pull(lease=300)
     bench.clock.pass_time(120)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert parts(bench) == ["orders~1/0", "two:orders~1/0.1"]
     assert bench.settle(pull) == "settled"
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert (parts(bench), pull_rows(bench)) == (["two:orders~1/0.1"], [])

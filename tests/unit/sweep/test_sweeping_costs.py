@@ -53,7 +53,7 @@ def minutes(bench: Bench, count: int) -> list[SweepReport]:
     reports = []
     for _ in range(count):
         bench.clock.pass_time(60)
-        reports.append(bench.cell.sweep())
+        reports.append(bench.deployment.sweeper.sweep())
     return reports
 
 
@@ -83,7 +83,7 @@ def test_an_idle_cell_costs_seven_cents_a_month() -> None:
         for group in (f"g{number}" for number in range(GROUPS)):
             for pull in bench.pull(subject=subject, group=group):
                 bench.settle(pull, subject=subject, group=group)
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     store = bench.store
     assert isinstance(store, PricedStore)
     store.units = 0
@@ -112,7 +112,7 @@ def test_without_the_setting_nothing_rests() -> None:
 
 def test_a_new_process_looks_at_everything(idle: Bench) -> None:
     assert minutes(idle, 1)[0].resting == 1
-    idle.cell = idle.another_process()
+    idle.deployment = idle.another_process()
     assert minutes(idle, 1)[0].resting == 0
 
 
@@ -127,9 +127,9 @@ def test_what_waits_is_told_after_a_rest_at_the_latest_and_then_each_minute(idle
 
 
 def test_a_group_that_is_made_or_changed_is_looked_at_by_the_next_sweep(idle: Bench) -> None:
-    idle.cell.put_group("orders", "billing", max_attempts=3)
+    idle.deployment.groups.put("orders", "billing", max_attempts=3)
     assert minutes(idle, 4)[0].resting == 0
-    idle.cell.put_group("orders", "audit")
+    idle.deployment.groups.put("orders", "audit")
     assert minutes(idle, 1)[0].resting == 0
     assert metrics(idle, "WaitingMessages") == [1]
 
@@ -138,7 +138,7 @@ def test_a_lease_is_ended_within_a_minute_however_long_it_was() -> None:
     bench = thrifty()
     bench.send("a")
     bench.pull(lease=3 * 3_600)
-    bench.cell = bench.another_process()
+    bench.deployment = bench.another_process()
     ended = [report.ended_leases for report in minutes(bench, 181)]
     assert (sum(ended), ended[179]) == (1, 1)
 
@@ -146,9 +146,9 @@ def test_a_lease_is_ended_within_a_minute_however_long_it_was() -> None:
 def test_a_lease_that_began_in_a_rest_is_ended_after_it(idle: Bench) -> None:
     idle.send("b")
     # By a process of its own, as everywhere but on one machine.
-    sweeping, idle.cell = idle.cell, idle.another_process()
+    sweeping, idle.deployment = idle.deployment, idle.another_process()
     idle.pull(lease=30)
-    idle.cell = sweeping
+    idle.deployment = sweeping
     assert sum(report.ended_leases for report in minutes(idle, REST_SECONDS // 60)) == 1
 
 
@@ -167,7 +167,7 @@ def test_a_retry_that_lost_its_store_in_a_rest_is_finished_after_it(idle: Bench)
 
     store.put = cut
     with pytest.raises(Unavailable):
-        idle.cell.redrive("orders", "billing", lambda position, died_ms: True)
+        idle.deployment.dead_letters("orders", "billing").redrive(lambda position, died_ms: True)
     store.put = put
     minutes(idle, REST_SECONDS // 60)
     assert [message.id for message in idle.take()] == [dead.id]
@@ -182,7 +182,11 @@ def test_a_deletion_that_was_cut_off_is_finished_by_the_next_sweep(idle: Bench, 
         raise Unavailable("cut off")
 
     store.trim = cut
-    delete = idle.cell.delete_subject if what == "subject" else lambda name: idle.cell.delete_group(name, "billing")
+    delete = (
+        idle.deployment.subjects.delete
+        if what == "subject"
+        else lambda name: idle.deployment.groups.delete(name, "billing")
+    )
     with pytest.raises(Unavailable):
         delete("orders")
     store.trim = trim
@@ -202,19 +206,19 @@ def test_a_wheel_that_is_missing_is_started_while_all_rests(idle: Bench) -> None
 
 def test_rows_of_a_resting_subject_are_trimmed_before_they_vanish() -> None:
     bench = thrifty()
-    bench.cell.put_subject("orders", retention_seconds=3_600)
+    bench.deployment.subjects.put("orders", retention_seconds=3_600)
     bench.send("a")
     for pull in bench.pull():
         bench.settle(pull)
     minutes(bench, 60 + 12 * 60 + REST_SECONDS // 60)
-    assert bench.cell.context.log("orders~1/0").trimmed() == 1
+    assert bench.deployment.context.log("orders~1/0").trimmed() == 1
 
 
 def test_each_group_that_is_behind_has_a_line_the_largest_first(caplog: pytest.LogCaptureFixture) -> None:
     bench = thrifty()
     bench.send("a", "b", "c")
     for number in range(120):
-        bench.cell.put_group("orders", f"g{number:03d}")
+        bench.deployment.groups.put("orders", f"g{number:03d}")
     bench.pull(1, group="g007")
     for pull in bench.pull(group="g003"):
         bench.settle(pull, group="g003")
@@ -222,7 +226,7 @@ def test_each_group_that_is_behind_has_a_line_the_largest_first(caplog: pytest.L
     bench.settle(pull, group="g005", retry=[0])
     bench.clock.pass_time(30)
     with caplog.at_level(logging.INFO, "hourwheel"):
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     lines = [vars(entry) for entry in caplog.records if entry.message == "lag"]
     assert len(lines) == 100
     waiting = [line["waiting"] + line["retrying"] for line in lines]
@@ -242,7 +246,7 @@ def test_a_sweep_with_nothing_to_tell_tells_nothing(idle: Bench, caplog: pytest.
 
 def test_a_subject_that_is_pushed_is_looked_at_each_minute_and_tended_seldom(idle: Bench) -> None:
     target = PushTarget(kind="sqs", address="arn:aws:sqs:us-east-1:123456789012:orders")
-    idle.cell.put_group("orders", "billing", push=target)
+    idle.deployment.groups.put("orders", "billing", push=target)
     assert {report.resting for report in minutes(idle, 60)} == {0}
     store = idle.store
     assert isinstance(store, PricedStore)

@@ -31,7 +31,8 @@ def test_each_test_gets_a_queue_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_run_that_does_not_use_the_fixture_does_not_load_the_queue(tmp_path: Path) -> None:
-    code = "import sys\ndef test_it():\n    assert {'hourwheel.cell', 'hourwheel.client'}.isdisjoint(sys.modules)\n"
+    unused = "{'hourwheel.deployment.deployment', 'hourwheel.client'}"
+    code = f"import sys\ndef test_it():\n    assert {unused}.isdisjoint(sys.modules)\n"
     assert "1 passed" in run(tmp_path, code)
 
 

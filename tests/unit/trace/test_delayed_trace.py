@@ -18,7 +18,7 @@ def bench() -> Bench:
 
 
 def found(bench: Bench, message_id: str) -> MessageTrace:
-    (trace,) = bench.cell.trace("orders", message_id, SearchSpan()).messages
+    (trace,) = bench.deployment.messages.trace("orders", message_id, SearchSpan()).messages
     return trace
 
 
@@ -37,10 +37,10 @@ def test_it_is_found_before_and_after_its_time(bench: Bench) -> None:
 
 def test_it_is_found_where_it_was_moved_once(bench: Bench) -> None:
     (accepted,) = bench.send_later("a", delay=5)
-    moved = bench.cell.reschedule(accepted.scheduled_id or "", delay="3h")
+    moved = bench.deployment.delayed.reschedule(accepted.scheduled_id or "", delay="3h")
     trace = found(bench, accepted.id)
     assert (trace.state, trace.due_at, trace.scheduled_id) == ("scheduled", moved.deliver_at, moved.scheduled_id)
-    bench.cell.cancel(moved.scheduled_id)
+    bench.deployment.delayed.cancel(moved.scheduled_id)
     assert found(bench, accepted.id).state == "cancelled"
 
 
@@ -50,16 +50,16 @@ def test_an_id_of_a_sender_is_searched_in_its_time_in_queues_and_buckets(
     monkeypatch.setattr(messages, "_ROWS", 2)
     monkeypatch.setattr(scheduled, "_BUCKETS", 2)
     began_ms = bench.clock.ms
-    bench.cell.produce("orders", [NewMessage(body="now", id="mine")])
+    bench.deployment.produce("orders", [NewMessage(body="now", id="mine")])
     for hours in range(1, 6):
         for minutes in (0, 1):
             delay = f"{60 * hours + minutes}m"
-            bench.cell.produce("orders", [NewMessage(body="later", id="mine", delay=delay)])
+            bench.deployment.produce("orders", [NewMessage(body="later", id="mine", delay=delay)])
     traces: list[MessageTrace] = []
     page = TracePage([], "0:0")
     while page.next is not None:
         start = messages.MessagePosition.parse(page.next) or BucketRow.parse(page.next)
-        page = bench.cell.trace("orders", "mine", SearchSpan(began_ms, start=start))
+        page = bench.deployment.messages.trace("orders", "mine", SearchSpan(began_ms, start=start))
         traces += page.messages
     assert [trace.state for trace in traces] == ["accepted"] + ["scheduled"] * 10
     assert len({trace.scheduled_id for trace in traces}) == 11
@@ -67,11 +67,11 @@ def test_an_id_of_a_sender_is_searched_in_its_time_in_queues_and_buckets(
 
 def test_a_search_gets_past_a_row_with_more_messages_of_an_id_than_an_answer_holds(bench: Bench) -> None:
     began_ms, most = bench.clock.ms, messages.MOST
-    bench.cell.produce("orders", [NewMessage(body="later", id="mine", delay="5m") for _ in range(2 * most + 1)])
-    pages = [bench.cell.trace("orders", "mine", SearchSpan(began_ms))]
+    bench.deployment.produce("orders", [NewMessage(body="later", id="mine", delay="5m") for _ in range(2 * most + 1)])
+    pages = [bench.deployment.messages.trace("orders", "mine", SearchSpan(began_ms))]
     while pages[-1].next is not None and len(pages) < 5:
         start = BucketRow.parse(pages[-1].next)
-        pages.append(bench.cell.trace("orders", "mine", SearchSpan(began_ms, start=start)))
+        pages.append(bench.deployment.messages.trace("orders", "mine", SearchSpan(began_ms, start=start)))
     assert [len(page.messages) for page in pages] == [most, most, 1]
     assert len({trace.scheduled_id for page in pages for trace in page.messages}) == 2 * most + 1
 
@@ -79,4 +79,4 @@ def test_a_search_gets_past_a_row_with_more_messages_of_an_id_than_an_answer_hol
 def test_an_id_that_nobody_gave_is_not_found(bench: Bench) -> None:
     (accepted,) = bench.send_later("a", delay=5)
     with pytest.raises(NotFound, match="subject 'orders' has no message with the id"):
-        bench.cell.trace("orders", accepted.id.replace("-0", "-7"), SearchSpan())
+        bench.deployment.messages.trace("orders", accepted.id.replace("-0", "-7"), SearchSpan())

@@ -20,8 +20,8 @@ def bench() -> Bench:
 
 def with_group(bench: Bench, **settings: Any) -> None:
     """Makes an ordered group, and sends two messages of one key."""
-    bench.cell.put_group("orders", "billing", ordered=True, **{"retry": AT_ONCE, **settings})
-    bench.cell.produce("orders", [NewMessage(body=body, key="a") for body in ("a1", "a2")])
+    bench.deployment.groups.put("orders", "billing", ordered=True, **{"retry": AT_ONCE, **settings})
+    bench.deployment.produce("orders", [NewMessage(body=body, key="a") for body in ("a1", "a2")])
 
 
 def one(bench: Bench, limit: int = 100, **how: Any) -> Pull:
@@ -30,7 +30,7 @@ def one(bench: Bench, limit: int = 100, **how: Any) -> Pull:
 
 
 def traced(bench: Bench, offset: int) -> GroupTrace:
-    (page,) = bench.cell.trace("orders", f"0:{offset}", SearchSpan(), "billing").messages
+    (page,) = bench.deployment.messages.trace("orders", f"0:{offset}", SearchSpan(), "billing").messages
     (trace,) = page.groups
     return trace
 
@@ -91,7 +91,7 @@ def test_a_stop_the_decision_to_retry_and_the_second_first_attempt(bench: Bench)
     assert (stops.state, events(stops)) == ("stopped", [("pulled", 1), ("stopped", 1)])
     assert stops.events[1].due_at is None
     assert traced(bench, 1).state == "waiting"
-    bench.cell.decide_held("orders", "billing", None, "retry")
+    bench.deployment.groups.decide("orders", "billing", None, "retry")
     assert [traced(bench, offset).state for offset in range(2)] == ["retrying", "retrying"]
     bench.settle(one(bench))
     done = traced(bench, 0)
@@ -103,7 +103,7 @@ def test_a_stop_the_decision_to_retry_and_the_second_first_attempt(bench: Bench)
 def test_the_decision_to_give_a_message_up(bench: Bench) -> None:
     with_group(bench, max_attempts=1, when_dead="stop")
     bench.settle(one(bench), retry=[0])
-    bench.cell.decide_held("orders", "billing", None, "dead")
+    bench.deployment.groups.decide("orders", "billing", None, "dead")
     dead = traced(bench, 0)
     assert dead.state == "dead"
     assert events(dead) == [("pulled", 1), ("stopped", 1), ("decided", None), ("dead", 1)]
@@ -115,7 +115,7 @@ def test_a_dead_letter_that_is_redriven_and_acknowledged(bench: Bench) -> None:
     with_group(bench, max_attempts=1)
     bench.settle(one(bench), retry=[0])
     assert traced(bench, 0).state == "dead"
-    bench.cell.redrive("orders", "billing", lambda position, at_ms: True)
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda position, at_ms: True)
     assert traced(bench, 0).state == "retrying"
     for pull in bench.pull():
         bench.settle(pull)
@@ -128,13 +128,13 @@ def test_a_redriven_dead_letter_is_followed_after_its_row_was_removed(bench: Ben
     with_group(bench, max_attempts=1)
     bench.settle(one(bench), retry=[0])
     bench.clock.pass_time(60)
-    bench.cell.redrive("orders", "billing", lambda position, at_ms: True)
-    bench.cell.sweep()
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda position, at_ms: True)
+    bench.deployment.sweeper.sweep()
     assert traced(bench, 0).state == "retrying"
     for pull in bench.pull():
         bench.settle(pull)
     bench.clock.pass_time(120)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     done = traced(bench, 0)
     assert (done.state, done.complete) == ("acknowledged", True)
     assert events(done) == [("pulled", 1), ("dead", 1), ("redriven", None), ("pulled", 1), ("acknowledged", 1)]
@@ -145,27 +145,27 @@ def test_the_last_of_three_attempts_whose_lease_ends_before_a_redrive_is_no_end(
     for _ in range(4):  # the first end of a lease counts no attempt
         bench.pull(1, lease=1)
         bench.clock.pass_time(2)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert traced(bench, 0).state == "dead"
-    bench.cell.redrive("orders", "billing", lambda position, at_ms: True)
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda position, at_ms: True)
     for pull in bench.pull():
         bench.settle(pull)
     assert traced(bench, 0).state == "acknowledged"
     bench.clock.pass_time(120)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert traced(bench, 0).state == "acknowledged"
 
 
 def test_a_dropped_dead_letter_whose_row_was_removed_has_not_expired(bench: Bench) -> None:
     with_group(bench, max_attempts=1)
     bench.settle(one(bench), retry=[0])
-    bench.cell.drop_dead("orders", "billing", lambda position, at_ms: True)
-    bench.cell.sweep()
+    bench.deployment.dead_letters("orders", "billing").drop(lambda position, at_ms: True)
+    bench.deployment.sweeper.sweep()
     assert (traced(bench, 0).state, traced(bench, 0).complete) == ("unknown", False)
 
 
 def test_a_dead_letter_that_is_dropped(bench: Bench) -> None:
     with_group(bench, max_attempts=1)
     bench.settle(one(bench), retry=[0])
-    bench.cell.drop_dead("orders", "billing", lambda position, at_ms: True)
+    bench.deployment.dead_letters("orders", "billing").drop(lambda position, at_ms: True)
     assert traced(bench, 0).state == "dropped"

@@ -27,7 +27,7 @@ def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def trace(bench: Bench, name: str = "0:0", span: SearchSpan = SearchSpan(), group: str | None = None) -> MessageTrace:  # noqa: B008 - a tuple
-    (found,) = bench.cell.trace("orders", name, span, group).messages
+    (found,) = bench.deployment.messages.trace("orders", name, span, group).messages
     return found
 
 
@@ -47,7 +47,7 @@ def at(bench: Bench) -> str:
 def test_a_message_that_waits_is_shown_with_its_body(bench: Bench) -> None:
     sent_at = at(bench)
     bench.send("a", "b")
-    bench.cell.put_group("orders", "billing")
+    bench.deployment.groups.put("orders", "billing")
     found = trace(bench, "0:1")
     assert (found.state, found.queue, found.offset, found.accepted_at) == ("accepted", 0, 1, sent_at)
     assert found.message is not None
@@ -74,8 +74,8 @@ def test_each_group_has_its_own_history(bench: Bench) -> None:
     bench.send("a")
     bench.settle(bench.pull()[0])
     bench.pull(group="mail")
-    bench.cell.put_group("orders", "audit")
-    bench.cell.put_group("orders", "late", start="latest")
+    bench.deployment.groups.put("orders", "audit")
+    bench.deployment.groups.put("orders", "late", start="latest")
     found = trace(bench)
     assert [(each.group, each.state) for each in found.groups] == [
         ("audit", "waiting"),
@@ -88,10 +88,10 @@ def test_each_group_has_its_own_history(bench: Bench) -> None:
 
 
 def test_each_consumer_of_a_broadcast_group_has_a_history(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", broadcast=True)
+    bench.deployment.groups.put("orders", "billing", broadcast=True)
     bench.send("a")
     for consumer in ("hall", "lobby"):
-        bench.cell.pull("orders", "billing", PullRequest(consumer=consumer))
+        bench.deployment.pull("orders", "billing", PullRequest(consumer=consumer))
     found = trace(bench)
     assert [(each.group, each.consumer, each.state) for each in found.groups] == [
         ("billing", "hall", "in_flight"),
@@ -104,7 +104,7 @@ def test_every_retry_and_its_attempt_until_the_last(bench: Bench) -> None:
     bench.settle(bench.pull()[0], retry=[1])
     bench.settle(bench.pull()[0], release=[0])
     (pull,) = bench.pull(lease=2)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     bench.clock.pass_time(3)
     (pull,) = bench.pull()
     assert [message.attempt for message in pull.messages] == [2]
@@ -142,7 +142,7 @@ def test_a_retry_that_can_be_pulled_and_one_that_waits_for_its_time() -> None:
 
 
 def test_dead_letters_redriven_and_dropped(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=1, retry=RetryPolicy(first_seconds=0))
+    bench.deployment.groups.put("orders", "billing", max_attempts=1, retry=RetryPolicy(first_seconds=0))
     bench.send("a", "b", "c")
     bench.settle(bench.pull()[0], retry=[0], dead=[1, 2])
     spent, rejected = of_group(bench, "0:0"), of_group(bench, "0:1")
@@ -151,30 +151,31 @@ def test_dead_letters_redriven_and_dropped(bench: Bench) -> None:
         ("dead", "rejected"),
     ]
     letters = {
-        str(letter.body): letter for letter in bench.cell.dead("orders", "billing", after=None, limit=9).messages
+        str(letter.body): letter
+        for letter in bench.deployment.dead_letters("orders", "billing").page(after=None, limit=9).messages
     }
     assert rejected.events[-1].dead_id == letters["b"].dead_id
-    bench.cell.redrive(
-        "orders", "billing", lambda place, _: str(place.row_no) + f"-{place.index}" == letters["b"].dead_id
+    bench.deployment.dead_letters("orders", "billing").redrive(
+        lambda place, _: str(place.row_no) + f"-{place.index}" == letters["b"].dead_id
     )
     redriven = of_group(bench, "0:1")
     assert (redriven.state, events(redriven)) == ("retrying", ["pulled", "dead", "redriven"])
     bench.settle(bench.pull()[0])
     done = of_group(bench, "0:1")
     assert (done.state, events(done)) == ("acknowledged", ["pulled", "dead", "redriven", "pulled", "acknowledged"])
-    bench.cell.drop_dead("orders", "billing", lambda place, died_ms: True)
+    bench.deployment.dead_letters("orders", "billing").drop(lambda place, died_ms: True)
     assert (of_group(bench, "0:2").state, of_group(bench, "0:1").state) == ("dropped", "acknowledged")
 
 
 def test_two_deaths_of_a_message_are_followed_to_two_copies_after_their_rows_were_removed(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=1)
+    bench.deployment.groups.put("orders", "billing", max_attempts=1)
     bench.send("a")
     for _ in range(2):
-        bench.cell.seek("orders", "billing", to="start")
+        bench.deployment.seeks().seek("orders", "billing", to="start")
         bench.settle(bench.pull()[0], dead=[0])
         bench.clock.pass_time(60)
-    bench.cell.redrive("orders", "billing", lambda position, died_ms: True)
-    bench.cell.sweep()
+    bench.deployment.dead_letters("orders", "billing").redrive(lambda position, died_ms: True)
+    bench.deployment.sweeper.sweep()
     first, second = bench.pull(1), bench.pull(1)
     bench.settle(first[0])
     waits = of_group(bench)
@@ -186,11 +187,11 @@ def test_two_deaths_of_a_message_are_followed_to_two_copies_after_their_rows_wer
 
 def test_a_message_that_was_sought_past_and_one_that_comes_again(bench: Bench) -> None:
     bench.send("a", "b")
-    bench.cell.put_group("orders", "mail")
-    bench.cell.seek("orders", "mail", to="end")
+    bench.deployment.groups.put("orders", "mail")
+    bench.deployment.seeks().seek("orders", "mail", to="end")
     assert of_group(bench, group="mail").state == "skipped"
     bench.settle(bench.pull()[0])
-    bench.cell.seek("orders", "billing", to="start")
+    bench.deployment.seeks().seek("orders", "billing", to="start")
     again = of_group(bench)
     assert again.state == "waiting"
     bench.settle(bench.pull()[0])
@@ -218,12 +219,12 @@ def test_a_delayed_message_before_and_after_its_time() -> None:
         assert events(after.groups[0]) == ["pulled", "acknowledged"]
     (cancelled,) = bench.send_later("b", delay="90d")
     assert cancelled.scheduled_id is not None
-    bench.cell.cancel(cancelled.scheduled_id)
+    bench.deployment.delayed.cancel(cancelled.scheduled_id)
     assert trace(bench, cancelled.scheduled_id).state == "cancelled"
 
 
 def test_an_id_that_was_given_is_found_by_its_time_in_any_queue(bench: Bench) -> None:
-    bench.cell.put_subject("orders", queues=3)
+    bench.deployment.subjects.put("orders", queues=3)
     accepted = []
     for key in map(str, range(6)):
         accepted += bench.send("x", key=key)
@@ -236,30 +237,32 @@ def test_an_id_that_was_given_is_found_by_its_time_in_any_queue(bench: Bench) ->
 def test_the_id_of_a_sender_needs_a_time(bench: Bench) -> None:
     began_ms = bench.clock.ms
     for n in range(3):
-        bench.cell.produce("orders", [NewMessage(body=str(n), id="mine"), NewMessage(body="x")])
+        bench.deployment.produce("orders", [NewMessage(body=str(n), id="mine"), NewMessage(body="x")])
         bench.clock.pass_time(10)
     with pytest.raises(Rejected, match="add from"):
         trace(bench, "mine")
     span = SearchSpan(began_ms + 10_000, began_ms + 20_000)
     assert trace(bench, "mine", span).offset == 2
-    assert [each.offset for each in bench.cell.trace("orders", "mine", SearchSpan(began_ms)).messages] == [0, 2, 4]
+    assert [
+        each.offset for each in bench.deployment.messages.trace("orders", "mine", SearchSpan(began_ms)).messages
+    ] == [0, 2, 4]
     with pytest.raises(NotFound, match="the lake keeps messages that expired"):
-        bench.cell.trace("orders", "mine", SearchSpan(began_ms + 30_000))
+        bench.deployment.messages.trace("orders", "mine", SearchSpan(began_ms + 30_000))
 
 
 def test_a_search_reads_so_many_rows_at_a_time_and_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "_ROWS", 2)
-    bench.cell.put_subject("orders", queues=2)
+    bench.deployment.subjects.put("orders", queues=2)
     places = []
     for n in range(9):
         name = "mine" if n % 4 == 0 else f"other-{n}"
-        (accepted,) = bench.cell.produce("orders", [NewMessage(body=str(n), id=name, key=str(n))])
+        (accepted,) = bench.deployment.produce("orders", [NewMessage(body=str(n), id=name, key=str(n))])
         places += [(accepted.queue, accepted.offset)] if name == "mine" else []
     found: list[Any] = []
     page = TracePage([], "")
     span = SearchSpan(0)
     for _ in range(20):
-        page = bench.cell.trace("orders", "mine", span)
+        page = bench.deployment.messages.trace("orders", "mine", span)
         found += [(each.queue, each.offset) for each in page.messages]
         if page.next is None:
             break
@@ -269,7 +272,7 @@ def test_a_search_reads_so_many_rows_at_a_time_and_goes_on(bench: Bench, monkeyp
 
 
 def test_what_is_not_there_is_refused_with_advice(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=60)
+    bench.deployment.subjects.put("orders", retention_seconds=60)
     bench.send("a")
     for name, slug in (("0:1", "offset-unknown"), ("1:0", "queue-unknown")):
         with pytest.raises(NotFound) as unknown:
@@ -314,7 +317,7 @@ def test_a_trace_of_a_long_log_reads_little(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_retries_and_the_dead_letter_tell_what_the_consumer_said(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=3, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", max_attempts=3, retry=AT_ONCE)
     bench.send("a", "b")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[RetryLater(index=0, detail="no price")])
@@ -333,7 +336,7 @@ def test_retries_and_the_dead_letter_tell_what_the_consumer_said(bench: Bench) -
 
 
 def test_a_retry_without_a_detail_and_damaged_copies_tell_none(bench: Bench) -> None:
-    bench.cell.put_group("orders", "billing", max_attempts=3, retry=AT_ONCE)
+    bench.deployment.groups.put("orders", "billing", max_attempts=3, retry=AT_ONCE)
     bench.send("a")
     (pull,) = bench.pull()
     bench.settle(pull, retry=[0])
@@ -353,25 +356,25 @@ def test_a_removed_copy_may_have_been_pulled(bench: Bench) -> None:
     bench.settle(bench.pull()[0])
     assert events(of_group(bench)) == ["pulled", "retried", "pulled", "acknowledged"]
     # Copies of earlier versions could expire before the message itself.
-    subject = bench.cell.registry.subject("orders")
-    bench.cell.context.log(bench.cell.registry.group(subject, "billing").retry_log).trim(1)
+    subject = bench.deployment.registry.subject("orders")
+    bench.deployment.context.log(bench.deployment.registry.group(subject, "billing").retry_log).trim(1)
     found = of_group(bench)
     assert (found.state, events(found), found.complete) == ("expired", ["pulled", "retried"], False)
-    bench.cell.seek("orders", "billing", to="start")
+    bench.deployment.seeks().seek("orders", "billing", to="start")
     bench.settle(bench.pull()[0])
     found = of_group(bench)
     assert (found.state, found.complete) == ("acknowledged", False)
 
 
 def test_pull_rows_that_were_removed_are_missing_in_the_trace(bench: Bench) -> None:
-    bench.cell.put_subject("orders", retention_seconds=30 * 86_400)
+    bench.deployment.subjects.put("orders", retention_seconds=30 * 86_400)
     bench.send("a")
     bench.settle(bench.pull()[0])
     for _ in range(2):
         bench.clock.pass_time(SETTLED_KEPT_MS / 1_000)
-        bench.cell.sweep()
+        bench.deployment.sweeper.sweep()
     found = of_group(bench)
     assert (found.state, events(found), found.complete) == ("settled", [], False)
-    bench.cell.seek("orders", "billing", to="start")
+    bench.deployment.seeks().seek("orders", "billing", to="start")
     found = of_group(bench)
     assert (found.state, found.complete) == ("waiting", False)

@@ -6,7 +6,7 @@ from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.api.problems import StaleReceipts
 from hourwheel.api.requests import path_name
 from hourwheel.api.wire import RequestReader, answer
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Rejected
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.pulls import Settlement, SettleRequest, SettleResult
@@ -15,11 +15,11 @@ from hourwheel.pull_log.parsed_settlements import parse_settlement
 _decoder = RequestReader(SettleRequest)
 
 
-def ack(cell: Cell, event: Event, context: Invocation | None) -> Response:
+def ack(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     request = _decoder.read(event)
     check_settlements(request.settle)
-    results = cell.settle(subject, group, request.settle)
+    results = deployment.settle(subject, group, request.settle)
     if all(settled.status == "stale" for settled in results):
         raise StaleReceipts(results)
     return answer(event, SettleResult(results))

@@ -6,7 +6,7 @@ import msgspec
 
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.archive.archiver import Archiver, CommitLimits
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.faults import Faults
 from hourwheel.ports.storage import Blobs
 
@@ -26,15 +26,15 @@ def archiving(lake: Blobs, flush: Callable[[], None]) -> Function:
 
     faults = Faults()  # shared by all invocations of the process, so that each fault is logged once
 
-    def archive(cell: Cell, event: Event, context: Invocation | None) -> Response:
+    def archive(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
         left_ms = _RUN_MS if context is None else context.get_remaining_time_in_millis()
         # With less the archiver would stop before its first commit, in each invocation.
         if left_ms < 2 * _LAST_COMMIT_MS:
             raise ValueError(
                 f"the function archive has {left_ms} ms left and needs {2 * _LAST_COMMIT_MS}: give it a longer time-out"
             )
-        archiver = Archiver(cell.context, cell.registry, lake, CommitLimits(commit_ms=_COMMIT_MS), faults)
-        report = archiver.run(cell.context.clock.now_ms() + left_ms - _LAST_COMMIT_MS, flush)
+        archiver = Archiver(deployment.context, deployment.registry, lake, CommitLimits(commit_ms=_COMMIT_MS), faults)
+        report = archiver.run(deployment.context.clock.now_ms() + left_ms - _LAST_COMMIT_MS, flush)
         answer: Response = msgspec.to_builtins(report)
         return answer
 

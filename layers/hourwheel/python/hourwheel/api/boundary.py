@@ -19,7 +19,7 @@ from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.api.problems import is_fault, problem_of
 from hourwheel.api.requests import check_no_body, check_parameters
 from hourwheel.api.routes import ROUTES
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import HourwheelError
 
 _ROUTES = {route.key: route for route in ROUTES}
@@ -65,7 +65,7 @@ def correlated(name: str | None) -> Iterator[None]:
 class Boundary:
     """Runs functions on a cell and handles their errors. Thread-safe."""
 
-    cell: Cell
+    deployment: Deployment
     logger: Logger
 
     def answer(self, function: Function, event: Event, context: Invocation | None) -> Response:
@@ -78,7 +78,7 @@ class Boundary:
                 check_parameters(event, route)
             if event.get("body") and (route := _BODILESS.get(event["routeKey"])) is not None:
                 check_no_body(event, route)
-            return function(self.cell, event, context)
+            return function(self.deployment, event, context)
         except Exception as error:
             if is_fault(error):
                 self.report(error, f"{event['routeKey']} failed", correlation_id=instance)
@@ -89,14 +89,14 @@ class Boundary:
     def run(self, function: Function, event: Event, context: Invocation) -> Response:
         """Returns the answer of a function that a schedule or another function invoked. Its errors reach Lambda."""
         with correlated(getattr(context, "aws_request_id", None)):
-            return function(self.cell, event, context)
+            return function(self.deployment, event, context)
 
     def report(self, error: Exception, what: str, *, correlation_id: str | None = None) -> None:
         """Logs a fault in one line and counts it in the metric ``Faults``.
 
         The line quotes the messages of the library's own errors only: those of other packages may hold client data.
         """
-        self.cell.context.meter.record("Faults", 1)
+        self.deployment.context.meter.record("Faults", 1)
         self.logger.error(
             what,
             correlation_id=correlation_id,

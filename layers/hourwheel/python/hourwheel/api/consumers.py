@@ -3,30 +3,30 @@
 from hourwheel.api.bodies import LeaveQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.groups.consumers import ConsumerState
 from hourwheel.times import rfc3339
 
 
-def list_consumers(cell: Cell, event: Event) -> Response:
-    states = cell.consumers(path_name(event, "subject"), path_name(event, "group"))
+def list_consumers(deployment: Deployment, event: Event) -> Response:
+    states = deployment.groups.consumers(path_name(event, "subject"), path_name(event, "group"))
     return ok({"consumers": [_consumer(state) for state in states]})
 
 
-def leave(cell: Cell, event: Event) -> Response:
+def leave(deployment: Deployment, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     forget = decode_query(LeaveQuery, event).forget
-    return ok({"released": cell.leave(subject, group, path_name(event, "consumer"), forget=forget)})
+    return ok({"released": deployment.groups.leave(subject, group, path_name(event, "consumer"), forget=forget)})
 
 
-def list_leases(cell: Cell, event: Event) -> Response:
-    state = cell.state(path_name(event, "subject"), path_name(event, "group"))
-    return ok(state.leases(cell.leases))
+def list_leases(deployment: Deployment, event: Event) -> Response:
+    state = deployment.groups.state(path_name(event, "subject"), path_name(event, "group"))
+    return ok(state.leases(deployment.leases))
 
 
-def count_retries(cell: Cell, event: Event) -> Response:
-    state = cell.state(path_name(event, "subject"), path_name(event, "group"))
-    return ok(state.retries(cell.pending_counts, cell.opener))
+def count_retries(deployment: Deployment, event: Event) -> Response:
+    state = deployment.groups.state(path_name(event, "subject"), path_name(event, "group"))
+    return ok(state.retries(deployment.pending_counts, deployment.opener))
 
 
 def _consumer(state: ConsumerState) -> dict[str, object]:

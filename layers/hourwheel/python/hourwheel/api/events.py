@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 from msgspec import structs
 
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 
 Event: TypeAlias = dict[str, Any]
 """An event of API Gateway's payload 2.0. In events of the embedded server ``body`` holds the bytes themselves."""
@@ -21,7 +21,7 @@ class Invocation(Protocol):
     def get_remaining_time_in_millis(self) -> int: ...
 
 
-Function: TypeAlias = Callable[[Cell, Event, Invocation | None], Response]
+Function: TypeAlias = Callable[[Deployment, Event, Invocation | None], Response]
 """A function of the API. The embedded server passes no invocation, so no deadline bounds the call there."""
 
 _encoder = msgspec.json.Encoder()

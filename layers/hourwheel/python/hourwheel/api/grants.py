@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Meta
 
 from hourwheel.api.routes import CONSUME, DELAYED, PRODUCE
-from hourwheel.cell import Cell
 from hourwheel.context import Context
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import UNDECODABLE, NotGranted, Unauthenticated
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports.storage import Key, Table
@@ -134,26 +134,26 @@ def rotate(context: Context, *, revoke: bool) -> int:
         current = result.current
 
 
-def sign_grant(cell: Cell, grant: AccessGrant) -> str:
+def sign_grant(deployment: Deployment, grant: AccessGrant) -> str:
     """Returns the token of a grant."""
     data = msgspec.msgpack.encode(grant)
-    return _PREFIX + urlsafe_b64encode(_mac(cell.secret, grant.version, data) + data).rstrip(b"=").decode()
+    return _PREFIX + urlsafe_b64encode(_mac(deployment.secret, grant.version, data) + data).rstrip(b"=").decode()
 
 
-def open_grant(cell: Cell, token: str, keys: GrantKeys) -> OpenedGrant:
+def open_grant(deployment: Deployment, token: str, keys: GrantKeys) -> OpenedGrant:
     """Returns the grant of a token, checked against the current version.
 
     Raises ``Unauthenticated`` for a token that this deployment did not issue, that has expired, or whose version was
     revoked.
     """
-    grant = _opened(cell.secret, token)
+    grant = _opened(deployment.secret, token)
     if grant is None:
         raise Unauthenticated(
             "grant-invalid", "the token was not issued by this deployment, or was changed: create another one"
         )
-    if grant.expires_s * 1_000 <= cell.context.clock.now_ms():
+    if grant.expires_s * 1_000 <= deployment.context.clock.now_ms():
         raise Unauthenticated("grant-expired", "the token has expired: create another one")
-    version = keys.current(cell.context, at_least=grant.version)
+    version = keys.current(deployment.context, at_least=grant.version)
     if not 0 <= version - grant.version <= 1:
         raise Unauthenticated("grant-expired", "the token was revoked: create another one")
     return OpenedGrant(grant, version)

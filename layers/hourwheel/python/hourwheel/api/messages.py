@@ -3,7 +3,7 @@
 from hourwheel.api.bodies import PeekQuery, TraceQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, path_text, time_of
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Rejected
 from hourwheel.groups.peek import PeekStart
 from hourwheel.model.fields import MAX_QUEUES, check_name
@@ -13,14 +13,14 @@ from hourwheel.trace.scheduled import BucketRow
 _LONGEST_NUMBER = 5  # a queue has at most two digits, and ``int`` raises for thousands of them
 
 
-def peek(cell: Cell, event: Event) -> Response:
+def peek(deployment: Deployment, event: Event) -> Response:
     subject, queue = path_name(event, "subject"), queue_number(path_text(event, "queue"))
     query = decode_query(PeekQuery, event)
     at_ms = time_of(query.time, "time")
-    return ok(cell.peek(subject, queue, PeekStart(query.offset, at_ms, query.newest), query.limit))
+    return ok(deployment.messages.peek(subject, queue, PeekStart(query.offset, at_ms, query.newest), query.limit))
 
 
-def trace(cell: Cell, event: Event) -> Response:
+def trace(deployment: Deployment, event: Event) -> Response:
     subject, message = path_name(event, "subject"), path_text(event, "id")
     query = decode_query(TraceQuery, event)
     if query.group is not None:
@@ -28,7 +28,7 @@ def trace(cell: Cell, event: Event) -> Response:
     after = None if query.after is None else _search_start(query.after)
     since_ms = time_of(query.since, "from")
     until_ms = time_of(query.until, "to")
-    return ok(cell.trace(subject, message, SearchSpan(since_ms, until_ms, after), query.group))
+    return ok(deployment.messages.trace(subject, message, SearchSpan(since_ms, until_ms, after), query.group))
 
 
 def _search_start(text: str) -> MessagePosition | BucketRow:

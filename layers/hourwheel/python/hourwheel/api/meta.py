@@ -7,21 +7,21 @@ from pathlib import Path
 from hourwheel import __version__
 from hourwheel.api import cells, consumers, dead_letters, messages, overview, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, answered, ok
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 
 
-def meta(cell: Cell, event: Event, context: Invocation | None) -> Response:
-    return _CALLS[event["routeKey"]](cell, event)
+def meta(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
+    return _CALLS[event["routeKey"]](deployment, event)
 
 
-def health(cell: Cell, event: Event) -> Response:
+def health(deployment: Deployment, event: Event) -> Response:
     """Answers that the function runs, without a read of the storage, for which each probe would pay. Tells the version
     to known callers alone: with it, a stranger could choose a fault to try."""
     version = {} if event.get("unknownCaller") else {"version": __version__}
     return ok({"status": "ok", **version})
 
 
-def openapi(cell: Cell, event: Event) -> Response:
+def openapi(deployment: Deployment, event: Event) -> Response:
     """Answers the OpenAPI document. ``make openapi`` writes it beforehand, so no function loads the code for that."""
     return answered(_document())
 
@@ -37,7 +37,7 @@ _QUEUE = f"{_SUBJECT}/queues/{{queue}}"
 _SCHEDULED = "/v1/scheduled/{id}"
 _CELL = "/v1/cells/{cell}"
 
-_CALLS: dict[str, Callable[[Cell, Event], Response]] = {
+_CALLS: dict[str, Callable[[Deployment, Event], Response]] = {
     "GET /v1/health": health,
     "GET /v1/openapi.json": openapi,
     "GET /v1/overview": overview.subjects,

@@ -3,11 +3,11 @@
 from hourwheel.api.bodies import DueQuery, OverviewQuery, PageQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, time_of
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.fields import check_name
 
 
-def subjects(cell: Cell, event: Event) -> Response:
+def subjects(deployment: Deployment, event: Event) -> Response:
     from hourwheel.operations.overview import OverviewRequest  # only operators look at the overview
 
     query = decode_query(OverviewQuery, event)
@@ -16,26 +16,26 @@ def subjects(cell: Cell, event: Event) -> Response:
     if after and (query.sort, order) == ("name", "asc"):
         check_name(after, "after")
     prefix = check_name(query.prefix, "prefix") if query.prefix else ""
-    return ok(cell.overview.page(OverviewRequest(after, query.limit, prefix, query.sort, order)))
+    return ok(deployment.overview.page(OverviewRequest(after, query.limit, prefix, query.sort, order)))
 
 
-def groups(cell: Cell, event: Event) -> Response:
+def groups(deployment: Deployment, event: Event) -> Response:
     query = decode_query(PageQuery, event)
     after = check_name(query.after, "after") if query.after else ""
-    return ok(cell.overview.groups(path_name(event, "subject"), after, query.limit))
+    return ok(deployment.overview.groups(path_name(event, "subject"), after, query.limit))
 
 
-def due(cell: Cell, event: Event) -> Response:
+def due(deployment: Deployment, event: Event) -> Response:
     query = decode_query(DueQuery, event)
-    subject = None if query.subject is None else cell.subject(check_name(query.subject, "subject"))
+    subject = None if query.subject is None else deployment.subjects.get(check_name(query.subject, "subject"))
     since_ms = time_of(query.since, "from")
     until_ms = time_of(query.until, "to")
-    return ok(cell.background.due(subject, since_ms, until_ms, query.step))
+    return ok(deployment.background.due(subject, since_ms, until_ms, query.step))
 
 
-def wheels(cell: Cell, event: Event) -> Response:
-    return ok(cell.background.wheels())
+def wheels(deployment: Deployment, event: Event) -> Response:
+    return ok(deployment.background.wheels())
 
 
-def archive(cell: Cell, event: Event) -> Response:
-    return ok(cell.background.archive())
+def archive(deployment: Deployment, event: Event) -> Response:
+    return ok(deployment.background.archive())

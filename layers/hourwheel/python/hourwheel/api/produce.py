@@ -10,7 +10,7 @@ from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.api.grants import check_subject
 from hourwheel.api.requests import body_of, check_values, path_name
 from hourwheel.api.wire import RequestReader, accepts_msgpack, answer, is_msgpack
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import UNDECODABLE, Rejected, TooLarge
 from hourwheel.model.fields import BATCH_BYTES, BATCH_MESSAGES, MESSAGE_BYTES, Text, check_name
 from hourwheel.model.fields import Sequence as Numbered
@@ -73,18 +73,20 @@ _MOST_VALUES = 60 * BATCH_MESSAGES
 """The most JSON values in a batch: a message has up to 51, namely its fields, 10 tags and 32 headers."""
 
 
-def produce(cell: Cell, event: Event, context: Invocation | None) -> Response:
+def produce(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
     if event["routeKey"] == "POST /v1/messages":
-        return _produce_many(cell, event)
+        return _produce_many(deployment, event)
     subject = path_name(event, "subject")
     data = body_of(event)
     request = _plain_request(event, data) or _decoded(_one_subject, event, data)
     _check(request.messages, len(data))
-    stored = cell.store_batch(subject, request.messages, _idempotency(request, data, event), create=request.create)
-    return _answer(cell, event, stored)
+    stored = deployment.store_batch(
+        subject, request.messages, _idempotency(request, data, event), create=request.create
+    )
+    return _answer(deployment, event, stored)
 
 
-def _produce_many(cell: Cell, event: Event) -> Response:
+def _produce_many(deployment: Deployment, event: Event) -> Response:
     data = body_of(event)
     request = _decoded(_many_subjects, event, data)
     _check(request.messages, len(data))
@@ -93,13 +95,13 @@ def _produce_many(cell: Cell, event: Event) -> Response:
         if message.subject not in seen:
             seen.add(check_name(message.subject, f"messages[{index}].subject"))
             check_subject(event.get("grant"), message.subject, f"messages[{index}].subject")
-    stored = cell.store_many(request.messages, _idempotency(request, data, event), create=request.create)
-    return answer(event, ProduceResult(cell.send_results(stored)))
+    stored = deployment.store_many(request.messages, _idempotency(request, data, event), create=request.create)
+    return answer(event, ProduceResult(deployment.send_results(stored)))
 
 
-def _answer(cell: Cell, event: Event, stored: StoredBatch) -> Response:
+def _answer(deployment: Deployment, event: Event, stored: StoredBatch) -> Response:
     compact = stored.compact() if accepts_msgpack(event) else None
-    return answer(event, ProduceResult(cell.send_results(stored)) if compact is None else compact)
+    return answer(event, ProduceResult(deployment.send_results(stored)) if compact is None else compact)
 
 
 def _plain_request(event: Event, data: bytes) -> ProduceRequest | None:

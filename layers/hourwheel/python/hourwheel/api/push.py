@@ -14,7 +14,7 @@ from typing import Any
 
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.api.periodic_flush import periodic_flush
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import NotFound
 from hourwheel.model.fields import check_name
 from hourwheel.push.decisions import SETTLING_SECONDS, PusherEnd
@@ -31,9 +31,9 @@ def pushing(flush: Callable[[], None]) -> Function:
     ``Unavailable`` where it could start no pusher: then Lambda sends the records of the stream again.
     """
 
-    def push(cell: Cell, event: Event, context: Invocation | None) -> Response:
+    def push(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
         if isinstance(event, dict) and isinstance(event.get("Records"), list):
-            return _wake(cell, event["Records"])
+            return _wake(deployment, event["Records"])
         request = event.get("push") if isinstance(event, dict) else None
         if not isinstance(request, dict) or not all(
             isinstance(request.get(name), str) for name in ("subject", "group")
@@ -41,17 +41,17 @@ def pushing(flush: Callable[[], None]) -> Function:
             form = '{"push": {"subject": NAME, "group": NAME}}'
             raise ValueError(f"an event of the function push must be {form}, or hold the records of a stream")
         subject, group = (check_name(request[name], name) for name in ("subject", "group"))
-        ended = _push(cell, subject, group, context, periodic_flush(cell.context.clock, flush))
+        ended = _push(deployment, subject, group, context, periodic_flush(deployment.context.clock, flush))
         if ended is PusherEnd.LEFT:
-            cell.context.pushes.start(subject, group)
+            deployment.context.pushes.start(subject, group)
         elif ended is PusherEnd.NO_TARGET:
-            drop_leftover(cell.context, cell.registry, subject, group)
+            drop_leftover(deployment.context, deployment.registry, subject, group)
         return {"ended": ended.value}
 
     return push
 
 
-def _wake(cell: Cell, records: list[Any]) -> Response:
+def _wake(deployment: Deployment, records: list[Any]) -> Response:
     logs = set()
     keyless = 0
     for record in records:
@@ -60,15 +60,17 @@ def _wake(cell: Cell, records: list[Any]) -> Response:
         except (KeyError, TypeError):
             keyless += 1  # counted instead of raised: Lambda would send the whole batch again, without end
     if keyless:
-        cell.context.meter.record("Faults", keyless)
+        deployment.context.meter.record("Faults", keyless)
         _logger.error("%d records of the stream name no log and were skipped: they start no pusher", keyless)
-    return {"started": wake(cell.context, logs)}
+    return {"started": wake(deployment.context, logs)}
 
 
-def _push(cell: Cell, subject: str, group: str, context: Invocation | None, flush: Callable[[], None]) -> PusherEnd:
-    clock = cell.context.clock
+def _push(
+    deployment: Deployment, subject: str, group: str, context: Invocation | None, flush: Callable[[], None]
+) -> PusherEnd:
+    clock = deployment.context.clock
     try:
-        target = cell.group(subject, group).push
+        target = deployment.groups.get(subject, group).push
     except NotFound:
         return PusherEnd.NO_TARGET
     leaves_ms = 0
@@ -87,5 +89,5 @@ def _push(cell: Cell, subject: str, group: str, context: Invocation | None, flus
         flush()
         return False
 
-    owner = cell.context.ids.unique(clock.now_ms())
-    return Pusher(cell, cell.targets, subject, group, owner, leaves_ms, stopping=stopping).run()
+    owner = deployment.context.ids.unique(clock.now_ms())
+    return Pusher(deployment, deployment.targets, subject, group, owner, leaves_ms, stopping=stopping).run()

@@ -5,8 +5,8 @@ import msgspec
 from hourwheel.api.bodies import DelayedQuery, PageQuery, PendingQuery, RescheduleBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_query, path_name, path_text, time_of
-from hourwheel.cell import Cell
 from hourwheel.delay.delayed_list import DelayedRequest
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Rejected
 from hourwheel.times import rfc3339
 from hourwheel.wire.misfits import decode
@@ -15,27 +15,27 @@ _decoder = msgspec.json.Decoder(RescheduleBody)
 _HOURS = 72  # three days
 
 
-def get_scheduled(cell: Cell, event: Event) -> Response:
-    return ok(cell.scheduled(path_text(event, "id")))
+def get_scheduled(deployment: Deployment, event: Event) -> Response:
+    return ok(deployment.delayed.get(path_text(event, "id")))
 
 
-def cancel(cell: Cell, event: Event) -> Response:
-    return ok(cell.cancel(path_text(event, "id")))
+def cancel(deployment: Deployment, event: Event) -> Response:
+    return ok(deployment.delayed.cancel(path_text(event, "id")))
 
 
-def reschedule(cell: Cell, event: Event) -> Response:
+def reschedule(deployment: Deployment, event: Event) -> Response:
     body = decode(_decoder, body_of(event))
     if (body.deliver_at is None) is (body.delay is None):
         raise Rejected("field-invalid", 'send either {"deliver_at": …} or {"delay": …}')
-    return ok(cell.reschedule(path_text(event, "id"), deliver_at=body.deliver_at, delay=body.delay))
+    return ok(deployment.delayed.reschedule(path_text(event, "id"), deliver_at=body.deliver_at, delay=body.delay))
 
 
-def pending(cell: Cell, event: Event) -> Response:
+def pending(deployment: Deployment, event: Event) -> Response:
     """Answers with the number of messages that are due in each of the next hours. Where the caller names no number of
     hours, with the total of all times and the next due time too."""
     subject = path_name(event, "subject")
     asked = decode_query(PendingQuery, event).hours
-    hours = cell.pending(subject, hours=asked or _HOURS)
+    hours = deployment.delayed.pending(subject, hours=asked or _HOURS)
     counts = {
         "subject": subject,
         "messages": sum(messages for _, messages in hours),
@@ -43,21 +43,21 @@ def pending(cell: Cell, event: Event) -> Response:
     }
     if asked is not None:
         return ok(counts)
-    owner = cell.subject(subject)
-    total = cell.background.total((owner.name, owner.generation))
+    owner = deployment.subjects.get(subject)
+    total = deployment.background.total((owner.name, owner.generation))
     next_at = {} if total.next_at is None else {"next_at": total.next_at}
     return ok({**counts, "total": total.messages, **next_at, "complete": total.complete})
 
 
-def list_delayed(cell: Cell, event: Event) -> Response:
+def list_delayed(deployment: Deployment, event: Event) -> Response:
     """Answers with a page of the delayed messages of all subjects."""
-    return ok(cell.delayed(None, _delayed_request(event)))
+    return ok(deployment.delayed.page(None, _delayed_request(event)))
 
 
-def list_delayed_of(cell: Cell, event: Event) -> Response:
+def list_delayed_of(deployment: Deployment, event: Event) -> Response:
     """Answers with a page of the delayed messages of one subject. The path names the subject, because IAM and tokens
     allow paths."""
-    return ok(cell.delayed(path_name(event, "subject"), _delayed_request(event)))
+    return ok(deployment.delayed.page(path_name(event, "subject"), _delayed_request(event)))
 
 
 def _delayed_request(event: Event) -> DelayedRequest:
@@ -67,8 +67,8 @@ def _delayed_request(event: Event) -> DelayedRequest:
     return DelayedRequest(since_ms, until_ms, query.after, query.limit, query.bodies)
 
 
-def list_orphans(cell: Cell, event: Event) -> Response:
+def list_orphans(deployment: Deployment, event: Event) -> Response:
     """Answers with a page of the delayed messages whose subject was deleted before they were due."""
     subject = path_name(event, "subject")
     query = decode_query(PageQuery, event)
-    return ok(cell.orphans(subject, after=query.after, limit=query.limit))
+    return ok(deployment.delayed.orphans(subject, after=query.after, limit=query.limit))

@@ -21,8 +21,8 @@ from hourwheel.adapters.timer_queue import TimerQueue
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.api.compression import compressed
 from hourwheel.api.events import Event, Function, Invocation, Response
-from hourwheel.cell import Cell
 from hourwheel.context import Context, Settings
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.targets import NoTargets, Targets
 from hourwheel.model.wakeup_names import queue_prefix
 from hourwheel.ports.machine import Clock, Ids
@@ -258,7 +258,7 @@ class Services:
         # The logger is named after the service "hourwheel", so it also writes the lines that the library logs.
         logger = Logger(service="hourwheel", use_rfc3339=True, utc=True, json_serializer=log_line)
         logger.append_keys(service=environment.cell)
-        return cls(Boundary(Cell(context, environment.targets), logger), meter, environment)
+        return cls(Boundary(Deployment(context, environment.targets), logger), meter, environment)
 
     @property
     def lake(self) -> Blobs:
@@ -272,12 +272,12 @@ class Services:
         """Returns a handler for requests to the function ``name``, which answers every error with a problem document.
         Requests come from the HTTP API, or through the URL of the function."""
 
-        def fronted(cell: Cell, event: Event, context: Invocation | None) -> Response:
+        def fronted(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
             if event["routeKey"] != _URL_ROUTE:
-                return function(cell, event, context)
+                return function(deployment, event, context)
             from hourwheel.api.urls import serve  # most deployments have the HTTP API alone
 
-            return serve(name, function, cell, event, context, self._url_front)
+            return serve(name, function, deployment, event, context, self._url_front)
 
         return self._handler(lambda event, context: compressed(event, self.boundary.answer(fronted, event, context)))
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
-from hourwheel.cell import Cell
-from hourwheel.groups.groups import KEEP
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.groups.seeks import QueueSeek
+from hourwheel.groups.settings import KEEP
 from hourwheel.model.fields import check_name
 from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.model.subjects import Subject
@@ -22,64 +22,66 @@ READ_ONLY_HEADER = "x-hourwheel-read-only"
 """Asks for the answer that a caller who may only read would get."""
 
 
-def list_subjects(cell: Cell, event: Event) -> Response:
+def list_subjects(deployment: Deployment, event: Event) -> Response:
     query = decode_query(PageQuery, event)
     after = check_name(query.after, "after") if query.after else ""
-    subjects, following = cell.subjects(after, query.limit)
-    return ok({"subjects": [_subject(cell, subject) for subject in subjects], "next": following})
+    subjects, following = deployment.subjects.page(after, query.limit)
+    return ok({"subjects": [_subject(deployment, subject) for subject in subjects], "next": following})
 
 
-def get_subject(cell: Cell, event: Event) -> Response:
-    return ok(_subject(cell, cell.subject(path_name(event, "subject"))))
+def get_subject(deployment: Deployment, event: Event) -> Response:
+    return ok(_subject(deployment, deployment.subjects.get(path_name(event, "subject"))))
 
 
-def put_subject(cell: Cell, event: Event) -> Response:
+def put_subject(deployment: Deployment, event: Event) -> Response:
     name = path_name(event, "subject")
     body = decode_control(SubjectBody, body_of(event) or _NOTHING)
-    subject = cell.put_subject(
+    subject = deployment.subjects.put(
         name,
         queues=body.queues,
         retention_seconds=body.retention_seconds,
         clamp_delays=body.clamp_delays,
         read_only=body.read_only,
     )
-    return ok(_subject(cell, subject))
+    return ok(_subject(deployment, subject))
 
 
-def pause_subject(cell: Cell, event: Event) -> Response:
-    return ok(_subject(cell, cell.pause_subject(path_name(event, "subject"), paused=True)))
+def pause_subject(deployment: Deployment, event: Event) -> Response:
+    return ok(_subject(deployment, deployment.subjects.pause(path_name(event, "subject"), paused=True)))
 
 
-def resume_subject(cell: Cell, event: Event) -> Response:
-    return ok(_subject(cell, cell.pause_subject(path_name(event, "subject"), paused=False)))
+def resume_subject(deployment: Deployment, event: Event) -> Response:
+    return ok(_subject(deployment, deployment.subjects.pause(path_name(event, "subject"), paused=False)))
 
 
-def delete_subject(cell: Cell, event: Event) -> Response:
-    return _deleted(cell.delete_subject(path_name(event, "subject")))
+def delete_subject(deployment: Deployment, event: Event) -> Response:
+    return _deleted(deployment.subjects.delete(path_name(event, "subject")))
 
 
 def _deleted(cells_out: list[str]) -> Response:
     return ok({"cells_out": cells_out}) if cells_out else no_content()
 
 
-def list_groups(cell: Cell, event: Event) -> Response:
+def list_groups(deployment: Deployment, event: Event) -> Response:
     query = decode_query(PageQuery, event)
     after = check_name(query.after, "after") if query.after else ""
-    groups, following = cell.groups(path_name(event, "subject"), after, query.limit)
-    return ok({"groups": [_shown_group(cell, group, event) for group in groups], "next": following})
+    groups, following = deployment.groups.page(path_name(event, "subject"), after, query.limit)
+    return ok({"groups": [_shown_group(deployment, group, event) for group in groups], "next": following})
 
 
-def get_group(cell: Cell, event: Event) -> Response:
-    return ok(_shown_group(cell, cell.group(path_name(event, "subject"), path_name(event, "group")), event))
+def get_group(deployment: Deployment, event: Event) -> Response:
+    return ok(
+        _shown_group(deployment, deployment.groups.get(path_name(event, "subject"), path_name(event, "group")), event)
+    )
 
 
-def put_group(cell: Cell, event: Event) -> Response:
+def put_group(deployment: Deployment, event: Event) -> Response:
     subject, name = path_name(event, "subject"), path_name(event, "group")
     body = decode_control(GroupBody, body_of(event) or _NOTHING)
     retry = None if body.retry is None else body.retry.policy
     push = None if body.push is None else body.push.target
     tag_filter = None if body.filter is None else body.filter.filter
-    group = cell.put_group(
+    group = deployment.groups.put(
         subject,
         name,
         start=body.start,
@@ -97,25 +99,31 @@ def put_group(cell: Cell, event: Event) -> Response:
         max_held=body.max_held,
         redelivery_delay_seconds=body.redelivery_delay_seconds,
     )
-    return ok(_group(cell, group))
+    return ok(_group(deployment, group))
 
 
-def pause_group(cell: Cell, event: Event) -> Response:
-    return ok(_group(cell, cell.pause_group(path_name(event, "subject"), path_name(event, "group"), paused=True)))
+def pause_group(deployment: Deployment, event: Event) -> Response:
+    return ok(
+        _group(deployment, deployment.groups.pause(path_name(event, "subject"), path_name(event, "group"), paused=True))
+    )
 
 
-def resume_group(cell: Cell, event: Event) -> Response:
-    return ok(_group(cell, cell.pause_group(path_name(event, "subject"), path_name(event, "group"), paused=False)))
+def resume_group(deployment: Deployment, event: Event) -> Response:
+    return ok(
+        _group(
+            deployment, deployment.groups.pause(path_name(event, "subject"), path_name(event, "group"), paused=False)
+        )
+    )
 
 
-def delete_group(cell: Cell, event: Event) -> Response:
-    return _deleted(cell.delete_group(path_name(event, "subject"), path_name(event, "group")))
+def delete_group(deployment: Deployment, event: Event) -> Response:
+    return _deleted(deployment.groups.delete(path_name(event, "subject"), path_name(event, "group")))
 
 
-def seek(cell: Cell, event: Event) -> Response:
+def seek(deployment: Deployment, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     body = decode_control(SeekBody, body_of(event))
-    seeks = cell.seeks(dry_run=body.dry_run)
+    seeks = deployment.seeks(dry_run=body.dry_run)
     if body.to is not None:
         moved = seeks.seek(subject, group, body.to)
     elif body.time is not None:
@@ -142,18 +150,18 @@ def _dry_run(moved: dict[int, QueueSeek]) -> dict[str, object]:
     return {"positions": positions, "messages": messages, "dry_run": True}
 
 
-def decide_held(cell: Cell, event: Event) -> Response:
+def decide_held(deployment: Deployment, event: Event) -> Response:
     body = decode_control(DecisionBody, body_of(event))
     keys = None if body.keys is None else frozenset(body.keys)
-    decided = cell.decide_held(path_name(event, "subject"), path_name(event, "group"), keys, body.then)
+    decided = deployment.groups.decide(path_name(event, "subject"), path_name(event, "group"), keys, body.then)
     return ok({"decided": decided})
 
 
-def get_push(cell: Cell, event: Event) -> Response:
-    group, state = cell.push_state(path_name(event, "subject"), path_name(event, "group"))
-    now_ms = cell.context.clock.now_ms()
+def get_push(deployment: Deployment, event: Event) -> Response:
+    group, state = deployment.groups.push_state(path_name(event, "subject"), path_name(event, "group"))
+    now_ms = deployment.context.clock.now_ms()
     paused = state.paused(now_ms)
-    secrets = secrets_of(cell.secret, group)
+    secrets = secrets_of(deployment.secret, group)
     return ok(
         {
             "state": "paused" if paused or group.paused else "running" if state.alive(now_ms) else "idle",
@@ -165,13 +173,13 @@ def get_push(cell: Cell, event: Event) -> Response:
     )
 
 
-def lag(cell: Cell, event: Event) -> Response:
-    return ok(cell.lag(path_name(event, "subject"), path_name(event, "group")))
+def lag(deployment: Deployment, event: Event) -> Response:
+    return ok(deployment.groups.lag(path_name(event, "subject"), path_name(event, "group")))
 
 
-def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
+def _subject(deployment: Deployment, subject: Subject) -> dict[str, object]:
     """Returns the subject with its first page of groups, so that a page of subjects fits into an answer."""
-    groups, following = cell.registry.group_page(subject)
+    groups, following = deployment.registry.group_page(subject)
     return {
         "subject": subject.name,
         "queues": subject.queues,
@@ -185,13 +193,13 @@ def _subject(cell: Cell, subject: Subject) -> dict[str, object]:
     }
 
 
-def _shown_group(cell: Cell, group: Group, event: Event) -> dict[str, object]:
+def _shown_group(deployment: Deployment, group: Group, event: Event) -> dict[str, object]:
     """Returns the group for the caller of the event. A caller who may only read, or who asks to be answered so, gets of
     a target's URL the scheme and the host. The rest may be all that it takes to be able to send to the target."""
     reads_only = event.get("readOnly") or READ_ONLY_HEADER in (event.get("headers") or {})
     if group.push is not None and group.push.kind == "https" and reads_only:
         group = replace(group, push=replace(group.push, address=_origin_of(group.push.address)))
-    return _group(cell, group)
+    return _group(deployment, group)
 
 
 def _origin_of(url: str) -> str:
@@ -200,7 +208,7 @@ def _origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
 
 
-def _group(cell: Cell, group: Group) -> dict[str, object]:
+def _group(deployment: Deployment, group: Group) -> dict[str, object]:
     return {
         "subject": group.subject,
         "group": group.name,
@@ -209,7 +217,7 @@ def _group(cell: Cell, group: Group) -> dict[str, object]:
         "max_in_flight": group.max_in_flight,
         "messages_per_second": group.messages_per_second,
         "retry_percent": group.retry_percent,
-        "retry": _retry(group.retry or cell.context.settings.retry),
+        "retry": _retry(group.retry or deployment.context.settings.retry),
         "redelivery_delay_seconds": group.redelivery_delay_seconds,
         "push": None if group.push is None else PushBody.of(group.push),
         "paused": group.paused,

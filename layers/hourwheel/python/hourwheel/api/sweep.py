@@ -3,9 +3,9 @@
 import msgspec
 
 from hourwheel.api.events import Event, Invocation, Response
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 
 
-def sweep(cell: Cell, event: Event, context: Invocation | None) -> Response:
-    report: Response = msgspec.to_builtins(cell.sweep())
+def sweep(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
+    report: Response = msgspec.to_builtins(deployment.sweeper.sweep())
     return report

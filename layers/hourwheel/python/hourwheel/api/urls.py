@@ -26,7 +26,7 @@ from hourwheel.api.problems import problem
 from hourwheel.api.requests import body_of, check_no_body, check_parameters, decode_control
 from hourwheel.api.router import Match, Router, check_query, unknown_path, wrong_method
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import NotFound, NotGranted, Rejected, Unauthenticated
 from hourwheel.times import rfc3339
 
@@ -67,7 +67,7 @@ def identity(arn: str) -> str:
 
 
 def serve(
-    name: str, function: Function, cell: Cell, event: Event, context: Invocation | None, front: UrlFront
+    name: str, function: Function, deployment: Deployment, event: Event, context: Invocation | None, front: UrlFront
 ) -> Response:
     """Answers a request to the URL of the function ``name``. Raises ``NotFound``, ``Unauthenticated``,
     ``NotGranted`` or ``Rejected``."""
@@ -77,16 +77,16 @@ def serve(
     route, names = match.route.key, match.parameters
     # A caller of an open route whom IAM has admitted, and who is no operator, is told nothing of the deployment.
     unknown = route in OPEN and not _is_operator(event, front)
-    checked = None if route in OPEN else _granted(cell, event, route, names, front)
+    checked = None if route in OPEN else _granted(deployment, event, route, names, front)
     check_parameters(event, match.route)
     if not match.route.takes_body and match.route.query is not None:
         check_no_body(event, match.route)
     grant = checked and checked.grant
     matched = {**event, "routeKey": route, "pathParameters": names, "grant": grant, "unknownCaller": unknown}
     if match.route in URL_ROUTES:
-        return _CALLS[route](cell, matched, front)
-    response = function(cell, matched, context)
-    following = None if checked is None else _following(cell, checked, front)
+        return _CALLS[route](deployment, matched, front)
+    response = function(deployment, matched, context)
+    following = None if checked is None else _following(deployment, checked, front)
     return response if following is None else {**response, "headers": {**response["headers"], GRANT_HEADER: following}}
 
 
@@ -107,7 +107,9 @@ def _match(name: str, event: Event) -> Match | Response:
     return problem(405, "method-not-allowed", detail, instance=instance, headers={"allow": allowed})
 
 
-def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front: UrlFront) -> OpenedGrant | None:
+def _granted(
+    deployment: Deployment, event: Event, route: str, names: dict[str, str], front: UrlFront
+) -> OpenedGrant | None:
     """Returns the grant of the request's token; None for an operator, who may do everything."""
     if _is_operator(event, front):
         return None
@@ -118,7 +120,7 @@ def _granted(cell: Cell, event: Event, route: str, names: dict[str, str], front:
             "the request has no token, and its caller is no operator of this deployment: send a token in the header"
             f" {GRANT_HEADER}",
         )
-    checked = open_grant(cell, token.strip(), front.keys)
+    checked = open_grant(deployment, token.strip(), front.keys)
     if not checked.grant.permits(route, names):
         what = " ".join(f"{field} {name!r}" for field, name in names.items() if field in ("subject", "group"))
         raise NotGranted(
@@ -137,20 +139,20 @@ def _caller(event: Event) -> str:
     return str((authorizer.get("iam") or {}).get("userArn") or "")
 
 
-def _following(cell: Cell, checked: OpenedGrant, front: UrlFront) -> str | None:
+def _following(deployment: Deployment, checked: OpenedGrant, front: UrlFront) -> str | None:
     """Returns the token that replaces one in the second half of its lifetime; None in the first half, if the token may
     not be renewed, or if the key was rotated during the request."""
-    following = renewed(checked, front.keys.current(cell.context), cell.context.clock.now_ms())
-    return None if following is None else sign_grant(cell, following)
+    following = renewed(checked, front.keys.current(deployment.context), deployment.context.clock.now_ms())
+    return None if following is None else sign_grant(deployment, following)
 
 
-def _create(cell: Cell, event: Event, front: UrlFront) -> Response:
+def _create(deployment: Deployment, event: Event, front: UrlFront) -> Response:
     from hourwheel.api.bodies import GrantBody  # pydantic takes 45 ms to import, and three of the functions need none
 
     body = decode_control(GrantBody, body_of(event))
-    now_s = cell.context.clock.now_ms() // 1_000
+    now_s = deployment.context.clock.now_ms() // 1_000
     grant = AccessGrant(
-        version=front.keys.read(cell.context),
+        version=front.keys.read(deployment.context),
         expires_s=now_s + body.seconds,
         lifetime_s=body.seconds,
         until_s=now_s + max(body.seconds, body.renew_seconds),
@@ -158,7 +160,7 @@ def _create(cell: Cell, event: Event, front: UrlFront) -> Response:
         pull=body.pull,
         delayed=body.delayed,
     )
-    token = sign_grant(cell, grant)
+    token = sign_grant(deployment, grant)
     if len(token) > MOST_TOKEN_CHARACTERS:
         raise Rejected(
             "field-invalid",
@@ -169,14 +171,14 @@ def _create(cell: Cell, event: Event, front: UrlFront) -> Response:
     return ok({"token": token, **times})
 
 
-def _rotate(cell: Cell, event: Event, front: UrlFront) -> Response:
+def _rotate(deployment: Deployment, event: Event, front: UrlFront) -> Response:
     from hourwheel.api.bodies import RotateBody  # pydantic takes 45 ms to import
 
     body = decode_control(RotateBody, body_of(event) or b"{}")
-    return ok({"version": rotate(cell.context, revoke=body.revoke)})
+    return ok({"version": rotate(deployment.context, revoke=body.revoke)})
 
 
-def _endpoints(cell: Cell, event: Event, front: UrlFront) -> Response:
+def _endpoints(deployment: Deployment, event: Event, front: UrlFront) -> Response:
     return ok(dict(front.endpoints))
 
 

@@ -9,8 +9,8 @@ from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.api.periodic_flush import periodic_flush
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.starts import SOON_MS
-from hourwheel.cell import Cell
 from hourwheel.delay.wheel import Pause
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Broken, Unavailable
 from hourwheel.ports.machine import Clock
 
@@ -36,17 +36,19 @@ def turning(flush: Callable[[], None]) -> Function:
     batch it gives back the timers that name no bucket, and those whose start it could not order.
     """
 
-    def wheel(cell: Cell, event: Event, context: Invocation | None) -> Response:
+    def wheel(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
         if isinstance(event, dict) and "Records" in event:
             return {
-                "batchItemFailures": [{"itemIdentifier": record_id} for record_id in _start_all(cell, event["Records"])]
+                "batchItemFailures": [
+                    {"itemIdentifier": record_id} for record_id in _start_all(deployment, event["Records"])
+                ]
             }
         bucket, wakes_ms = _ordered(event)
-        clock = cell.context.clock
+        clock = deployment.context.clock
         now_ms = clock.now_ms()
         # A timer for a start more than 15 minutes ahead fires early, for a precise one to be ordered (decision 41).
         if wakes_ms > now_ms + SOON_MS:
-            cell.start_wheel(bucket, wakes_ms)
+            deployment.start_wheel(bucket, wakes_ms)
             return {"ended": "relayed"}
         leaves_ms = 0
         if context is not None:
@@ -57,14 +59,14 @@ def turning(flush: Callable[[], None]) -> Function:
                 )
             leaves_ms = now_ms + left_ms - _LAST_STEP_MS
         # Each invocation is an owner of its own: Lambda may run two for one event.
-        owner = cell.context.ids.unique(now_ms)
-        ended = cell.turn_wheel(bucket, owner, _flushing(clock, flush), leaves_ms=leaves_ms)
+        owner = deployment.context.ids.unique(now_ms)
+        ended = deployment.turn_wheel(bucket, owner, _flushing(clock, flush), leaves_ms=leaves_ms)
         return {"ended": ended.value}
 
     return wheel
 
 
-def _start_all(cell: Cell, records: Any) -> list[str]:
+def _start_all(deployment: Deployment, records: Any) -> list[str]:
     """Orders a start for each timer of the queue. Returns the ids of the messages that name no bucket, and of those
     whose start could not be ordered now: SQS delivers them again."""
     given_back = []
@@ -76,7 +78,7 @@ def _start_all(cell: Cell, records: Any) -> list[str]:
             given_back.append(record["messageId"])
             continue
         try:
-            cell.start_wheel(bucket, wakes_ms)
+            deployment.start_wheel(bucket, wakes_ms)
         except (Unavailable, Broken) as error:
             _logger.warning("the wheel of bucket %s could not be started: %s", bucket, error)
             given_back.append(record["messageId"])

@@ -58,12 +58,12 @@ class Application:
         }
         # Request ids are this name and a count: drawing a random id for each releases the interpreter lock, which costs
         # a tenth of the time of a small request.
-        self._name = runtime.cell.context.ids.unique(runtime.cell.context.clock.now_ms())
+        self._name = runtime.deployment.context.ids.unique(runtime.deployment.context.clock.now_ms())
         self._count = count(1)
         self._access = Access(options.tokens, options.read_only_tokens, options.allowed_hosts)
         self._console = options.console
         self._is_open = options.is_open
-        self._pulls = Rate(options.group_rate, runtime.cell.context.clock)
+        self._pulls = Rate(options.group_rate, runtime.deployment.context.clock)
         self._exporter = Exporter(runtime, groups=options.metrics_groups)
         self._router = Router((*ROUTES, *OWN_ROUTES))
 

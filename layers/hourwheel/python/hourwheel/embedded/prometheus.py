@@ -70,7 +70,7 @@ class Exporter:
     def __init__(self, runtime: Runtime, *, groups: int) -> None:
         self._runtime = runtime
         self._most = groups
-        self._clock = runtime.cell.context.clock
+        self._clock = runtime.deployment.context.clock
         self._started_seconds = self._clock.now_ms() / 1_000
         self._lock = threading.Lock()
         self._groups: list[str] = []
@@ -91,7 +91,7 @@ class Exporter:
             "How late delayed messages were handed over, by the first one of each row.",
             meter.times("DispatchLateness"),
         )
-        wheels = self._runtime.cell.context.timers
+        wheels = self._runtime.deployment.context.timers
         assert isinstance(wheels, Wheels)
         gauges: list[tuple[str, str, dict[str, str], float]] = [
             ("hourwheel_waiting_pulls", "Pulls that wait for messages.", {}, self._runtime.wakeups.waiting),
@@ -101,7 +101,7 @@ class Exporter:
             ("hourwheel_build_info", "Always 1.", {"version": __version__}, 1),
             ("process_start_time_seconds", "Unix time at which the process began.", {}, self._started_seconds),
         ]
-        context = self._runtime.cell.context
+        context = self._runtime.deployment.context
         if context.settings.archive:
             text = "Age in seconds of the oldest row that is not archived."
             gauges.append(("hourwheel_archive_behind_seconds", text, {}, behind_seconds(context)))
@@ -124,18 +124,20 @@ class Exporter:
             return self._groups
 
     def _all_group_lines(self) -> Iterator[str]:
-        cell = self._runtime.cell
+        deployment = self._runtime.deployment
         groups: list[tuple[dict[str, str], dict[str, float]]] = []
-        for subject in cell.registry.all_subjects():
+        for subject in deployment.registry.all_subjects():
             if subject.deleted:
                 continue
-            for group in cell.registry.groups(subject):
+            for group in deployment.registry.groups(subject):
                 if group.broadcast:
                     continue  # each consumer has a group of its own, with its own messages
                 labels = {"subject": subject.name, "group": group.shared_name}
                 if group.consumer:
                     labels["consumer"] = group.consumer
-                with cell.leases.faults.contained(cell.context, f"the lag of {group.member} on {subject.name}"):
+                with deployment.leases.faults.contained(
+                    deployment.context, f"the lag of {group.member} on {subject.name}"
+                ):
                     groups.append((labels, self._metrics(subject, group)))
         kept = nlargest(self._most, groups, key=_size)
         kept.sort(key=lambda entry: (entry[0]["subject"], entry[0]["group"], entry[0].get("consumer", "")))
@@ -147,9 +149,9 @@ class Exporter:
             yield from _family(f"hourwheel_group_{name}", "gauge", text, samples)
 
     def _metrics(self, subject: Subject, group: Group) -> dict[str, float]:
-        cell = self._runtime.cell
-        logs = cell.opener.of(cell.context, subject, group)
-        lag = lag_of(logs, cell.leases, DeadLetters(cell.context, subject, group), Outages())
+        deployment = self._runtime.deployment
+        logs = deployment.opener.of(deployment.context, subject, group)
+        lag = lag_of(logs, deployment.leases, DeadLetters(deployment.context, subject, group), Outages())
         return {
             "waiting": lag.waiting,
             "in_flight": lag.in_flight,

@@ -6,7 +6,7 @@ from time import monotonic
 
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.problems import is_fault
-from hourwheel.cell import Cell
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.push.decisions import PusherEnd
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import pushed_groups
@@ -28,12 +28,12 @@ class EmbeddedPushes:
         self._again: set[tuple[str, str]] = set()
         self._looked_at: set[tuple[str, str]] = set()
         self._stopping = threading.Event()
-        self._cell: Cell | None = None
+        self._cell: Deployment | None = None
         self._boundary: Boundary | None = None
         self._owner = ""
 
-    def begin(self, cell: Cell, owner: str, boundary: Boundary) -> None:
-        self._cell, self._owner, self._boundary = cell, owner, boundary
+    def begin(self, deployment: Deployment, owner: str, boundary: Boundary) -> None:
+        self._cell, self._owner, self._boundary = deployment, owner, boundary
 
     def heard(self, subject: str, group: str | None = None) -> None:
         """Starts the pushers of a subject, or of one group of it, because messages were stored there."""

@@ -20,12 +20,12 @@ from hourwheel.archive.archiver import Archiver, CommitLimits
 from hourwheel.archive.rebuild import unfinished
 from hourwheel.buckets import lease
 from hourwheel.buckets.buckets import LEAD_MS, buckets
-from hourwheel.cell import Cell
 from hourwheel.cells.cell_marks import home_id
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.cells.cells import all_cells, given_up_names, registered_cells
 from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.cells import EmbeddedCells
 from hourwheel.embedded.directory import (
     INLINE_BYTES,
@@ -145,12 +145,12 @@ class Runtime:
         archive = FileBlobs(archive_of(options.data))
         self._check(context, archive)
         webhooks = Webhooks(clock, loopback=options.push_loopback, advice=_PUSH_ADVICE)
-        self.cell = Cell(context, EmbeddedTargets(webhooks, handlers))
-        self._archiver = Archiver(context, self.cell.registry, archive, CommitLimits(commit_ms=_ARCHIVE_MS))
+        self.deployment = Deployment(context, EmbeddedTargets(webhooks, handlers))
+        self._archiver = Archiver(context, self.deployment.registry, archive, CommitLimits(commit_ms=_ARCHIVE_MS))
         self._stopping = threading.Event()
-        self.cell.prepare()
+        self.deployment.prepare()
         logger = Logger(service="hourwheel", level="WARNING", stream=sys.stderr, json_serializer=log_line)
-        self.boundary = Boundary(self.cell, logger)
+        self.boundary = Boundary(self.deployment, logger)
 
     def _check(self, context: Context, archive: FileBlobs) -> None:
         """Closes what is open, and raises, if the data is half rebuilt or lacks what was archived."""
@@ -189,16 +189,16 @@ class Runtime:
 
     def start(self) -> None:
         """Starts the background work: wheels, pushes, the end of leases, the sweeper, the archiver, and wakeups."""
-        context = self.cell.context
+        context = self.deployment.context
         self._take_over(self._roster.living())
         for bucket, record in buckets(context):
             if not record.closed_ms:
                 context.timers.at(bucket.start_ms - LEAD_MS, bucket.name)
-        self._wheels.start(self.wheel_cell(), self._name, self.boundary)
+        self._wheels.start(self.wheel_deployment(), self._name, self.boundary)
         self._closing.callback(self._wheels.stop)
-        self._pushes.begin(self.cell, self._name, self.boundary)
+        self._pushes.begin(self.deployment, self._name, self.boundary)
         self._closing.callback(self._pushes.stop)
-        sweeper = self.cell.sweeper
+        sweeper = self.deployment.sweeper
         self._repeat("pushing", self._pushes.look, _PUSHES_SECONDS)
         self._repeat("watching other servers", self._watch_others, _OTHERS_SECONDS)
         self._repeat("watching writes", WriteWatch(self._store, self._roster).look, _OTHERS_SECONDS)
@@ -212,17 +212,17 @@ class Runtime:
         if self._options.archive_seconds:
             self._repeat("archiving", self._archive, self._options.archive_seconds)
 
-    def wheel_cell(self) -> Cell:
+    def wheel_deployment(self) -> Deployment:
         """Returns the cell for the threads of wheels: the loop runs their transactions."""
-        context = self.cell.context
-        cell = replace(self.cell, context=replace(context, store=LoopStore(self._store, self.greenlets)))
-        cell.registry = self.cell.registry
-        return cell
+        context = self.deployment.context
+        deployment = replace(self.deployment, context=replace(context, store=LoopStore(self._store, self.greenlets)))
+        deployment.registry = self.deployment.registry
+        return deployment
 
     def unopened_cells(self) -> list[str]:
         """Returns the names of the registered cells whose directories the options do not name."""
         opened = {HOME, *(() if self._cells is None else self._cells.names())}
-        return [record.name for record in all_cells(self.cell.context) if record.name not in opened]
+        return [record.name for record in all_cells(self.deployment.context) if record.name not in opened]
 
     @property
     def blocked_seconds(self) -> float:
@@ -253,7 +253,7 @@ class Runtime:
         """Ends the leases of servers that no longer live, and starts the wheels that are due, so that wheels and
         pushers need not wait until the leases run out.
         """
-        context = self.cell.context
+        context = self.deployment.context
         lease.expire_wheel_leases(context, living)
         state.expire_push_leases(context, living)
         start_wheels(context, buckets_due_soon(context))
@@ -267,7 +267,7 @@ class Runtime:
 
     def _archive(self) -> None:
         """Archives in runs of a few seconds until no row is left, or the server stops."""
-        clock = self.cell.context.clock
+        clock = self.deployment.context.clock
         while not self._stopping.is_set():
             report = self._archiver.run(clock.now_ms() + _ARCHIVE_MS)
             if report.complete or not report.commits:
@@ -275,8 +275,8 @@ class Runtime:
 
     def _sweep(self) -> None:
         self.reserves.keep_spares()
-        context = self.cell.context
-        self.cell.sweep()
+        context = self.deployment.context
+        self.deployment.sweeper.sweep()
         before_ms = min(context.clock.now_ms(), archived_ms(context))
         drop_expired_batches(context.blobs, before_ms)
         if self._cells is not None:

@@ -8,8 +8,8 @@ from itertools import islice
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.problems import is_fault
 from hourwheel.buckets.buckets import Bucket
-from hourwheel.cell import Cell
 from hourwheel.delay.wheel import WheelEnd
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.wheel_sleep import WheelSleep
 from hourwheel.system import SystemClock
 
@@ -55,7 +55,7 @@ class Wheels:
         for sleeping in list(self._sleeps.values()):
             sleeping.announce(0)
 
-    def start(self, cell: Cell, owner: str, boundary: Boundary) -> None:
+    def start(self, deployment: Deployment, owner: str, boundary: Boundary) -> None:
         """Begins to turn the cell's wheels, as ``owner``."""
 
         failing: dict[str, tuple[int, str]] = {}
@@ -65,7 +65,7 @@ class Wheels:
             has its lease; None otherwise. Of equal errors in a row it reports the first.
             """
             try:
-                ended = cell.turn_wheel(bucket, owner, self._sleeps[bucket].sleep)
+                ended = deployment.turn_wheel(bucket, owner, self._sleeps[bucket].sleep)
             except Exception as error:
                 before_ms, last_text = failing.get(bucket, (_RETRY_MS // 2, ""))
                 text = f"{type(error).__name__}: {error}"

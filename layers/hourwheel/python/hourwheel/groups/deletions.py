@@ -1,13 +1,23 @@
-"""Deletes groups, with the queues at which their consumers wait."""
+"""Deletes subjects and groups, with the queues at which their consumers wait."""
 
 from contextlib import suppress
 
-from hourwheel.dozing.dozing import forget_groups
+from hourwheel.dozing.dozing import forget_groups, remove_queues
 from hourwheel.errors import NotFound
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.broadcast import delete_consumer_groups
 from hourwheel.registry.registry import Registry, group_record
+
+
+def delete_subject(registry: Registry, name: str) -> list[str]:
+    """Deletes the subject, its groups and messages. Returns the cells in which the sweeper does this once they can be
+    reached. Messages that are sent meanwhile go to a new subject of that name. Raises ``NotFound``."""
+    # Before the deletion: afterwards a new subject may have this name.
+    groups = registry.groups_with_queues(name)
+    unfinished = registry.delete_subject(name)
+    remove_queues(registry.context, groups)
+    return unfinished
 
 
 def delete_group(registry: Registry, subject: Subject, name: str) -> list[str]:

@@ -43,8 +43,8 @@ _RETRY_SECONDS = 0.5
 _AGAIN_SECONDS = 0.2  # gives a row that is being written time to arrive
 
 
-class PushedCell(Protocol):
-    """The part of a cell that a pusher uses."""
+class PushedDeployment(Protocol):
+    """The part of a deployment that a pusher uses."""
 
     @property
     def context(self) -> Context: ...
@@ -74,7 +74,7 @@ class Pusher:
     """Pushes for one group, under the name ``owner``; runs once. Begins no delivery after ``leaves_ms`` (0: no limit),
     nor once ``stopping`` returns True. Each pull waits up to ``wait_seconds`` for messages."""
 
-    cell: PushedCell
+    deployment: PushedDeployment
     targets: Targets
     subject: str
     group: str
@@ -88,7 +88,7 @@ class Pusher:
     _suspects_wait: bool = False
 
     def __post_init__(self) -> None:
-        self._lease = PushLease(self.cell.context, self.owner)
+        self._lease = PushLease(self.deployment.context, self.owner)
 
     def run(self) -> PusherEnd:
         """Pushes until no message is left, and returns why it stopped. Raises the store's errors, after it has paused
@@ -112,7 +112,7 @@ class Pusher:
         return ended
 
     def _find(self) -> tuple[Subject, Group, PushTarget] | None:
-        registry = self.cell.registry
+        registry = self.deployment.registry
         try:
             subject = registry.subject(self.subject)
             group = registry.group(subject, self.group)
@@ -122,7 +122,7 @@ class Pusher:
         return None if target is None else (subject, group, target)
 
     def _now_ms(self) -> int:
-        return self.cell.context.clock.now_ms()
+        return self.deployment.context.clock.now_ms()
 
     @property
     def _over(self) -> bool:
@@ -137,14 +137,14 @@ class Pusher:
         if not self._lease.leave(group):
             return PusherEnd.BUSY
         if self._lease.health.pausing:
-            self.cell.context.meter.record("PushPaused", 1)
+            self.deployment.context.meter.record("PushPaused", 1)
             return PusherEnd.PAUSED
         return PusherEnd.LEFT if self._over else None
 
     def _look(self) -> PusherEnd | None:
         """Looks for messages once more, after the lease was given up. Returns None when a message waits and the lease
         is taken again, otherwise why the pusher stops."""
-        self.cell.registry.forget(self.subject)  # there may be more queues
+        self.deployment.registry.forget(self.subject)  # there may be more queues
         current = self._find()
         if current is None:
             return PusherEnd.NO_TARGET
@@ -152,7 +152,7 @@ class Pusher:
         if not self._something(subject, group):
             return PusherEnd.IDLE
         # A moment ago no pull returned this message: a row before it is still being written, or the pull read old data.
-        self.cell.context.clock.sleep(_AGAIN_SECONDS)
+        self.deployment.context.clock.sleep(_AGAIN_SECONDS)
         # Refused: the producer of that message found no pusher, and started one.
         return None if self._lease.retake(group, target) else PusherEnd.BUSY
 
@@ -165,8 +165,8 @@ class Pusher:
 
     def _something(self, subject: Subject, group: Group, *, soon: bool = False) -> bool:
         """Returns whether a message waits, or with ``soon`` is retried soon."""
-        logs = self.cell.opener.of(self.cell.context, subject, group)
-        in_turn = self.cell.opener.in_turn(self.cell.context, subject, group, logs)
+        logs = self.deployment.opener.of(self.deployment.context, subject, group)
+        in_turn = self.deployment.opener.in_turn(self.deployment.context, subject, group, logs)
         return any(log.has_message() for log in in_turn) or (soon and self._retry_ms(subject, group) is not None)
 
     # Delivering
@@ -240,7 +240,7 @@ class Pusher:
             suspects=suspects,
         )
         try:
-            result = self.cell.pull(self.subject, self.group, request, pushing=True)
+            result = self.deployment.pull(self.subject, self.group, request, pushing=True)
         except NotFound:
             return False  # the subject or group was deleted meanwhile
         pulls = result.pulls
@@ -260,7 +260,7 @@ class Pusher:
         """Lets some time pass after a pull without messages. Returns whether messages wait that come soon."""
         if result.limited_by in _FLOW_LIMITS and self._something(subject, group):
             # Messages wait until the limit leaves some: this pusher stays, and pulls again.
-            self.cell.context.clock.sleep(_LIMITED_SECONDS)
+            self.deployment.context.clock.sleep(_LIMITED_SECONDS)
             return True
         return not result.suspects_wait and self._waits_for_retry(subject, group)
 
@@ -268,7 +268,7 @@ class Pusher:
         """Returns the milliseconds until a failed message is tried again in its place; None if that is not soon. No
         wheel hands such a message over, and nothing but the sweeper would start a pusher."""
         now_ms = self._now_ms()
-        dues = [log.next_due_ms() for log in self.cell.opener.of(self.cell.context, subject, group)]
+        dues = [log.next_due_ms() for log in self.deployment.opener.of(self.deployment.context, subject, group)]
         # Without a message that failed, or with stopped keys alone, there is no retry: not soon.
         left_ms = min((due_ms - now_ms for due_ms in dues if due_ms is not None), default=SOON_MS + 1)
         return left_ms if left_ms <= SOON_MS else None
@@ -280,7 +280,7 @@ class Pusher:
         if left_ms is None:
             return False
         if not self.wait_seconds:  # a pull that waits looks for messages by itself
-            self.cell.context.clock.sleep(min(_RETRY_SECONDS, left_ms / 1_000))
+            self.deployment.context.clock.sleep(min(_RETRY_SECONDS, left_ms / 1_000))
         return True
 
     def _serve(self, leased: _LeasedPull) -> None:
@@ -310,7 +310,7 @@ class Pusher:
         if current is None or current[2].kind == "notify" or self._over:
             return Outcome(unreached=True)
         _, group, target = current
-        if state_record(self.cell.context, group).key != state_record(self.cell.context, leased.group).key:
+        if state_record(self.deployment.context, group).key != state_record(self.deployment.context, leased.group).key:
             return Outcome(unreached=True)  # the group was deleted, and another created under its name
         # Both leases must outlast the delivery, or others would deliver its messages while the target handles them.
         if not self._lease.extend(group, target) or not self._hold(leased, target):
@@ -321,7 +321,7 @@ class Pusher:
             self.group,
             pulled.queue,
             pulled.messages[part.start : part.stop],
-            secrets_of(self.cell.secret, group),
+            secrets_of(self.deployment.secret, group),
         )
         outcome = self._guarded(lambda: self.targets.deliver(target, delivery), len(part))
         if not outcome.too_large or len(part) == 1:
@@ -334,7 +334,7 @@ class Pusher:
         try:
             return deliver()
         except Exception as error:
-            self.cell.context.meter.record("Faults", 1)
+            self.deployment.context.meter.record("Faults", 1)
             _logger.error(
                 "a delivery to the target of %s/%s failed: %s", self.subject, self.group, type(error).__name__
             )
@@ -354,14 +354,14 @@ class Pusher:
         or when the group was deleted."""
         try:
             settlement = Settlement(receipt=leased.pulled.receipt, **how)
-            (settled,) = self.cell.settle(self.subject, self.group, [settlement])
+            (settled,) = self.deployment.settle(self.subject, self.group, [settlement])
         except NotFound:
             return "stale"
         return settled.status
 
     def _judge(self, outcome: Outcome, size: int) -> None:
         """Records metrics of a delivery of this size, and changes the target's health by its outcome."""
-        meter = self.cell.context.meter
+        meter = self.deployment.context.meter
         missed = refused(outcome, size)
         if size - missed:
             meter.record("PushDelivered", size - missed)

@@ -1,8 +1,8 @@
 """Tells which names in the memory of a process belong to deleted subjects and groups.
 
-A process keeps records, leases, ends and states by the names of subjects, groups and logs, and ``Cell.drop`` drops them
-all. A deletion drops the entries of its names at once. Each sweep does so for all tombstones: another process may have
-deleted the subject or group, and a call under way may have kept an entry once more.
+A process keeps records, leases, ends and states by the names of subjects, groups and logs. ``Deployment.drop`` drops
+them all. A deletion drops the entries of its names at once. Each sweep does so for all tombstones: another process may
+have deleted the subject or group, and a call under way may have kept an entry once more.
 """
 
 from collections.abc import Iterable, MutableMapping

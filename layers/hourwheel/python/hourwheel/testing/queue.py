@@ -100,7 +100,7 @@ class Queue:
         self._server = MemoryServer(self._url, now_ms)
         self._runner = StepRunner()
         register(self._url, self._server)
-        self._api = Api(self._url, ids=self._server.cell.context.ids, clock=self._server.clock)
+        self._api = Api(self._url, ids=self._server.deployment.context.ids, clock=self._server.clock)
         self._errors = HandlerErrors()
 
     def __enter__(self) -> Self:
@@ -321,7 +321,7 @@ class Queue:
             clock.ms = max(clock.ms, next_ms)  # a call that slept may have moved the clock further
             handled += yield from self._handle()
         clock.ms = max(clock.ms, until_ms)
-        self._server.cell.sweep()
+        self._server.deployment.sweeper.sweep()
         return handled + (yield from self._handle())
 
     def sent(self, subject: str) -> list[Sent]:
@@ -431,7 +431,7 @@ class Queue:
 
     def _accepted(self, subject: str) -> list[Accepted]:
         self._flush()
-        return [accepted for accepted in self._server.cell.accepted if accepted.subject == subject]
+        return [accepted for accepted in self._server.deployment.accepted if accepted.subject == subject]
 
     def _flush(self) -> None:
         for producer in open_producers(self._url):

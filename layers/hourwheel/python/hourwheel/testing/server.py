@@ -21,13 +21,13 @@ from hourwheel.api.problems import problem
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
-from hourwheel.cell import Cell
 from hourwheel.client.api import Api
 from hourwheel.client.in_process import AsyncMessageSource, MessageSource, Work
 from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.transport.endpoint import Reply
 from hourwheel.context import Context, Settings
 from hourwheel.delay.wheel import WheelEnd
+from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
 from hourwheel.model.pulls import CompactPullResult, PullRequest, PullResult, Settled, Settlement
 from hourwheel.producing.idempotency import IdempotencyKey
@@ -73,7 +73,7 @@ class Accepted(NamedTuple):
     at_ms: int
 
 
-class RecordingCell(Cell):
+class RecordingDeployment(Deployment):
     """Records each accepted message, in order. Sets a timer for each time at which a lease may end, so that
     ``Queue.advance`` stops there."""
 
@@ -144,7 +144,7 @@ class MemoryServer:
         self.clock = SimulatedClock(now_ms)
         self.timers = SimulatedTimers()
         self.clock.meanwhile = self.turn_wheels
-        self.cell = RecordingCell(
+        self.deployment = RecordingDeployment(
             Context(
                 store=MemoryStore(),
                 blobs=MemoryBlobs(),
@@ -158,10 +158,10 @@ class MemoryServer:
                 settings=Settings(tick_ms=0, registry_seconds=0),
             )
         )
-        self.cell.prepare()
+        self.deployment.prepare()
         # WARNING: the log of each request would fill the output of tests.
         logger = Logger(service="hourwheel.testing", level="WARNING", stream=sys.stderr, json_serializer=log_line)
-        self._boundary = Boundary(self.cell, logger)
+        self._boundary = Boundary(self.deployment, logger)
         self._router = Router()
         self._requests = count(1)
         self._works: list[Callable[[], Work | None]] = []
@@ -186,7 +186,7 @@ class MemoryServer:
         chosen = SteppedOptions(
             options.subject, options.group, options.consumer_id, options.max_messages, options.lease_seconds
         )
-        api = Api(self._url, ids=self.cell.context.ids, clock=self.clock)
+        api = Api(self._url, ids=self.deployment.context.ids, clock=self.clock)
         self.sources.append(SteppedSource(chosen, api, self.clock, self._count))
         return self.sources[-1]
 
@@ -259,11 +259,11 @@ class MemoryServer:
             return
         for bucket in self.timers.due(self.clock.ms):
             if bucket == _LEASES:
-                self.cell.sweeper.end_busy_leases()
+                self.deployment.sweeper.end_busy_leases()
                 continue
             wheel = self._wheels.get(bucket)
             if wheel is None:
-                wheel = self._wheels[bucket] = greenlet(partial(self.cell.turn_wheel, bucket, "testing", _pause))
+                wheel = self._wheels[bucket] = greenlet(partial(self.deployment.turn_wheel, bucket, "testing", _pause))
             wheel.parent = getcurrent()
             # A greenlet is false before its start; later, ``_pause`` returns the True. The wheel returns the seconds of
             # its pause, or its ``WheelEnd``.

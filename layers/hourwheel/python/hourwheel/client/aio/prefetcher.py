@@ -11,7 +11,7 @@ from hourwheel.client.aio.waking import AsyncCondition
 from hourwheel.client.consuming import pull_session
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.dozing import QueueListener, QueueRequest
-from hourwheel.client.consuming.held_messages import Readiness
+from hourwheel.client.consuming.held_messages import LookResult
 from hourwheel.client.consuming.pull_session import PullSession
 from hourwheel.client.consuming.settlements import settle_timeout
 from hourwheel.client.options import PrefetchOptions
@@ -87,7 +87,7 @@ class AsyncPrefetcher(PullSession[AsyncCondition]):
         except Exception as error:
             self.fail(error)
 
-    async def _wait(self, condition: AsyncCondition, look: Callable[[], Readiness[T]]) -> T | None:
+    async def _wait(self, condition: AsyncCondition, look: Callable[[], LookResult[T]]) -> T | None:
         while not (seen := look()).ready:
             await condition.wait(seen.wait_seconds)
         return seen.result

@@ -26,7 +26,7 @@ class Wakes(Protocol):
     def notify_all(self) -> None: ...
 
 
-class Readiness(NamedTuple, Generic[T]):
+class LookResult(NamedTuple, Generic[T]):
     """Whether a thread or task can go on, with ``result``. Otherwise it looks again when it is woken, or after
     ``wait_seconds`` (None: only then)."""
 
@@ -77,17 +77,17 @@ class HeldMessages(Generic[C]):
     def lost_messages(self) -> int:
         return self._leases.lost_messages
 
-    def _look_for_message(self) -> Readiness[Delivery]:
+    def _look_for_message(self) -> LookResult[Delivery]:
         """Is ready with a message, or with None once the session is stopped and drained."""
         left_seconds = self._drain_until - self._now() if self._stopping else None
         if left_seconds is not None and left_seconds <= 0:
-            return Readiness(True)
+            return LookResult(True)
         delivery = self._take()
         if delivery is not None:
-            return Readiness(True, delivery)
+            return LookResult(True, delivery)
         # A pull that began without a message in hand may wait long: ``finish`` cuts it.
         drained = self._stopping and not self._queue and not (self._pulling and self._busy_pull)
-        return Readiness(drained, None, left_seconds)
+        return LookResult(drained, None, left_seconds)
 
     @gives_back
     def _with_more(self, first: Delivery | None) -> list[Delivery]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from hourwheel.client.api import Api
 from hourwheel.client.consuming.delivery import Delivery
 from hourwheel.client.consuming.dozing import QueueListener
-from hourwheel.client.consuming.held_messages import Readiness
+from hourwheel.client.consuming.held_messages import LookResult
 from hourwheel.client.consuming.pull_session import PullSession
 from hourwheel.client.consuming.settlements import settle_timeout
 from hourwheel.client.options import PrefetchOptions
@@ -88,7 +88,7 @@ class Prefetcher(PullSession[Condition]):
             self.fail(error)
 
     @gives_back
-    def _wait(self, condition: Condition, look: Callable[[], Readiness[T]]) -> T | None:
+    def _wait(self, condition: Condition, look: Callable[[], LookResult[T]]) -> T | None:
         with self._lock:
             while not (seen := look()).ready:
                 condition.wait(seen.wait_seconds)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from hourwheel.client.calls.pull import PullCalls, pull_encoded
 from hourwheel.client.consuming.dozing import Doze, QueueListener
-from hourwheel.client.consuming.held_messages import HeldMessages, Readiness, Wakes
+from hourwheel.client.consuming.held_messages import HeldMessages, LookResult, Wakes
 from hourwheel.client.consuming.settlements import UNKNOWN_RECEIPT, settle_each
 from hourwheel.client.consuming.suspects import rest_after
 from hourwheel.client.errors import BadRequest, Closed, ServerFault, ServerUnavailable
@@ -70,7 +70,7 @@ class PullSession(HeldMessages[C]):
         self._ending = False
         self._end_at = 0.0
 
-    def _wait(self, condition: C, look: Callable[[], Readiness[T]]) -> Any:
+    def _wait(self, condition: C, look: Callable[[], LookResult[T]]) -> Any:
         """Returns the result of ``look`` once it is ready. Calls it again whenever ``condition`` is notified."""
         raise NotImplementedError
 
@@ -99,9 +99,9 @@ class PullSession(HeldMessages[C]):
         """Waits for this time, or until ``over`` is true."""
         until = self._now() + seconds
 
-        def look() -> Readiness[None]:
+        def look() -> LookResult[None]:
             left_seconds = until - self._now()
-            return Readiness(left_seconds <= 0 or over(), None, left_seconds)
+            return LookResult(left_seconds <= 0 or over(), None, left_seconds)
 
         return self._wait(condition, look)
 
@@ -143,20 +143,20 @@ class PullSession(HeldMessages[C]):
             self._doze.ended(waiting)
             backoff.rests(waiting.pause_seconds)
 
-    def _begin_pull(self) -> Readiness[list[Settlement]]:
+    def _begin_pull(self) -> LookResult[list[Settlement]]:
         """Is ready with the settlements that the next pull takes along, once there is room for its messages; with None
         once the session is stopped."""
         self._hungry_puller = True  # says that the puller waits before it looks, so that no call to wake it is missed
         begins = self._stopping or (self._may_pull() and self._has_room())
         self._hungry_puller = not begins
         if self._stopping or not begins:
-            return Readiness(begins)
+            return LookResult(begins)
         now = self._now()
         self._record_acks(now)
         self._pulling = True
         self._busy_pull = self._leases.in_hand
         self._max_messages = self._next_size(now)
-        return Readiness(True, self._leases.complete(now))
+        return LookResult(True, self._leases.complete(now))
 
     @gives_back
     def _fields(self, *, alone: bool = False) -> dict[str, Any]:
@@ -266,23 +266,23 @@ class PullSession(HeldMessages[C]):
                 self._leases.answered(settlements, results, self._now())
             self._wake_puller()  # a lease may be lost
 
-    def _next_settlements(self) -> Readiness[list[Settlement]]:
+    def _next_settlements(self) -> LookResult[list[Settlement]]:
         """Is ready with the settlements to send now; with None once the session ends and nothing is left to settle."""
         now = self._now()
         self._record_acks(now)
         self._idle_settler = False
         if self._ending and (not self._leases.unconfirmed or now >= self._end_at):
-            return Readiness(True)
+            return LookResult(True)
         settlements = self._leases.due(now, ending=self._ending)
         if settlements:
-            return Readiness(True, settlements)
+            return LookResult(True, settlements)
         due_at = self._leases.next_due()
         self._settler_until = math.inf if due_at is None else due_at
         self._idle_settler = not self._leases.lingering
         if self._idle_settler and self._acked:
-            return Readiness(False, None, 0.0)  # a message that was acknowledged just before did not wake the settler
+            return LookResult(False, None, 0.0)  # a message that was acknowledged just before did not wake the settler
         until = min(self._settler_until, self._end_at if self._ending else math.inf)
-        return Readiness(False, None, None if until == math.inf else max(0.0, until - now))
+        return LookResult(False, None, None if until == math.inf else max(0.0, until - now))
 
     def _log_settled(self) -> None:
         """Logs the end of an outage of settlements, if there was one."""

@@ -1,18 +1,13 @@
-"""Creates, changes, shows and deletes groups."""
+"""Defines the settings of groups, and applies the ones that a request names."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
-from hourwheel.errors import Conflict, NotFound, Rejected
-from hourwheel.groups.deletions import delete_group
+from hourwheel.errors import Conflict, Rejected
 from hourwheel.model.groups import KEEP_VERSION, Group, PushTarget, RetryPolicy, TagFilter, WhenDead
-from hourwheel.model.targets import Targets
-from hourwheel.push.state import PushState, retarget, state_record
 from hourwheel.registry.broadcast import broadcast_settings, check_pulled
-from hourwheel.registry.registry import Registry
 
 T = TypeVar("T")
 
@@ -46,70 +41,8 @@ class GroupSettings(TypedDict, total=False):
     redelivery_delay_seconds: float | None
 
 
-@dataclass(frozen=True)
-class GroupOperations:
-    """Changes the groups of a cell."""
-
-    registry: Registry
-    targets: Targets
-
-    def put(self, subject: str, name: str, settings: GroupSettings) -> Group:
-        """Creates or changes a group and returns it. Raises ``Conflict`` for another ``start``, ``broadcast`` or
-        ``ordered``, ``Rejected`` for a target that this deployment cannot reach, and for settings that exclude one
-        another."""
-        push = settings.get("push", KEEP)
-        # Before anything is stored: a target that cannot be reached refuses the whole request.
-        if isinstance(push, PushTarget):
-            self.targets.check(push)
-        before: PushTarget | None = None
-
-        def change(group: Group) -> Group:
-            nonlocal before
-            before = group.push
-            return changed(group, settings)
-
-        # A cached subject may have fewer queues, and ``latest`` must know them all.
-        self.registry.forget(subject)
-        owner = self.registry.subject(subject, create=True)
-        group = self.registry.change_group(
-            owner,
-            name,
-            change,
-            start=settings.get("start") or "earliest",
-            broadcast=settings.get("broadcast") or False,
-            ordered=settings.get("ordered") or False,
-        )
-        limits = settings.get("max_in_flight"), settings.get("messages_per_second")
-        if limits != (None, None) or not isinstance(settings.get("filter", KEEP), Keep):
-            # There may be room for more, or messages that the former filter passed over.
-            self.registry.context.wakeups.announce(subject, name)
-        if not isinstance(push, Keep):
-            retarget(self.registry.context, owner, group, changed=group.push != before)
-        return group
-
-    def delete(self, subject: str, name: str) -> list[str]:
-        """Removes the group, its progress, retries and dead letters; a broadcast group with all its consumers. Returns
-        the cells in which the sweeper does this once they can be reached."""
-        self.registry.forget(subject)
-        owner = self.registry.subject(subject)
-        return delete_group(self.registry, owner, name)
-
-    def push_state(self, subject: str, name: str) -> tuple[Group, PushState]:
-        """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target. The group
-        counts as paused, too, while its subject is."""
-        self.registry.forget(subject)
-        owner = self.registry.subject(subject)
-        group = self.registry.group(owner, name)
-        state = state_record(self.registry.context, group).load()
-        if group.push is None:
-            raise NotFound("push-unknown", f"group {name!r} of subject {subject!r} has no target: set push")
-        if owner.paused:
-            group = msgspec.structs.replace(group, paused=True)
-        return group, PushState() if state is None else state.value
-
-
 def changed(group: Group, settings: GroupSettings) -> Group:
-    """Returns the group with these settings. Raises ``Conflict`` and ``Rejected`` like ``GroupOperations.put``."""
+    """Returns the group with these settings. Raises ``Conflict`` and ``Rejected`` like ``GroupService.put``."""
     start, push, tag_filter = settings.get("start"), settings.get("push", KEEP), settings.get("filter", KEEP)
     if start is not None and group.start != start:
         raise Conflict(

@@ -1,0 +1,1 @@
+"""Offers the calls of producers, consumers and operators on one deployment."""
