@@ -75,7 +75,7 @@ def test_acknowledging_again_is_open_after_the_lease_of_the_rest_has_ended(bench
     assert bench.settle(pull, ack=[0]) == "open"
     assert bench.settle(pull, ack=[1]) == "open"
     bench.clock.pass_time(3_600)
-    bench.cell.sweep()
+    bench.deployment.sweeper.sweep()
     assert bench.settle(pull, ack=[0]) == "open"
     assert bench.settle(pull, ack=[2]) == "stale"
     assert bench.bodies() == ["c"]
