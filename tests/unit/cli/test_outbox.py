@@ -40,6 +40,16 @@ def test_status_counts_rows_and_names_the_relays_that_send_some(shell: Shell, da
     assert "waiting" in text
 
 
+def test_status_shows_no_lease_of_a_batch_that_its_relay_gave_back(shell: Shell, database: str) -> None:
+    with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as shop:
+        shop.execute("UPDATE hourwheel_outbox_shard SET lease_until_ms = 0, token = '' WHERE batch IS NOT NULL")
+        shop.commit()
+    (status,) = shell.json("outbox", "status", "--database", database)
+    assert [shard["lease_until_ms"] for shard in status["shards"]] == [None]
+    last = shell.ok("outbox", "status", "--database", database).split()[-1]
+    assert last == "-"
+
+
 def test_refused_rows_are_listed_with_their_reasons(shell: Shell, database: str) -> None:
     rows = shell.json("outbox", "list", "--database", database)
     assert [(row["id"], row["key"], row["body"], row["reason"]) for row in rows] == [

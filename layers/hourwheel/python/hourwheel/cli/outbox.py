@@ -110,7 +110,10 @@ def status(ctx: typer.Context, database: DatabaseOption) -> None:
     oldest = None if now.oldest_ms is None else _time(now.oldest_ms)
     write_fields(_Counts(now.waiting, oldest, now.refused, now.kept))
     if now.shards:
-        rows = [[shard.shard, shard.relay, shard.rows, _time(shard.lease_until_ms)] for shard in now.shards]
+        rows = [
+            [shard.shard, shard.relay, shard.rows, shard.lease_until_ms and _time(shard.lease_until_ms)]
+            for shard in now.shards
+        ]
         write_table(["shard", "relay", "rows under way", "lease until"], rows)
 
 

@@ -13,8 +13,8 @@ from hourwheel.outbox.wakeups import wake
 
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a shard that has a batch under way: the relay that sends the batch, its number of rows, and when the
-    relay's lease ends (Unix milliseconds).
+    """Describes a shard that has a batch under way: the relay that sent the batch last, and its number of rows. The
+    lease of the relay ends at ``lease_until_ms`` (Unix milliseconds; None: the relay gave the batch back).
 
     Example:
         >>> [(shard.relay, shard.rows) for shard in status(session).shards]
@@ -24,7 +24,7 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     shard: int
     relay: str
     rows: int
-    lease_until_ms: int
+    lease_until_ms: int | None
 
 
 class OutboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,9 @@ def status(session: Any) -> OutboxStatus:
     waiting, oldest_ms = counts.get(WAITING, (0, None))
     under_way = "SELECT shard, relay, batch, lease_until_ms FROM hourwheel_outbox_shard WHERE batch IS NOT NULL"
     shards = [
-        ShardStatus(shard=shard, relay=relay, rows=len(msgspec.msgpack.decode(bytes(batch))), lease_until_ms=lease)
+        ShardStatus(
+            shard=shard, relay=relay, rows=len(msgspec.msgpack.decode(bytes(batch))), lease_until_ms=lease or None
+        )
         for shard, relay, batch, lease in bound_session.execute(f"{under_way} ORDER BY shard")
     ]
     return OutboxStatus(
