@@ -18,7 +18,7 @@ from hourwheel.model.pulls import CompactPull, MessageBlock, Pull
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.claims import Claim
-from hourwheel.pull_log.message_blocks import block_from
+from hourwheel.pull_log.message_blocks import block_from, block_of
 from hourwheel.pull_log.pull_log import PullLog, holds_claim
 from hourwheel.pull_log.receipts import Receipt, sign_receipt
 from hourwheel.pull_log.records import SETTLED, UNREADABLE, PullRow
@@ -45,13 +45,20 @@ class Answers:
             return Pull.by_key(*self._signed(log, claim, _shortened(claim)), messages, suspect=claim.suspect)
         counts, messages = read_claim(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
-        return None if pull_row is None else Pull(*self._signed(log, claim, pull_row), messages, suspect=claim.suspect)
+        if pull_row is None:
+            return None
+        if claim.suspect:
+            messages = _unmarked(messages)
+        return Pull(*self._signed(log, claim, pull_row), messages, suspect=claim.suspect)
 
     def blocks(self, log: PullLog, claim: Claim) -> CompactPull | None:
         """Returns the claim as an answer in blocks, and None where ``pulled`` does."""
         if claim.taken:
             blocks = [part.block(log.queue) for part in claim.taken]
             return CompactPull.by_key(*self._signed(log, claim, _shortened(claim)), blocks, suspect=claim.suspect)
+        if claim.suspect:
+            pull = self.pulled(log, claim)
+            return None if pull is None else _in_one_block(pull)
         counts, blocks = read_blocks(self.context, log, claim)
         pull_row = self._readable(log, claim, counts)
         if pull_row is None:
@@ -88,6 +95,16 @@ class Answers:
             "retry" if log.queue is None else log.queue,
             rfc3339(pull_row.value.lease_until_ms),
         )
+
+
+def _in_one_block(pull: Pull) -> CompactPull:
+    blocks = [block_of(pull.messages)]
+    return CompactPull(pull.receipt, pull.queue, pull.lease_until, blocks, pull.ordered, pull.suspect)
+
+
+def _unmarked(messages: Sequence[Message]) -> list[Message]:
+    """Returns messages without the mark of a suspect, which stored copies have: the pull has it for its consumer."""
+    return [msgspec.structs.replace(message, suspect=False) for message in messages]
 
 
 def read_claim(context: Context, log: PullLog, claim: Claim) -> tuple[tuple[int, ...], list[Message]]:
