@@ -46,7 +46,8 @@ def test_the_readme_installs_serves_sends_and_receives(tmp_path: Path) -> None:
         with running(python(code, port), tmp_path) as (client, received):
             lines = [received.readline().split(" ", 1) for _ in range(3)]
             client.send_signal(signal.SIGINT)
-            client.wait(SECONDS)
+            assert client.stderr is not None
+            assert (client.wait(SECONDS), client.stderr.read()) == (0, "")
         server.send_signal(signal.SIGTERM)
         assert server.wait(SECONDS) == 0
     assert [body for _, body in lines] == ["order 1\n", "order 2\n", "reminder\n"]
