@@ -175,7 +175,8 @@ def test_dead_letters(shell: Shell) -> None:
     assert len(shell.json("dead", "list", "orders", "billing", "--limit", "2")) == 2
     assert "rejected" in shell.ok("dead", "list", "orders", "billing")
     assert shell.json("dead", "show", "orders", "billing", second)[0]["body"] == "b"
-    assert "reason" in shell.ok("dead", "show", "orders", "billing", second)
+    shown = dict(line.split(maxsplit=1) for line in shell.ok("dead", "show", "orders", "billing", second).splitlines())
+    assert (shown["body"], shown["reason"], "text" in shown) == ("b", "rejected", False)
     assert shell.ok("dead", "redrive", "orders", "billing", first) == "redriven 1\n"
     assert shell.json("dead", "drop", "orders", "billing", "--from", "2026-11-20T00:00:00Z", "--yes") == [
         {"dropped": 2}

@@ -146,11 +146,15 @@ def _spare_width(table: "Table", endless: "Console") -> int:
     return sum(max(0, width - _LEAST_FREE_TEXT) for width in widths)
 
 
+_LABELS = {"text": "body", "data": "body"}  # a message has one of the two, which all else calls its body
+
+
 def write_fields(record: msgspec.Struct, labels: Mapping[str, str] | None = None) -> None:
     """Writes a record, one field on each line. ``labels``: what to write in place of the names of fields."""
-    fields = {(labels or {}).get(name, name): getattr(record, name) for name in record.__struct_fields__}
-    width = max(map(len, fields))
-    for name, value in fields.items():
+    named = {**_LABELS, **(labels or {})}
+    fields = [(named.get(name, name), getattr(record, name)) for name in record.__struct_fields__]
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
         if value is not None and value != [] and value != {}:
             write_line(f"{name:<{width}}  {text_of(value)}")
 
