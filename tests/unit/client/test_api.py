@@ -1,3 +1,4 @@
+import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -329,9 +330,10 @@ def test_the_server_says_when_to_come_back(server: FakeServer) -> None:
     assert caught.value.retry_after_seconds == 3600
 
 
-def test_an_unreachable_server_is_named() -> None:
-    refused = pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1:1 cannot be reached")
-    with Api("http://127.0.0.1:1", retry_seconds=0, ids=StillIds()) as api, refused as caught:
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1"])
+def test_an_unreachable_server_is_named(address: str) -> None:
+    refused = pytest.raises(ServerUnavailable, match=f"at {re.escape(address)} cannot be reached")
+    with Api(f"http://{address}", retry_seconds=0, ids=StillIds()) as api, refused as caught:
         api.health()
     assert not caught.value.sent
 

@@ -87,11 +87,12 @@ class Endpoint:
     def _lost(self, error: Exception, *, sent: bool) -> ServerUnavailable:
         """Returns the error of an exchange that brought no whole answer. ``sent``: the request may have reached the
         server."""
-        port = f":{self.port}" if self.port else ""
         verb = "did not answer" if sent else "cannot be reached"
         no_text = "timed out" if isinstance(error, TimeoutError) else type(error).__name__  # as those of asyncio
         reason = getattr(error, "strerror", None) or str(error) or no_text
-        return no_answer(f"the server at {self.host}{port} {verb}: {reason}{self._hint(error, sent)}", sent=sent)
+        return no_answer(
+            f"the server at {_host_field(self.host, self.port)} {verb}: {reason}{self._hint(error, sent)}", sent=sent
+        )
 
     def _hint(self, error: Exception, sent: bool) -> str:
         """Returns advice if nothing listens at the URL, or if the first bytes of the answer suggest that its scheme is
@@ -110,7 +111,8 @@ class Endpoint:
 
 
 def _host_field(host: str, port: int | None) -> str:
-    """Returns the ``host`` header of a request. ``port`` is None if it is the usual one of the scheme."""
+    """Returns the ``host`` header of a request, by which errors name the server too. ``port`` is None if it is the
+    usual one of the scheme."""
     name = f"[{host}]" if ":" in host else host
     return name if port is None else f"{name}:{port}"
 
