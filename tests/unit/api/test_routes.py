@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.api import meta
-from hourwheel.api.router import Match, Router
+from hourwheel.api.router import Match, Router, unknown_path
 from hourwheel.api.routes import ROUTES, HttpRoute
 
 router = Router()
@@ -36,3 +36,8 @@ def test_other_paths_have_no_route(path: str) -> None:
 
 def test_another_method_is_told_which_there_are() -> None:
     assert router.find("POST", "/v1/subjects/orders") == ["DELETE", "GET", "PUT"]
+
+
+def test_a_path_that_begins_twice_with_the_version_is_told_to_leave_it_out() -> None:
+    assert unknown_path("/v1/v1/subjects").endswith(": leave /v1 out of the URL of the server")
+    assert "leave" not in unknown_path("/v1/subject")

@@ -66,6 +66,8 @@ class Router:
 
 def unknown_path(path: str) -> str:
     """Returns the detail of the answer to a request whose path no route has."""
+    if path.startswith("/v1/v1/"):
+        return f"no route has the path {path[:200]}: leave /v1 out of the URL of the server"
     return f"no route has the path {path[:200]}: GET /v1/openapi.json lists the paths"
 
 
