@@ -25,6 +25,9 @@ PRODUCE: dict[str, tuple[Any, str, str | None]] = {
     "a message without a body": ({"messages": [{"key": "k"}]}, "field-invalid", "messages[0]"),
     "a message whose body is null": ({"messages": [{"body": None}]}, "field-invalid", "messages[0]"),
     "a message with two bodies": (message(body_base64="AAEC"), "field-invalid", "messages[0]"),
+    "a header that is a number": (message(headers={"a": "x", "n": 1}), "field-invalid", "messages[0].headers.n"),
+    "a header that is null": (message(headers={"n.1[0]": None}), "field-invalid", "messages[0].headers.n.1[0]"),
+    "a header with a mark of msgspec": (message(headers={"`": 1}), "field-invalid", "messages[0].headers.'"),
     "a body that is a number": ({"messages": [{"body": 7}]}, "field-invalid", "messages[0].body"),
     "the fourth of the messages": (
         {"messages": [{"body": "x"}, {"body": "x"}, {"body": "x"}, {"body": "x", "key": ""}]},
@@ -41,8 +44,11 @@ PRODUCE: dict[str, tuple[Any, str, str | None]] = {
     "two tags alike": (message(tags=["a", "b", "a"]), "field-invalid", "messages[0].tags"),
     "33 headers": (message(headers={f"h{n}": "" for n in range(33)}), "field-invalid", "messages[0].headers"),
     "a header without a name": (message(headers={"": "x"}), "field-invalid", "messages[0].headers"),
-    "a header that is a number": (message(headers={"a": 1}), "field-invalid", "messages[0].headers[...]"),
-    "a header of 4,097 characters": (message(headers={"a": "x" * 4097}), "field-invalid", "messages[0].headers[...]"),
+    "a header of 4,097 characters": (
+        message(headers={"a": "", "b": "x" * 4097}),
+        "field-invalid",
+        "messages[0].headers.b",
+    ),
     "an empty idempotency key": ({**message(), "idempotency_key": ""}, "field-invalid", "idempotency_key"),
     "a key that is a huge integer": (message(key=10**400), "field-invalid", "messages[0].key"),
     "1,001 messages": ({"messages": [{"body": "x"}] * 1001}, "batch-too-large", "messages"),
@@ -362,3 +368,18 @@ def test_long_mistakes_are_not_sent_back_whole(api: Api) -> None:
     answer = api.call("POST", MESSAGES, {"messages": [{"body": "x"}], "u" * 100_000: 1})
     assert answer.slug == "field-invalid"
     assert len(json.dumps(answer.json)) < 2_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messages": [{"body": "x", "headers": {"a": 1}}]',
+        b'{"messages": [{"body": "x", "headers": {"a": 1}, "headers": "b"}]}',
+        b'{"messages": [{"body": "x", "headers": {"a": 1}, "headers": {"b": "c"}}]}',
+        b'{"messages": [{"body": "x", "headers": {"a": 1}}], "messages": []}',
+        b'{"messages": [{"body": "x", "headers": {"a": 1}}], "messages": {"0": 1}}',
+    ],
+)
+def test_a_wrong_header_that_cannot_be_read_again_is_refused_without_its_name(body: bytes) -> None:
+    answer = Api().call("POST", MESSAGES, raw=body)
+    assert (answer.status, answer.json["field"]) == (400, "messages[0].headers[...]")

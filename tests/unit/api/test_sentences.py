@@ -62,6 +62,8 @@ class Colour(Enum):
             'send either {"all": true} or {"keys": […]}: the request has none of them',
         ),
         (DecisionBody, b'{"then": "retry", "keys": ["a"], "all": true}', "the request has all and keys"),
+        (DecisionBody, b'{"then": "retry", "all": false}', "all must be true"),
+        (SelectionBody, b'{"all": false}', "all must be true"),
         (SeekBody, b'{"queue": 0, "offset": 0.5}', "offset must be a whole number"),
         (GroupBody, b'{"retry": {"first_seconds": "1"}}', "retry.first_seconds must be a number"),
         (GroupBody, b'{"retry": {"delays_seconds": []}}', "retry.delays_seconds must have at least 1 entry"),

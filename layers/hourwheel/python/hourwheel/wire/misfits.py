@@ -45,6 +45,9 @@ _TEXT_CHARACTERS = 2_000
 _OTHERWISE = "is not what is allowed here"
 """The sentence for a fault that this module does not know, such as one of a later version of a decoder."""
 
+_IN_JSON = {"True": "true", "False": "false", "None": "null"}
+"""The words of JSON for constants that pydantic names as Python does."""
+
 # By the type of pydantic's error. Each function receives the context of the error.
 _PYDANTIC: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is missing",
@@ -54,7 +57,7 @@ _PYDANTIC: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "less_than_equal": lambda bounds: f"must be at most {_number(bounds['le'])}",
     "less_than": lambda bounds: f"must be less than {_number(bounds['lt'])}",
     "finite_number": lambda _: "must be a finite number",
-    "literal_error": lambda bounds: f"must be {bounds['expected']}",
+    "literal_error": lambda bounds: f"must be {_IN_JSON.get(bounds['expected'], bounds['expected'])}",
     "too_short": lambda bounds: f"must have at least {_of(bounds['min_length'], 'list')}",
     "too_long": lambda bounds: f"must have at most {_of(bounds['max_length'], 'list')}",
     "string_too_short": lambda bounds: f"must have at least {_of(bounds['min_length'], 'str')}",
@@ -75,6 +78,9 @@ _PYDANTIC_TYPES = {
 
 # "… - at `$.messages[3].key`", or "… - at `key` in `$.messages[3].headers`" for a key of an object.
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+
+_IN_HEADERS = re.compile(r" - at `\$\.?(?P<path>[^`]*\bheaders)(?P<dots>\[\.\.\.\])`$")
+"""The place of a value in a message's headers, of which msgspec does not tell the name."""
 
 # msgspec's whole sentences.
 _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
@@ -138,9 +144,50 @@ def _decoded(
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise _misfit(str(error), noun, decoder.type) from None
+        text = _with_name(str(error), lambda: type(decoder)().decode(data))
+        raise _misfit(text, noun, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(error) from None
+
+
+def _with_name(text: str, read: Callable[[], Any]) -> str:
+    """Returns the message of a decoder with the name of a header in place of the three dots in its path. ``read``
+    returns the whole value. Returns the message unchanged where no header is at fault."""
+    match = _IN_HEADERS.search(text)
+    breaks = None if match is None else _broken_value(text[: match.start()])
+    if match is None or breaks is None:
+        return text
+    try:
+        headers = _reached(read(), match["path"])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text  # what follows the fault is malformed
+    entries = headers if isinstance(headers, dict) else {}
+    name = next((name for name, header in entries.items() if isinstance(name, str) and breaks(header)), None)
+    if name is None:
+        return text
+    quotable = name[:QUOTED_CHARACTERS].replace("`", "'")  # a backtick ends the path in a message of msgspec
+    return f"{text[: match.start('dots')]}.{quotable}`"
+
+
+def _reached(value: Any, path: str) -> Any:
+    """Returns the part of a value at a path; None if there is none, as where a name stands twice in an object."""
+    for step in _STEP.findall(path):
+        index = int(step[1:-1]) if step.startswith("[") else None
+        if isinstance(value, dict) and index is None:
+            value = value.get(step)
+        elif isinstance(value, list) and index is not None and index < len(value):
+            value = value[index]
+        else:
+            return None
+    return value
+
+
+def _broken_value(what: str) -> Callable[[Any], bool] | None:
+    """Returns whether a value is at fault, by what msgspec says of it; None if no value but another part is."""
+    if length := _LENGTH.fullmatch(what):
+        most = int(length["bound"])
+        return lambda value: isinstance(value, str) and len(value) > most
+    return (lambda value: not isinstance(value, str)) if _WRONG_TYPE.fullmatch(what) else None
 
 
 def _not_msgpack(data: bytes, error: Exception, noun: str) -> Rejected:
