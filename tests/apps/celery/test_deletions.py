@@ -67,6 +67,7 @@ def test_a_message_for_a_deleted_queue_declares_the_queue_again(
     with Connection(broker, transport_options=options) as connection, connection.Producer() as producer:
         producer.publish("before", routing_key=name, declare=[Queue(name)])
         wait_for(lambda: api.get_group(name, "celery"))
+        connection.transport.producer.flush(SECONDS)  # without a confirmation it may still be under way
         api.delete_subject(name)
         producer.publish("after", routing_key=name)
         check_settings(api, name, "celery")
