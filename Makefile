@@ -142,13 +142,13 @@ commits: export SINCE ?= main
 commits:
 	@$(PYTHON) -m tests.commits --since "$$SINCE"
 
-# Whether a tag is that of the version of the code, and the changelog has its section: make tagged TAG=v0.1.0
+# Whether a tag is that of the version of the code, and the changelog has one full section of it: make tagged TAG=v0.1.0
 tagged: export TAG ?=
 tagged: $(VENV)/ready
 	@$(RUN) -m infra.supply.tag "$$TAG"
 
-# The hooks of .pre-commit-config.yaml, for each commit in this clone.
-hooks: $(VENV)/changes-ready
+# The hooks of .pre-commit-config.yaml, for each commit in this clone, with what they check types against.
+hooks: $(VENV)/changes-ready $(VENV)/pipeline-ready $(VENV)/apps-ready
 	@$(VENV)/bin/pre-commit install
 
 # The picture of the console in README: docs/console.png. Takes a minute, in which its sparklines fill.

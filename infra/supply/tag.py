@@ -1,4 +1,5 @@
-"""``make tagged``: whether a tag may be released. It names the version of the code, and the changelog has its section.
+"""``make tagged``: whether a tag may be released. It names the version of the code, and the changelog has one
+section of it, which is not empty.
 
 Exit status 1, with a sentence: it may not.
 """
@@ -17,8 +18,14 @@ def fault(tag: str, version: str, changelog: str) -> str:
     """Returns why the tag may not be released; empty if it may."""
     if tag != f"v{version}":
         return f"the tag {tag or '(none)'} is not v{version}, the version of the code"
-    if not re.search(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", changelog, re.MULTILINE):
-        return f"the changelog has no section '## {version}' with its date: make changelog"
+    parts = re.split(r"^## ", changelog, flags=re.MULTILINE)
+    sections = [part.splitlines() for part in parts if part.split(None, 1)[:1] == [version]]
+    if len(sections) > 1:
+        return f"the changelog has {len(sections)} sections '## {version}': leave one"
+    if not sections or not re.fullmatch(r"\S+ \(\d{4}-\d\d-\d\d\)", sections[0][0]):
+        return f"the changelog has no section '## {version}' with its date: see RELEASE.md"
+    if all(not line or line.startswith("#") for line in sections[0][1:]):
+        return f"the section '## {version}' of the changelog is empty"
     return ""
 
 
