@@ -109,6 +109,11 @@ def test_dependabot_renews_what_has_a_file_of_that_kind() -> None:
     assert all(files[update["package-ecosystem"]].is_file() for update in updates)
 
 
+def test_the_hooks_find_all_environments_with_which_make_checks() -> None:
+    needed = dict(re.findall(r"^(check|hooks): (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"[a-z]+-ready", needed["check"])) <= set(re.findall(r"[a-z]+-ready", needed["hooks"]))
+
+
 def test_the_rules_of_conduct_name_a_way_to_report() -> None:
     assert "(SECURITY.md#report)" in (ROOT / "CODE_OF_CONDUCT.md").read_text()
 
