@@ -1,4 +1,4 @@
-"""Provides a cell in one process, with a clock that only tests move."""
+"""Provides a deployment in one process, with a clock that only tests move."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -320,7 +320,7 @@ class SeededIds(SystemIds):
 
 @dataclass
 class Bench:
-    """A cell with its ports."""
+    """A deployment with its ports."""
 
     store: Store = field(default_factory=MemoryStore)
     blobs: Blobs = field(default_factory=MemoryBlobs)
@@ -342,7 +342,7 @@ class Bench:
         self.deployment = self.another_process()
 
     def another_process(self) -> Deployment:
-        """Returns a cell on the same storage with empty caches."""
+        """Returns a deployment on the same storage with empty caches."""
         return Deployment(
             Context(
                 store=self.store,
@@ -369,7 +369,7 @@ class Bench:
 
     @classmethod
     def precisely(cls) -> Self:
-        """Returns a cell whose wheels are started by precise timers."""
+        """Returns a deployment whose wheels are started by precise timers."""
         clock, timers = HandClock(), HandTimers()
         return cls(CallByCall(MemoryStore()), clock=clock, timers=timers, precise=HandPreciseTimers(timers, clock))
 

@@ -21,10 +21,10 @@ def test_an_id_names_the_position_of_its_message() -> None:
     [ID.replace("-12-", "-13-"), ID[:-1], ID + "0", ID.upper(), "", "-", ID.replace("-60-", "-6 0-"), "é" + ID],
 )
 def test_an_id_that_was_changed_is_refused(changed: str) -> None:
-    with pytest.raises(Rejected, match="not the id of a delayed message of this cell"):
+    with pytest.raises(Rejected, match="not the id of a delayed message of this deployment"):
         read_scheduled_id(SECRET, changed)
 
 
 def test_an_id_of_another_cell_is_refused() -> None:
-    with pytest.raises(Rejected, match="not the id of a delayed message of this cell"):
+    with pytest.raises(Rejected, match="not the id of a delayed message of this deployment"):
         read_scheduled_id(b"t" * 32, ID)

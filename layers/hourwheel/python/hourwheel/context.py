@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a cell. ``msgspec.convert`` checks them where they enter the library.
+    """The settings of a deployment. ``msgspec.convert`` checks them where they enter the library.
 
     ``inline_bytes``: a larger encoded batch goes to an object instead of its row; from 8 to 13 KB on DynamoDB's writes
     cost more than an S3 PUT. ``compression_level``: the level of zstd for batches up to 64 KB. ``noise_bytes``: a

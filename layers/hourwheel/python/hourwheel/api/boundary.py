@@ -63,7 +63,7 @@ def correlated(name: str | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Runs functions on a cell and handles their errors. Thread-safe."""
+    """Runs functions on a deployment and handles their errors. Thread-safe."""
 
     deployment: Deployment
     logger: Logger

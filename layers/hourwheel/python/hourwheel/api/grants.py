@@ -2,11 +2,11 @@
 
     token      "hwg_" and base64url, without padding, of: MAC, 16 bytes | AccessGrant, a msgpack array
     MAC        HMAC-SHA-256 over the array, with a key of the version that the grant names
-    key        HMAC-SHA-256 over "grant {version}", with the secret of the cell
+    key        HMAC-SHA-256 over "grant {version}", with the secret of the deployment
     version    table meta, partition "cell", sort "grants": a number that grows with each rotation
 
 IAM grants a function URL as a whole, and not its paths. So a token names subjects and groups, and the functions check
-it without a read: the secret of the cell is read once in each process, the version once a minute.
+it without a read: the secret of the deployment is read once in each process, the version once a minute.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Builds the services of a Lambda function from its environment: a cell on DynamoDB and S3."""
+"""Builds the services of a Lambda function from its environment: a deployment on DynamoDB and S3."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -133,7 +133,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def settings(self) -> Settings:
-        """The settings of the cell. Raises ``ValueError`` for a value that is out of its limits."""
+        """The settings of the deployment. Raises ``ValueError`` for a value that is out of its limits."""
         chosen = {name: getattr(self, name) for name in _SETTINGS}
         fixed = {  # what suits AWS does not depend on the deployment
             "compression_level": _COMPRESSION_LEVEL,

@@ -1,4 +1,4 @@
-"""Function ``sweep``: runs the sweeper once over the whole cell. A schedule invokes the function, not a request."""
+"""Function ``sweep``: sweeps the whole deployment once. A schedule invokes the function, not a request."""
 
 import msgspec
 

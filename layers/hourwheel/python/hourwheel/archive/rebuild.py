@@ -16,7 +16,7 @@ The row numbers go on without a gap. Lost are
 
 - the states of dead letters: letters that were redriven or dropped are dead letters again,
 - the idempotency keys,
-- the cell's secret: old receipts and scheduled ids are refused,
+- the deployment's secret: old receipts and scheduled ids are refused,
 - cancellations that were not archived yet, and the new time of a message whose move was archived only in part.
 
     table      meta

@@ -32,13 +32,13 @@ def sign_scheduled_id(secret: bytes, position: SchedulePosition) -> str:
 
 
 def read_scheduled_id(secret: bytes, scheduled_id: str) -> SchedulePosition:
-    """Returns the position that the id names; raises ``Rejected`` for an id that this cell did not sign."""
+    """Returns the position that the id names; raises ``Rejected`` for an id that this deployment did not sign."""
     text, _, digest = scheduled_id.rpartition("-")
     position = unchecked_position(scheduled_id)
     if position is None or not hmac.compare_digest(digest.encode(), _digest(secret, text).encode()):
         raise Rejected(
             "scheduled-id-invalid",
-            "this is not the id of a delayed message of this cell: use scheduled_id as it came when it was sent",
+            "this is not the id of a delayed message of this deployment: use scheduled_id as it came when it was sent",
             field="id",
         )
     return position

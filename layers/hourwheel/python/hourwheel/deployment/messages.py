@@ -53,7 +53,7 @@ class MessageService:
         try:
             position = read_scheduled_id(self.secret(), message)
         except Rejected:
-            return trace.by_id(message, span)  # no scheduled id of this cell
+            return trace.by_id(message, span)  # no scheduled id of this deployment
         scheduled = ScheduledMessages(self.context).look(position)
         if scheduled.subject != subject:
             raise NotFound(

@@ -1,4 +1,4 @@
-"""Shows the background work of a cell: delayed messages by time, the wheels of their buckets, and the archive."""
+"""Shows the background work of a deployment: delayed messages by time, the wheels of their buckets, and the archive."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ _STARTING_MS = 5_000  # a wheel whose time has just come may still be starting
 
 @dataclass(frozen=True)
 class Background:
-    """Shows the background work of a cell."""
+    """Shows the background work of a deployment."""
 
     context: Context
     pending_counts: PendingCounts

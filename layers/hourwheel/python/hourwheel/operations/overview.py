@@ -1,4 +1,4 @@
-"""Shows the subjects of a cell, and the groups of a subject, with their numbers side by side.
+"""Shows the subjects of a deployment, and the groups of a subject, with their numbers side by side.
 
 The numbers of subjects come from a table in memory. Calls refresh the table, the oldest numbers first, as far as
 ``RefreshShare`` allows: whatever the number of subjects and of open pages, this takes about a hundredth of one core.
@@ -90,7 +90,7 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Overview:
-    """The overview of a cell. Thread-safe."""
+    """The overview of a deployment. Thread-safe."""
 
     registry: Registry
     numbers: GroupNumbers

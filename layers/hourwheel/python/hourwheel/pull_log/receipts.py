@@ -22,7 +22,7 @@ from hourwheel.ports.storage import Key, Table
 from hourwheel.pull_log.records import PullRow
 
 _MAC_BYTES = 16  # 128 bits: a forged receipt cannot be guessed, and the text stays short
-_SECRETS = 16  # a process serves one cell; tests have several
+_SECRETS = 16  # a process serves one deployment; tests have several
 
 
 class Receipt(msgspec.Struct, array_like=True, frozen=True):
@@ -54,7 +54,7 @@ _decoder = msgspec.msgpack.Decoder(Receipt)
 
 
 def deployment_secret(context: Context) -> bytes:
-    """Returns the secret that all functions of the cell share. The first call draws and stores it."""
+    """Returns the secret that all functions of the deployment share. The first call draws and stores it."""
     record = CasRecord(context.store, context.ids, Key(Table.META, "cell", "receipts"), Secret)
     current = record.load() or record.swap(None, Secret(context.ids.token() + context.ids.token())).current
     assert current is not None
@@ -67,7 +67,7 @@ def sign_receipt(secret: bytes, receipt: Receipt) -> str:
 
 
 def open_receipt(secret: bytes, text: str, *, subject: str, group: str) -> Receipt:
-    """Returns the receipt that ``text`` contains. Raises ``Rejected`` unless this cell issued it to this group."""
+    """Returns the receipt in ``text``. Raises ``Rejected`` unless this deployment issued it to this group."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         mac, data = data[:_MAC_BYTES], data[_MAC_BYTES:]

@@ -22,7 +22,7 @@ Room: TypeAlias = Callable[[Store, Settings], None]
 
 
 def check_subjects(store: Store, settings: Settings) -> None:
-    """Raises ``Conflict`` if the cell has ``max_subjects``."""
+    """Raises ``Conflict`` if the deployment has ``max_subjects``."""
     records = items_of(store, Table.META, "subjects")
     subjects = (msgspec.msgpack.decode(record.value, type=Subject) for _, record in records)
     if _reached((1 for subject in subjects if not subject.deleted), settings.max_subjects):

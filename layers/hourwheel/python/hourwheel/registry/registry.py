@@ -77,7 +77,7 @@ class Erasure(Protocol):
 
 @dataclass
 class Registry:
-    """The subjects and groups of a cell. Thread-safe. Caches records for up to ``settings.registry_seconds``."""
+    """The subjects and groups of a deployment. Thread-safe. Caches records for up to ``settings.registry_seconds``."""
 
     context: Context
     erasure: Erasure
@@ -152,8 +152,8 @@ class Registry:
         finishes_deletion: bool = True,
     ) -> Subject:
         """Creates the subject with ``queues`` queues if there is none, stores what ``change`` makes of it, and returns
-        that. Raises ``Conflict`` if the cell has ``max_subjects``. Finishes the deletion of a former subject first if
-        it was cut off; without ``finishes_deletion`` raises ``Unavailable``."""
+        that. Raises ``Conflict`` if the deployment has ``max_subjects``. Finishes the deletion of a former subject
+        first if it was cut off; without ``finishes_deletion`` raises ``Unavailable``."""
 
         def fresh(last: Subject | None) -> Subject:
             # The deletion may not have erased the old subject yet, and messages sent to it from now on would be lost.

@@ -1,1 +1,1 @@
-"""Sweeps a cell each minute, and erases deleted subjects and groups."""
+"""Sweeps a deployment each minute, and erases deleted subjects and groups."""

@@ -33,8 +33,8 @@ class LogErasure:
 
 
 def make_registry(context: Context, on_deletion: Callable[[RemovedNames], object] = lambda deleted: None) -> Registry:
-    """Returns the registry of a cell, which erases the logs of deleted subjects and groups. ``on_deletion`` drops what
-    the process keeps by their names."""
+    """Returns the registry of a deployment, which erases the logs of deleted subjects and groups. ``on_deletion`` drops
+    what the process keeps by their names."""
     return Registry(context, LogErasure(), on_deletion)
 
 

@@ -1,4 +1,4 @@
-"""Sweeps a cell: ends expired leases, moves checkpoints, removes expired rows, reports how far groups are behind.
+"""Sweeps a deployment: ends expired leases, moves checkpoints, removes expired rows, reports how far groups are behind.
 
 A look at a subject reads counters and the tails of pull logs, and ends leases. ``sweep/decisions.py`` decides what
 follows: maintenance, pushes, and whether the subject rests. The memory of a process is only a hint: a new process
@@ -103,8 +103,8 @@ class Sweeper:
     _extended_ms: dict[str, int] = field(default_factory=dict)
 
     def sweep(self) -> SweepReport:
-        """Makes one pass over the cell and returns its counts. A faulty subject or log does not stop the pass. Any
-        number of sweeps may run at the same time."""
+        """Makes one pass over the deployment and returns its counts. A faulty subject or log does not stop the pass.
+        Any number of sweeps may run at the same time."""
         began_ms = self.context.clock.now_ms()
         report = SweepReport()
         behind: list[GroupLag] = []

@@ -1,4 +1,4 @@
-"""Serves the HTTP API within the process: the functions of the server on a cell in memory, without sockets."""
+"""Serves the HTTP API within the process: the functions of the server on a deployment in memory, without sockets."""
 
 import sys
 import threading

@@ -36,7 +36,7 @@ _GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
 _PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)
 _SKEW_MS = 5_000  # clocks of writers differ by less; the order of rows follows no single clock
 _ROWS = 256  # a call of a search by id reads at most this many rows
-_PAGE = 32  # rows of a read; a search also begins this many rows before its time, as clocks of writers differ
+_PAGE = 32  # rows of a read; a search begins this many rows before its time, because the clocks of writers differ
 MOST = 10  # traces in one answer: a sender may have used an id for many messages
 GROUPS = 20
 """A trace covers at most this many groups; a group that the caller names is always among them."""

@@ -5,7 +5,7 @@
     webhook-signature    "v1," and base64 of HMAC-SHA-256 over {id}.{timestamp}.{body}; one signature
                          for each secret, separated by spaces
 
-A group's secret is derived from the cell's secret: no record contains one that could leak.
+A group's secret is derived from the deployment's secret: no record contains one that could leak.
 """
 
 import hashlib

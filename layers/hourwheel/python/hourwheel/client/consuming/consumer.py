@@ -153,8 +153,8 @@ class Consumer:
 
         The annotation of the first parameter decides what the function gets: the message (``Delivery``, or without an
         annotation), or its body. The body is decoded from JSON (a pydantic model, a msgspec struct, a dataclass, a
-        ``TypedDict``, ``dict``, ``list``, a number), or as it was sent (``str``, ``bytes``). A second parameter gets
-        the message. A message whose body does not fit becomes a dead letter at once, without retries.
+        ``TypedDict``, ``dict``, ``list``, a number), or comes as it was sent (``str``, ``bytes``). A second parameter
+        gets the message. A message whose body does not fit becomes a dead letter at once, without retries.
 
         ``idempotent`` is a store of ``hourwheel.idempotency``, by which the function handles each message once. A
         function with a parameter ``session`` gets the session of the store's transaction.

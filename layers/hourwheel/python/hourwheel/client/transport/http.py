@@ -31,9 +31,8 @@ def begin(
     endpoint = Endpoint(url, ca_file=ca_file)
     urls = None
     if signing.LAMBDA_URL.fullmatch(endpoint.host):
-        from hourwheel.client.transport.urls import (
-            FrontUrls,
-        )  # few programs use function URLs, so others do not load this
+        # Few programs use function URLs; others do not load this.
+        from hourwheel.client.transport.urls import FrontUrls
 
         urls = FrontUrls(url, ca_file=ca_file)
     signer = signing.signer_of(url, token=token, sign=sign, region=region, urls=urls)
