@@ -167,6 +167,13 @@ CONTROL: dict[str, tuple[str, str, Any, str, str | None]] = {
     "a page after no name": ("GET", "/v1/subjects?after=a%20b", None, "name-invalid", "after"),
     "a page of dead letters after no cursor": ("GET", f"{GROUP}/dead?after=x", None, "field-invalid", "after"),
     "a dead letter of no id": ("GET", f"{GROUP}/dead/12", None, "field-invalid", "dead_id"),
+    "a dead letter of no id, of an unknown group": (
+        "GET",
+        "/v1/subjects/orders/groups/unknown/dead/12",
+        None,
+        "field-invalid",
+        "dead_id",
+    ),
     "a dead letter of an id with too many digits": (
         "GET",
         f"{GROUP}/dead/{'1' * 30}-0",

@@ -31,7 +31,9 @@ def reasons(deployment: Deployment, event: Event) -> Response:
 
 def get_dead(deployment: Deployment, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
-    return ok(deployment.dead_letters(subject, group).get(path_text(event, "dead_id")))
+    dead_id = path_text(event, "dead_id")
+    parse_any_dead_id(dead_id, "dead_id")  # an id that is refused is refused before anything is read
+    return ok(deployment.dead_letters(subject, group).get(dead_id))
 
 
 def redrive(deployment: Deployment, event: Event) -> Response:
