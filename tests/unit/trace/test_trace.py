@@ -6,7 +6,10 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from hourwheel.errors import NotFound, Rejected
+from hourwheel.deployment.messages import MessageService
+from hourwheel.errors import Corrupt, NotFound, Rejected
+from hourwheel.logs.log import Log
+from hourwheel.logs.rows import Row
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, RetryLater
@@ -14,6 +17,7 @@ from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
 from hourwheel.pull_log.records import SETTLED_KEPT_MS
 from hourwheel.times import rfc3339
 from hourwheel.trace import claims, messages
+from hourwheel.trace.history import StoredHistory
 from hourwheel.trace.messages import SearchSpan
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.pulling.test_damage import NOISE, remove_large_batches
@@ -53,6 +57,16 @@ def test_a_message_that_waits_is_shown_with_its_body(bench: Bench) -> None:
     assert found.message is not None
     assert (found.message.body, found.message.attempt, found.id) == ("b", 0, found.message.id)
     assert found.groups == [GroupTrace("billing", "waiting", [], complete=True)]
+
+
+def test_a_trace_by_offset_does_without_the_secret(bench: Bench) -> None:
+    bench.send("a")
+
+    def secret() -> bytes:
+        raise AssertionError("the secret signs scheduled ids alone")
+
+    (found,) = MessageService(bench.deployment.registry, secret).trace("orders", "0:0", SearchSpan()).messages
+    assert (found.queue, found.offset) == (0, 0)
 
 
 def test_who_pulled_it_and_when_and_that_it_was_acknowledged(bench: Bench) -> None:
@@ -183,6 +197,23 @@ def test_two_deaths_of_a_message_are_followed_to_two_copies_after_their_rows_wer
     assert ((waits.state, events(waits).count("redriven")) == ("in_flight", 2)) is waits.complete
     bench.settle(second[0])
     assert of_group(bench).state == "acknowledged"
+
+
+def test_a_search_for_a_redriven_message_reads_a_bounded_number_of_fillers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.deployment.groups.put("orders", "billing")
+    group = bench.deployment.groups.records("orders", "billing")[1]
+    filler = Row(first_seq=0, count=0, at_ms=bench.clock.ms, expires_ms=bench.clock.ms + 60_000)
+    starts: list[int] = []
+
+    def pages(self: Log, start: int, limit: int) -> list[tuple[int, Row | Corrupt]]:
+        starts.append(start)
+        return [(row_no, filler) for row_no in range(start, min(start + limit, 10_000))]
+
+    monkeypatch.setattr(Log, "stored_page", pages)
+    assert StoredHistory(bench.deployment.context, group).redriven(0, 0, bench.clock.ms, frozenset()) is None
+    assert starts == list(range(0, 256, 32))
 
 
 def test_a_message_that_was_sought_past_and_one_that_comes_again(bench: Bench) -> None:

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
-from hourwheel.buckets.scheduled_ids import read_scheduled_id, sign_scheduled_id
+from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id, sign_scheduled_id
 from hourwheel.context import Context
 from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.errors import NotFound, Rejected
@@ -46,7 +45,7 @@ class MessageService:
             for member in (consumer_groups(self.registry, owner, record) if record.broadcast else [record])
         ]
         more = following is not None or len(members) > GROUPS
-        trace = Trace(self.context, owner, members[:GROUPS], more, partial(sign_scheduled_id, self.secret()))
+        trace = Trace(self.context, owner, members[:GROUPS], more, self._scheduled_id)
         target = MessagePosition.parse(message)
         if target is not None:
             return TracePage([trace.by_offset(target)], None)
@@ -62,6 +61,9 @@ class MessageService:
                 field="subject",
             )
         return TracePage([trace.by_scheduled(scheduled, message)], None)
+
+    def _scheduled_id(self, position: SchedulePosition) -> str:
+        return sign_scheduled_id(self.secret(), position)
 
     def _subject(self, name: str) -> Subject:
         self.registry.forget(name)  # a caller that looks wants the record as it is now

@@ -136,9 +136,7 @@ class StoredHistory:
         log = self.context.log(self.group.retry_log)
         # Writers with other clocks may have stored rows before the first row of that time.
         row_no = max(log.trimmed(), row_at_time(log, died_ms)[0] - _PAGE)
-        for number, row in readable_rows(log, row_no, _PAGE):
-            if number >= row_no + _ROWS:
-                break
+        for number, row in readable_rows(log, row_no, _PAGE, end=row_no + _ROWS):
             if row.at_ms < died_ms:
                 continue
             for index, message in enumerate(self._messages(log.name, row)):

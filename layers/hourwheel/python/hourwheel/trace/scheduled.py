@@ -112,10 +112,11 @@ class ScheduleSearch:
             return ()  # the wheel reports the damage
 
 
-def readable_rows(log: Log, row_no: int, page: int) -> Iterator[tuple[int, Row]]:
-    """Yields the rows with messages from ``row_no`` on, without those that cannot be read. Reads page by page."""
-    while True:
-        rows = log.stored_page(row_no, page)
+def readable_rows(log: Log, row_no: int, page: int, *, end: int | None = None) -> Iterator[tuple[int, Row]]:
+    """Yields the rows with messages from ``row_no`` on, without those that cannot be read. Reads page by page, and none
+    from the row ``end`` on."""
+    while end is None or row_no < end:
+        rows = log.stored_page(row_no, page if end is None else min(page, end - row_no))
         for number, row in rows:
             if not (isinstance(row, Corrupt) or row.filler):
                 yield number, row
