@@ -1,5 +1,7 @@
 """Looks at messages, and seeks, need only the cells of the parts that they read."""
 
+from typing import Literal
+
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
@@ -112,3 +114,54 @@ def test_a_dry_run_that_cannot_count_says_so(bench: Bench) -> None:
         bench.deployment.seeks(dry_run=True).seek("far", "billing", "end")
     with pytest.raises(CellUnavailable, match="cell fast cannot be reached, so the group was not moved"):
         bench.deployment.seeks().seek("far", "billing", to="end")
+
+
+@pytest.fixture
+def split(bench: Bench, fast: Outage) -> Bench:
+    """Returns the bench with an ordered and an unordered group of a subject ``two``, whose second queue is in cell
+    fast, which does not answer. In each queue one message is leased and one
+    waits; the ordered group has to retry another one."""
+    fast.down = frozenset()
+    bench.clock.pass_time(60)
+    bench.deployment.cells.set_state("fast", "normal")
+    bench.deployment.subjects.put("two", queues=2)
+    bench.deployment.routes.move("two", 1, "fast")
+    for queue in range(2):
+        bench.deployment.produce("two", [NewMessage(body=key, queue=queue, key=key) for key in "xy"])
+    for group in ("ordered", "plain"):
+        bench.deployment.groups.put("two", group, ordered=group == "ordered")
+        failed, done = ([0], []) if group == "ordered" else ([], [0])
+        for pull in bench.pull(subject="two", group=group):
+            bench.settle(pull, subject="two", group=group, retry=failed, ack=done)
+    bench.deployment.produce("two", [NewMessage(body="z", queue=queue, key="y") for queue in range(2)])
+    bench.deployment = bench.another_process()
+    fast.down = ALL
+    return bench
+
+
+@pytest.mark.parametrize("group", ["ordered", "plain"])
+def test_the_lag_of_a_group_counts_the_queues_in_reach(split: Bench, group: str) -> None:
+    lag = split.deployment.groups.lag("two", group)
+    assert (lag.waiting, lag.in_flight, lag.cells_out) == (1, 1, ["fast"])
+    assert lag.retrying == (1 if group == "ordered" else 0)
+
+
+@pytest.mark.parametrize("state", ["normal", "offline"])
+def test_retries_in_the_queues_in_reach_are_counted(split: Bench, state: Literal["normal", "offline"]) -> None:
+    split.deployment.cells.set_state("fast", state)
+    counts = split.deployment.groups.state("two", "ordered").retries(
+        split.deployment.pending_counts, split.deployment.opener
+    )
+    assert (sum(count.messages for count in counts.attempts), counts.complete) == (1, False)
+
+
+@pytest.mark.parametrize("state", ["normal", "offline"])
+@pytest.mark.parametrize("group", ["ordered", "plain"])
+def test_consumers_and_leases_in_the_queues_in_reach_are_listed(
+    split: Bench, group: str, state: Literal["normal", "offline"]
+) -> None:
+    split.deployment.cells.set_state("fast", state)
+    (consumer,) = split.deployment.groups.consumers("two", group)
+    leases = split.deployment.groups.state("two", group).leases(split.deployment.leases)
+    assert (consumer.consumer, consumer.in_flight) == ("c1", 1)
+    assert (sum(lease.messages for lease in leases.leases), leases.complete) == (1, False)

@@ -12,6 +12,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import OPEN, PullRow
+from hourwheel.reach.outages import Outages
 from hourwheel.registry.removed_names import RemovedNames, drop_keys
 from hourwheel.settling.leases import Leases
 from hourwheel.settling.settle import Settler
@@ -82,7 +83,8 @@ class SeenPulls:
 
 
 def consumer_states(logs: Iterable[PullLog], leases: Leases, seen: dict[str, int]) -> list[ConsumerState]:
-    """Returns the consumers that pulled lately or hold leases, by name."""
+    """Returns the consumers that pulled lately or hold leases, by name. Leaves out logs in cells that are out of
+    reach."""
     states: dict[str, ConsumerState] = {}
 
     def pulled(consumer: str, at_ms: int) -> ConsumerState:
@@ -92,14 +94,22 @@ def consumer_states(logs: Iterable[PullLog], leases: Leases, seen: dict[str, int
 
     for consumer, at_ms in seen.items():
         pulled(consumer, at_ms)
+    outages = Outages()
     for log in logs:
-        open_rows = {row_no: row for row_no, row in leases.open_rows(log) if row.state == OPEN}
-        for row in [*log.latest(_RECENT_ROWS), *open_rows.values()]:
-            if row.consumer:
-                pulled(row.consumer, row.claimed_ms)
-        for row in open_rows.values():
-            states[row.consumer] = states[row.consumer].with_lease(row)
+        with outages.noted(log.source.name):
+            latest, open_rows = _rows_of(log, leases)
+            for row in [*latest, *open_rows]:
+                if row.consumer:
+                    pulled(row.consumer, row.claimed_ms)
+            for row in open_rows:
+                states[row.consumer] = states[row.consumer].with_lease(row)
     return [state for _, state in sorted(states.items())]
+
+
+def _rows_of(log: PullLog, leases: Leases) -> tuple[list[PullRow], list[PullRow]]:
+    """Returns the latest pull rows of a log, and the open ones."""
+    open_rows = [row for _, row in leases.open_rows(log) if row.state == OPEN]
+    return list(log.latest(_RECENT_ROWS)), open_rows
 
 
 def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consumer: str) -> int:

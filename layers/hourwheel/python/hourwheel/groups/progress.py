@@ -37,7 +37,8 @@ def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, outages: Outa
     A log that cannot be reached is left out, and noted in ``outages``. Names the first held keys."""
     lag = _lag_of(logs, leases, dead, outages)
     for log in logs:
-        log.add_parked(lag, named=_NAMED)
+        with outages.noted(log.source.name):
+            log.add_parked(lag, named=_NAMED)
     return lag
 
 

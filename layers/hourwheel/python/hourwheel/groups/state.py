@@ -10,6 +10,7 @@ from itertools import islice
 from hourwheel.context import Context
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import Corrupt
+from hourwheel.groups.seeks import unopened
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
@@ -54,7 +55,7 @@ class GroupState:
         """Returns the leases that end first, up to 100. For each log a query, and a read for each of its leases that
         may be among them."""
         logs = [log for group in self.members for log in pull_logs(self.context, self.subject, group)]
-        complete, outages = len(logs) <= _LOGS, Outages()
+        complete, outages = len(logs) <= _LOGS, unopened(self.subject, logs, range(self.subject.queues))
         ending: list[tuple[int, OpenLease]] = []
         for log in logs[:_LOGS]:
             with outages.noted(log.source.name):
@@ -71,16 +72,19 @@ class GroupState:
         For each member a query for its last pull and one for each 64 rows of its retry log, and a batch for each 100
         rows of buckets, in addition to what ``PendingCounts`` reads.
         """
-        counts = _Attempts()
+        counts, complete = _Attempts(), len(self.members) <= _LOGS
         for group in self.members[:_LOGS]:
             logs = opener.of(self.context, self.subject, group)
+            # Only an ordered group keeps retries in its queues.
+            outages = unopened(self.subject, logs, range(self.subject.queues)) if group.ordered else Outages()
             self._count_log(logs[0], counts)
             self._count_buckets(group, pending_counts, counts)
             for log in logs:
-                counts.add_held(log)
-        complete = counts.complete and len(self.members) <= _LOGS
+                with outages.noted(log.source.name):
+                    counts.add_held(log)
+            complete = complete and not outages.names
         attempts = [counts.attempts[attempt] for attempt in sorted(counts.attempts)]
-        return RetryCounts(attempts=attempts, complete=complete)
+        return RetryCounts(attempts=attempts, complete=complete and counts.complete)
 
     def _count_log(self, log: PullLog, counts: "_Attempts") -> None:
         """Counts the retries that can be pulled, of those that no claim has passed."""

@@ -29,7 +29,10 @@ def add_parked(key_states: KeyStateCache, log: PullLog, lag: Lag, named: int) ->
     now_ms = log.context.clock.now_ms()
     state = key_states.current(log)
     counts = key_states.counts(log, now_ms)
+    oldest_ms = oldest_parked_ms(log, counts)
     lag.held = held = HeldKeys() if lag.held is UNSET else lag.held
+    # Read before anything is added: a log whose cell fails meanwhile is left out as a whole.
+    first = [_named(log, key_states, state, *key) for key in state.held()[: named - len(held.first)]]
     held.keys += counts.held
     held.stopped += counts.stopped
     held.parked += state.total
@@ -39,9 +42,9 @@ def add_parked(key_states: KeyStateCache, log: PullLog, lag: Lag, named: int) ->
         _add_to_queue(lag, held, log, state, counts.waiting)
     lag.retrying += counts.due
     lag.backing_off += counts.backing_off
-    if (oldest_ms := oldest_parked_ms(log, counts)) is not None:
+    if oldest_ms is not None:
         lag.oldest_at = min(lag.oldest_at or rfc3339(oldest_ms), rfc3339(oldest_ms))
-    held.first += [_named(log, key_states, state, *key) for key in state.held()[: named - len(held.first)]]
+    held.first += first
 
 
 def _add_to_queue(lag: Lag, held: HeldKeys, log: PullLog, state: KeyStates, waiting: int) -> None:
