@@ -65,7 +65,11 @@ def test_each_example_of_the_client_guide_runs(number: int, start: Start, tmp_pa
             assert told.readline() == ("7 1\n" if "order: Order" in code else "0 order 1\n")
             client.send_signal(signal.SIGTERM)
         _, errors = client.communicate(timeout=SECONDS)
-    assert (client.returncode, errors) == (0, "")
+    assert client.returncode == 0
+    if "order: Order" in code:
+        misfit, errors = errors.split("\n", 1)
+        assert "attempt 1 rejected: the body does not fit Order" in misfit
+    assert errors == ""
 
 
 def test_the_curl_lines_of_the_client_guide_send_and_receive(server: Server) -> None:
