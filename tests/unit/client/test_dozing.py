@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hourwheel.client import Api, AsyncConsumer, Consumer, Message
+from hourwheel.client.consuming import pull_session
 from hourwheel.client.consuming.dozing import Doze, Waiting
 from hourwheel.client.transport.signing import Signer
 from tests.unit.client import sigv4
@@ -258,6 +259,29 @@ def test_a_stop_cuts_the_wait(server: FakeServer, consuming: Any) -> None:
         run.stop()
         assert run.ended.wait(LONG_SECONDS / 2), "it waits for the queue"
         released.set()
+
+
+def test_a_stop_cuts_the_wait_that_began_beside_a_slow_handler(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_session, "BUSY_END_SECONDS", 10 * LONG_SECONDS)  # a stop would wait for it
+    released = threading.Event()
+    send(server, "slow")
+    server.fail(SQS, raw=EMPTY, before=lambda: released.wait(LONG_SECONDS))
+
+    async def life() -> None:
+        consumer = AsyncConsumer(ids=StillIds(), subject="orders", group="billing", **signing(server))
+
+        @consumer.handler
+        async def bill(message: Any) -> None:
+            server.fail("pull", raw=waits_at(server))
+            await asyncio.to_thread(until, server, SQS, 1)
+            consumer.stop()
+
+        await asyncio.wait_for(consumer.run(), LONG_SECONDS / 2)
+
+    asyncio.run(life())
+    released.set()
 
 
 def test_a_queue_that_does_not_answer_costs_a_pull_now_and_then(

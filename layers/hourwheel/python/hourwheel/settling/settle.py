@@ -42,8 +42,15 @@ def answer_without_change(row: PullRow, claim: bytes, parsed: ParsedSettlement) 
         # The same settlement was written before, and its answer was lost. The lease may have ended since.
         return Settled("open" if row.state == OPEN or ended else "settled")
     if row.state != OPEN:
-        return Settled("open" if ended else "settled") if row.tells_acknowledged(parsed) else _STALE
+        return _answer_closed(row, parsed)
     return _answer_again(row, parsed) if parsed.extend_seconds is None and parsed.named <= row.settled else None
+
+
+def _answer_closed(row: PullRow, parsed: ParsedSettlement) -> Settled:
+    """Returns the answer to a settlement of a row that is closed."""
+    if not row.tells_acknowledged(parsed):
+        return _STALE
+    return Settled("open" if row.outcome == EXPIRED else "settled")
 
 
 def _answer_again(row: PullRow, parsed: ParsedSettlement) -> Settled:

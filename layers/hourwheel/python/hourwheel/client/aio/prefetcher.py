@@ -67,6 +67,7 @@ class AsyncPrefetcher(PullSession[AsyncCondition]):
         """
         puller, settler = self._tasks
         try:
+            await awaited(self._listener.close())
             await asyncio.wait([puller], timeout=self._pull_end_seconds())
             await _ended(puller)  # cuts a pull that still waits; the server then leases nothing for it
             self._end()
@@ -76,7 +77,6 @@ class AsyncPrefetcher(PullSession[AsyncCondition]):
         finally:
             self._turn.stop()
             await _ended(*self._tasks)
-            await awaited(self._listener.close())
             await self._pulls.close()
             await self._settles.close()
 

@@ -12,10 +12,11 @@ class AsyncCondition:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def notify(self, n: int = 1) -> None:
-        for _ in range(min(n, len(self._waiters))):
+        while n > 0 and self._waiters:
             waiter = self._waiters.popleft()
-            if not waiter.done():
+            if not waiter.done():  # otherwise its task is cancelled, and another one goes on in its place
                 waiter.set_result(None)
+                n -= 1
 
     def notify_all(self) -> None:
         self.notify(len(self._waiters))
