@@ -54,6 +54,7 @@ endif
 # The pages and the API reference as a site in build/docs, which loads nothing from elsewhere. A link that leads nowhere
 # fails it. Takes a quarter of a minute.
 docs: $(VENV)/docs-ready
+	@rm -rf build/docs # a page that was renamed would stay, with its links
 	@$(RUN) -m sphinx -E -W --keep-going -q -c docs/site . build/docs
 	@echo build/docs/README.html
 

@@ -19,7 +19,7 @@ def producer() -> Iterator[Producer]:
     ("fields", "sentence"),
     [
         ({"key": 5}, "messages[0].key must be text, got a whole number"),
-        ({"headers": {"a": 1}}, "messages[0].headers[...] must be text, got a whole number"),
+        ({"headers": {"a": 1}}, "messages[0].headers.a must be text, got a whole number"),
         ({"headers": ["a"]}, "messages[0].headers must be an object, got a list"),
         ({"tags": [1]}, "messages[0].tags[0] must be text, got a whole number"),
         ({"message_id": 5}, "messages[0].id must be text, got a whole number"),
