@@ -28,6 +28,7 @@ ORDERED = frozenset(
         "model/groups.py",
         "model/overview.py",
         "model/pulls.py",
+        "pulling/answers.py",  # a field of the answer
         "registry/registry.py",  # the setting of a new group
         "sweep/erasure.py",  # removes snapshots, also where no process has opened the logs
         "trace/key_reader.py",

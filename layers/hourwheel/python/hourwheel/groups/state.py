@@ -28,7 +28,6 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import GET_MANY
 from hourwheel.pull_log.open_logs import PullLogs, pull_logs
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.reach.outages import Outages
 from hourwheel.settling.leases import Leases, OpenLeaseRow
 from hourwheel.times import rfc3339
 
@@ -75,8 +74,8 @@ class GroupState:
         counts, complete = _Attempts(), len(self.members) <= _LOGS
         for group in self.members[:_LOGS]:
             logs = opener.of(self.context, self.subject, group)
-            # Only an ordered group keeps retries in its queues.
-            outages = unopened(self.subject, logs, range(self.subject.queues)) if group.ordered else Outages()
+            in_queues = range(self.subject.queues) if logs[0].keeps_failed else range(0)
+            outages = unopened(self.subject, logs, in_queues)
             self._count_log(logs[0], counts)
             self._count_buckets(group, pending_counts, counts)
             for log in logs:

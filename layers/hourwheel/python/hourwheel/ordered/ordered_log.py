@@ -52,6 +52,10 @@ class OrderedLog(PullLog):
         return True
 
     @property
+    def keeps_failed(self) -> bool:
+        return True
+
+    @property
     def claims_behind(self) -> bool:
         return False
 

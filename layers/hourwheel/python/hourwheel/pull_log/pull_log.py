@@ -67,6 +67,11 @@ class PullLog(LogRows):
         """Whether messages that are retried are claimed from this log."""
         return self.queue is None
 
+    @property
+    def keeps_failed(self) -> bool:
+        """Whether a message that failed stays in its queue until it is retried."""
+        return False
+
     def waits(self) -> bool:
         """Returns whether the log may have a message that no counter tells, as far as this process knows. Reads
         nothing."""
