@@ -123,8 +123,7 @@ class Routes:
             # Once: an operator decided by the route that he saw, and not by one that somebody else has changed since.
             before, after, unmoved = request_moves(self.registry, subject, plan, once=True, partial=partial)
         else:
-            self.registry.forget(subject)
-            before = self.registry.subject(subject)
+            before = self.registry.current_subject(subject)
             change = plan(before)
             after, unmoved = (before, []) if change is None else self._foreseen(before, change)
         return RouteStep(before=shown_route(before), after=shown_route(after), dry_run=dry_run), unmoved

@@ -236,8 +236,7 @@ class _Targets:
             subject = self._registry.subject(destination.subject)
             # The cached record is that of a subject which was deleted since: read again.
             if subject.generation < destination.generation:
-                self._registry.forget(destination.subject)
-                subject = self._registry.subject(destination.subject)
+                subject = self._registry.current_subject(destination.subject)
         except NotFound:
             subject = None
         if subject is None or subject.generation != destination.generation:

@@ -53,9 +53,7 @@ class DelayedService:
 
     def page(self, subject: str | None, request: DelayedRequest) -> DelayedPage:
         """Returns a page of the delayed messages of a subject (None: of all): see ``DelayedList.page``."""
-        if subject is not None:
-            self.registry.forget(subject)
-        owner = None if subject is None else self.registry.subject(subject)
+        owner = None if subject is None else self.registry.current_subject(subject)
         return DelayedList(self.context, self.secret(), owner, request).page()
 
     def orphans(self, subject: str, *, after: str | None, limit: int) -> DeadPage:

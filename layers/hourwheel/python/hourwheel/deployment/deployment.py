@@ -143,7 +143,8 @@ class Deployment:
 
     def dead_letters(self, subject: str, group: str) -> DeadLetters | BroadcastDeadLetters:
         """Returns the dead letters of a group; for a broadcast group, those of all its consumers."""
-        owner, member = self.groups.records(subject, group)
+        owner = self.registry.subject(subject)
+        member = self.registry.group(owner, group)
         if not member.broadcast:
             return DeadLetters(self.context, owner, member)
         members = consumer_groups(self.registry, owner, member)

@@ -9,7 +9,6 @@ from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.errors import NotFound, Rejected
 from hourwheel.groups.peek import PeekStart, peek
 from hourwheel.model.pages import PeekPage
-from hourwheel.model.subjects import Subject
 from hourwheel.model.traces import TracePage
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.registry import Registry
@@ -29,12 +28,12 @@ class MessageService:
 
     def peek(self, subject: str, queue: int, start: PeekStart, limit: int) -> PeekPage:
         """Returns messages of a queue without being a group: see ``groups/peek.py``."""
-        return peek(self.context, self._subject(subject), queue, start, limit)
+        return peek(self.context, self.registry.current_subject(subject), queue, start, limit)
 
     def trace(self, subject: str, message: str, span: SearchSpan, group: str | None = None) -> TracePage:
         """Returns the traces of a message, which is named by ``queue:offset``, by its scheduled id or by its id: in
         ``group``, or without it in the first groups of the subject. Raises ``NotFound`` for an unknown message."""
-        owner = self._subject(subject)
+        owner = self.registry.current_subject(subject)
         if group is None:
             groups, following = self.registry.group_page(owner, "", GROUPS)
         else:
@@ -64,7 +63,3 @@ class MessageService:
 
     def _scheduled_id(self, position: SchedulePosition) -> str:
         return sign_scheduled_id(self.secret(), position)
-
-    def _subject(self, name: str) -> Subject:
-        self.registry.forget(name)  # a caller that looks wants the record as it is now
-        return self.registry.subject(name)

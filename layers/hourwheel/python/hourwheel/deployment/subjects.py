@@ -48,8 +48,7 @@ class SubjectService:
 
     def get(self, name: str) -> Subject:
         """Returns the subject as it is now, not as this process cached it."""
-        self.registry.forget(name)
-        return self.registry.subject(name)
+        return self.registry.current_subject(name)
 
     def page(self, after: str, limit: int) -> tuple[list[Subject], str | None]:
         """Returns up to ``limit`` subjects behind the name ``after``, and the ``after`` of the next page, or None."""

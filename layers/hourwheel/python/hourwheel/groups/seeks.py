@@ -63,8 +63,7 @@ class Seeks:
 
     def _seek(self, subject: str, group: str, seek: SeekQueue, queue: int | None = None) -> dict[int, QueueSeek]:
         # A cached subject may lack the part of a queue that was added a moment ago.
-        self.registry.forget(subject)
-        owner = self.registry.subject(subject)
+        owner = self.registry.current_subject(subject)
         member = self.registry.group(owner, group)
         if queue is not None and queue >= owner.queues:
             raise Rejected("field-invalid", no_queue(subject, queue, owner.queues), field="queue")

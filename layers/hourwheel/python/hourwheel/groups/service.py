@@ -73,14 +73,12 @@ class GroupService:
 
     def get(self, subject: str, name: str) -> Group:
         """Returns the group as it is now, not as this process cached it."""
-        self.registry.forget(subject)
-        return self.records(subject, name)[1]
+        return self.registry.group(self.registry.current_subject(subject), name)
 
     def page(self, subject: str, after: str = "", limit: int = 100) -> tuple[list[Group], str | None]:
         """Returns up to ``limit`` groups behind the name ``after``, and the ``after`` of the next page (None: there is
         none)."""
-        self.registry.forget(subject)
-        return self.registry.group_page(self.registry.subject(subject), after, limit)
+        return self.registry.group_page(self.registry.current_subject(subject), after, limit)
 
     def records(self, subject: str, name: str) -> tuple[Subject, Group]:
         """Returns the records of the subject and the group, as this process knows them."""
@@ -90,8 +88,7 @@ class GroupService:
     def delete(self, subject: str, name: str) -> list[str]:
         """Removes the group, its progress, retries and dead letters; a broadcast group with all its consumers. Returns
         the cells in which the sweeper does this once they can be reached."""
-        self.registry.forget(subject)
-        owner = self.registry.subject(subject)
+        owner = self.registry.current_subject(subject)
         return delete_group(self.registry, owner, name)
 
     def pause(self, subject: str, name: str, *, paused: bool) -> Group:
@@ -101,8 +98,7 @@ class GroupService:
     def push_state(self, subject: str, name: str) -> tuple[Group, PushState]:
         """Returns the group and the state of its pushes; raises ``NotFound`` for a group without a target. The group
         counts as paused, too, while its subject is."""
-        self.registry.forget(subject)
-        owner = self.registry.subject(subject)
+        owner = self.registry.current_subject(subject)
         group = self.registry.group(owner, name)
         state = state_record(self.registry.context, group).load()
         if group.push is None:

@@ -137,8 +137,7 @@ class Overview:
         On DynamoDB: a query for the groups, what ``GroupNumbers.read_groups`` and ``queue_numbers`` need, and every
         30 s what ``PendingCounts.everywhere`` needs.
         """
-        self.registry.forget(name)
-        subject = self.registry.subject(name)
+        subject = self.registry.current_subject(name)
         with self._lock:
             self._count_delayed()
         groups, following = self.registry.group_page(subject, after, limit)

@@ -17,8 +17,7 @@ from hourwheel.registry.registry import Registry, unknown_group, unknown_subject
 def pause_subject(context: Context, registry: Registry, name: str, *, paused: bool) -> Subject:
     """Pauses or resumes the delivery to all groups of a subject, and returns the subject. Idempotent. Raises
     ``NotFound``."""
-    registry.forget(name)
-    owner = registry.subject(name)
+    owner = registry.current_subject(name)
 
     def change(current: Subject) -> Subject:
         if current.generation != owner.generation:
@@ -35,8 +34,7 @@ def pause_subject(context: Context, registry: Registry, name: str, *, paused: bo
 
 def pause_group(context: Context, registry: Registry, subject: str, name: str, *, paused: bool) -> Group:
     """Pauses or resumes the delivery to a group, and returns the group. Idempotent. Raises ``NotFound``."""
-    registry.forget(subject)
-    owner = registry.subject(subject)
+    owner = registry.current_subject(subject)
     cached = registry.group(owner, name)
 
     def change(current: Group) -> Group:

@@ -128,6 +128,12 @@ class Registry:
         except NotFound:
             return None
 
+    def current_subject(self, name: str) -> Subject:
+        """Returns the subject as it is now, not as this process cached it, and drops the cached records of its groups.
+        Raises ``NotFound``."""
+        self.forget(name)
+        return self.subject(name)
+
     def forget(self, subject: str) -> None:
         """Drops the cached records of a subject and its groups."""
         for path in [path for path in list(self._seen) if path[0] == subject]:
