@@ -2,6 +2,7 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -35,7 +36,7 @@ class LookResult(NamedTuple, Generic[T]):
     wait_seconds: float | None = None
 
 
-class HeldMessages(Generic[C]):
+class HeldMessages(ABC, Generic[C]):
     """Hands out the messages of one run of a consumer, and records what is decided about them.
 
     Driven by threads, messages may be taken and decided in any thread; driven by tasks, in their event loop alone.
@@ -205,9 +206,9 @@ class HeldMessages(Generic[C]):
                 self._idle_settler = False
                 self._due.notify()
 
+    @abstractmethod
     def _wake_handlers(self) -> None:
         """Wakes those that wait for a message, after messages came or the session stopped."""
-        raise NotImplementedError
 
     @gives_back
     def stop(self, *, drain_seconds: float) -> None:

@@ -7,6 +7,7 @@ each in a thread or in a task, and makes their calls. ``prefetcher.py`` drives t
 import logging
 import math
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -70,9 +71,9 @@ class PullSession(HeldMessages[C]):
         self._ending = False
         self._end_at = 0.0
 
+    @abstractmethod
     def _wait(self, condition: C, look: Callable[[], LookResult[T]]) -> Any:
         """Returns the result of ``look`` once it is ready. Calls it again whenever ``condition`` is notified."""
-        raise NotImplementedError
 
     def _pull_end_seconds(self) -> float:
         """Returns how long a stop waits for the pull under way before it cuts the pull."""
