@@ -23,11 +23,8 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
         yield System({cell: store(cell) for cell in CELLS})
 
 
-@pytest.mark.parametrize(
-    ("system", "pages"), RUNS, indirect=True, ids=[f"{opened.__name__}-{pages}" for opened, pages in RUNS]
-)
-@pytest.mark.usefixtures("pages")
-def test_logical_queues_move_between_cells_while_everything_goes_on(system: System) -> None:
+def begin(system: System) -> None:
+    """Fills the queues: 0 and 1 are in the home cell, 2 and 3 in cell two."""
     system.produce(100, 0, 1)
     system.produce(60, 2, 3)
     system.delay(0, 1, 2, 3)
@@ -41,14 +38,16 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
             [0, None, "two", "normal", 1],
         ]
 
-    # Queue 0 moves from the home cell to cell two at offset 101. Its old part can be read.
+
+def move_there(system: System) -> None:
+    """Moves queue 0 from the home cell to cell two at offset 101, where its old part can be read. The delayed messages
+    find the queue in its new cell. Then the old part is emptied, and expires."""
     system.move(0, "two", at=101)
     assert system.table(0) == [
         [0, 101, "home", "read_only", 1],
         [101, None, "two", "normal", 1],
     ]
 
-    # The delayed messages find the queue in its new cell. Then the old part is emptied, and expires.
     system.deliver_delayed()
     system.empty()
     assert system.table(0) == [
@@ -56,7 +55,10 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
         [101, None, "two", "normal", 1],
     ]
 
-    # Moved back at 201: the expired part of the home cell is used again, and the middle part can be read.
+
+def move_back_and_again(system: System) -> None:
+    """Moves queue 0 back at 201: the expired part of the home cell is used again, and the middle part can be read. Then
+    there and back once more, while no part has expired: a new log is made in each cell."""
     system.produce(200, 0)
     system.delay(0, 2)
     system.move(0, "home", at=201)
@@ -65,7 +67,6 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
         [201, None, "home", "normal", 2],
     ]
 
-    # There and back once more, while no part has expired: a new log is made in each cell.
     system.produce(230, 0)
     system.move(0, "two", at=231)
     system.deliver_delayed()
@@ -78,7 +79,9 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
         [261, None, "home", "normal", 1],
     ]
 
-    # Cell two is drained at 101: its queues 2 and 3 go to the home cell, where their expired parts are used again.
+
+def drain(system: System) -> None:
+    """Drains cell two at 101: its queues 2 and 3 go to the home cell, where their expired parts are used again."""
     system.produce(100, 2, 3)
     system.delay(0, 2, 3)
     with system.moving(2, 3, at=101):
@@ -93,7 +96,9 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
     ):
         system.operator.cells.remove("two")
 
-    # Once it is empty, it is taken off line and removed.
+
+def remove(system: System) -> None:
+    """Empties cell two, takes it off line and removes it."""
     system.deliver_delayed()
     system.empty()
     assert system.table(0) == [
@@ -111,7 +116,9 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
         system.operator.cells.set_state("two", "offline")
         assert system.operator.cells.remove("two").state == "removed"
 
-    # A third cell is added, and queues 2 and 3 move there at 201.
+
+def spread(system: System) -> None:
+    """Adds a third cell, and moves queues 2 and 3 there at 201."""
     system.operator.cells.add("three")
     system.produce(200, 2, 3)
     system.delay(0, 1, 2, 3)
@@ -124,6 +131,15 @@ def test_logical_queues_move_between_cells_while_everything_goes_on(system: Syst
             [101, 201, "home", "read_only", 2],
             [201, None, "three", "normal", 1],
         ]
+
+
+@pytest.mark.parametrize(
+    ("system", "pages"), RUNS, indirect=True, ids=[f"{opened.__name__}-{pages}" for opened, pages in RUNS]
+)
+@pytest.mark.usefixtures("pages")
+def test_logical_queues_move_between_cells_while_everything_goes_on(system: System) -> None:
+    for step in (begin, move_there, move_back_and_again, drain, remove, spread):
+        step(system)
     system.deliver_delayed()
     system.consume()
     system.check()
