@@ -13,7 +13,6 @@ from typing import IO, Any
 import pytest
 
 from tests.docs.pages import ROOT, examples
-from tests.integration.conftest import Start
 from tests.integration.process import SECONDS, Server, bodies, send
 
 README = ROOT / "README.md"
@@ -55,9 +54,8 @@ def test_the_readme_installs_serves_sends_and_receives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(examples(GUIDE, "python"))))
-def test_each_example_of_the_client_guide_runs(number: int, start: Start, tmp_path: Path) -> None:
+def test_each_example_of_the_client_guide_runs(number: int, server: Server, tmp_path: Path) -> None:
     code = examples(GUIDE, "python")[number]
-    server = start(cells={"fast": tmp_path / "fast"})
     send(server, "order 1")
     with running(python(code, server.port), tmp_path) as (client, told):
         if "consumer.run()" in code and "consumer.stop()" not in code:  # it runs until somebody stops it
