@@ -135,6 +135,7 @@ def test_hours_are_computed_again_while_they_may_change() -> None:
     assert first_ms(options(), last, now_ms, NOON_MS - 60 * HOUR_MS) == NOON_MS - 60 * HOUR_MS
 
 
+@pytest.mark.volume
 def test_hours_long_before_the_horizon_are_not_computed_again(spark: SparkSession, world: World) -> None:
     with closing(Lake.open(world.lake)) as lake:
         note = lake.properties(metrics.TABLE)[metrics.PROPERTY]

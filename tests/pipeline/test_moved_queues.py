@@ -117,6 +117,7 @@ def _lose(root: Path) -> None:
         assert record.swap(current.token, begin_later(current.value)).stored
 
 
+@pytest.mark.volume
 def test_queues_lay_in_several_logs_of_two_cells(moved: Moved) -> None:
     with closing(Lake.open(str(moved.root / "lake"))) as lake:
         logs = {log for log in lake.rows("messages", "kind = 'queue'")["log"].to_pylist() if "orders" in log}
@@ -124,6 +125,7 @@ def test_queues_lay_in_several_logs_of_two_cells(moved: Moved) -> None:
     assert {"orders~1/1", "orders~1/1.1", "orders~1/2"} < logs
 
 
+@pytest.mark.volume
 def test_reconcile_finds_the_planted_loss_in_a_middle_part_and_nothing_else(moved: Moved) -> None:
     assert moved.found.counts == {"lost": 1}
     (finding,) = moved.found.findings
@@ -132,6 +134,7 @@ def test_reconcile_finds_the_planted_loss_in_a_middle_part_and_nothing_else(move
     assert finding.detail == f"passed by row 0 of billing~1@{MIDDLE}"
 
 
+@pytest.mark.volume
 def test_the_lag_is_that_of_the_server(moved: Moved) -> None:
     with closing(Lake.open(str(moved.root / "lake"))) as lake:
         rows = lake.rows("metrics", "subject = 'orders' and step_seconds = 3600 and lag is not null").to_pylist()
@@ -140,6 +143,7 @@ def test_the_lag_is_that_of_the_server(moved: Moved) -> None:
     assert 0 < newest["late"] < newest["slow"] < newest["idle"] == len(moved.accepted)
 
 
+@pytest.mark.volume
 def test_offsets_in_the_lake_and_in_the_connector_are_those_of_the_server(spark: SparkSession, moved: Moved) -> None:
     with closing(Lake.open(str(moved.root / "lake"))) as lake:
         rows = lake.rows("messages", "subject = 'orders' and kind = 'queue'").to_pylist()

@@ -47,6 +47,7 @@ def broken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fau
     return Faulty(world, expected, world.reconciled(spark))
 
 
+@pytest.mark.volume
 def test_a_system_that_works_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path)
     lively(world)

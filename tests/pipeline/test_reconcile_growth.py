@@ -44,6 +44,7 @@ def subjects_with(report: Reconciled, kind: str) -> set[str | None]:
     return {finding.subject for finding in report.findings if finding.kind == kind}
 
 
+@pytest.mark.volume
 def test_a_run_reads_only_the_files_of_subjects_that_changed_since_the_last_whole_run(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from tests.simulation.dozing import drawn, run_doze
 from tests.simulation.world import Violation
 
 CHUNK = 20
-CHUNKS = 5
+CHUNKS = 2
 VOLUME = 15  # chunks
 RUNS = 60
 """The number of runs within which a bug must be found, among those that fit it."""
