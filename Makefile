@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 SEEDS ?= 0:20000
 N ?= 100000
 SEED ?= 0
-SOURCES := layers functions infra pipeline app.py tests bench demo docs/site
+SOURCES := layers functions infra pipeline app.py hatch_build.py tests bench demo docs/site
 TESTED := $(addprefix $(VENV)/,infra-ready apps-ready changes-ready console-ready docs-ready) $(GENERATOR)/ready node_modules/.package-lock.json
 # Of make verify: the seeds, one in this many directed schedules, and the releases of Debian with other Pythons.
 VOLUME_SEEDS ?= 120:6400

@@ -1,5 +1,6 @@
 """The source package and the wheel hold what users need, and nothing else; the wheel works where it is installed."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -61,6 +62,12 @@ def metadata(wheel: Path) -> Message:
     return message_from_bytes(held(wheel)[f"{INFO}/METADATA"])
 
 
+def described(wheel: Path) -> str:
+    text = metadata(wheel).get_payload(decode=True)
+    assert isinstance(text, bytes)
+    return text.decode()
+
+
 def test_the_wheel_holds_the_files_of_the_packages_and_no_other(wheel: Path) -> None:
     files = {name: text for name, text in held(wheel).items() if not name.startswith(f"{INFO}/")}
     assert files == {name: path.read_bytes() for name, path in sources()}
@@ -73,7 +80,8 @@ def test_the_source_package_holds_what_the_wheel_is_made_of(sdist: Path, wheel: 
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
     assert {path.name for path in source.iterdir()} == {
-        "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", ".gitignore", "layers", "pipeline", "pyproject.toml",
+        "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", ".gitignore", "hatch_build.py",
+        "layers", "pipeline", "pyproject.toml",
     }  # fmt: skip
     assert held(build("wheel", source, tmp_path / "again")) == held(wheel)
 
@@ -89,6 +97,28 @@ def test_the_metadata_say_what_the_project_says(wheel: Path) -> None:
     urls = dict(line.split(", ") for line in told.get_all("Project-URL", []))
     assert urls == project["urls"]
     assert {"Homepage", "Documentation", "Changelog", "Security"} <= set(urls)
+
+
+def test_each_link_of_the_description_leads_into_the_repository_at_this_version(wheel: Path) -> None:
+    told = metadata(wheel)
+    assert told["Description-Content-Type"] == "text/markdown"
+    description = described(wheel)
+    targets = re.findall(r"\]\(([^)\s]+)\)", description)
+    base = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Homepage"]
+    elsewhere = [target for target in targets if not target.startswith((f"{base}/", "#"))]
+    assert elsewhere == []
+    files = [re.fullmatch(rf"{base}/(blob|raw)/v{__version__}/([^#]+)(#.*)?", target) for target in targets]
+    assert [file[2] for file in files if file and not (ROOT / file[2]).is_file()] == []
+    assert f"{base}/blob/v{__version__}/docs/tutorial.md" in targets
+    assert "![The overview of the console" in description
+    assert f"({base}/raw/v{__version__}/docs/console.png)" in description
+
+
+def test_the_description_is_the_readme_but_for_its_links(wheel: Path) -> None:
+    def without_links(text: str) -> str:
+        return re.sub(r"\]\([^)\s]+\)", "]", text).strip()
+
+    assert without_links(described(wheel)) == without_links((ROOT / "README.md").read_text())
 
 
 def test_each_address_of_the_project_leads_into_its_repository() -> None:
