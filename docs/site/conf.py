@@ -90,6 +90,7 @@ docs/*
 docs/decisions/README
 bench/README
 bench/cost/README
+bench/tests
 CHANGELOG
 changelog.d/README
 RELEASE
