@@ -3,7 +3,7 @@
 from hourwheel.ports.machine import Clock
 
 _FIRST_SECONDS = 0.1  # a message that comes soon after the pull is delivered soon, at the cost of a few more looks
-# Each look reads the counters of all queues of the subject (docs/decisions/0021-looks.md).
+# Each look reads the counters of all queues of the subject: half a read unit for each queue and the retry log.
 _LONGEST_SECONDS = 1.0
 
 

@@ -27,7 +27,8 @@ DEFAULT_CONSUMER_EXPIRES_SECONDS = 3 * 86_400  # as long as messages are kept by
 MIN_CONSUMER_EXPIRES_SECONDS = 60  # the sweeper, which forgets consumers, comes each minute
 MAX_CONSUMER_EXPIRES_SECONDS = 30 * 86_400  # as long as the longest retention
 DEFAULT_LEASE_SECONDS = 30  # the messages of a crashed consumer wait this long; a busy one extends its leases
-# Settled rows, which say where the next claim goes, are kept for three days (docs/decisions/0005-leases.md).
+# Settled rows, which say where the next claim goes, are kept for three days. A row that extensions hold open for longer
+# would lose those behind it: the tail would be read too low, and a range claimed twice. SQS has this cap, too.
 MAX_LEASE_SECONDS = 12 * 3_600
 # API Gateway gives up on an invocation after 30 s.
 MAX_WAIT_SECONDS = 20

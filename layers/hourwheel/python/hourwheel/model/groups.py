@@ -158,5 +158,6 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def expired_counter(self) -> str:
-        """The name of the counter of the messages that expired before the group had pulled them."""
+        """The name of the counter of the messages that expired before the group had pulled them, in the home cell. A
+        new group of the name has another generation, and begins at 0."""
         return f"{self.subject}~{self.subject_generation}/expired/{self.member}"

@@ -11,6 +11,12 @@ the puts, and gives the same answer.
 A sender may number its batches: under one key, each new batch has a higher sequence. The record is then that of the
 last batch, and stays. A batch with the sequence of the record is a repetition, one with a higher sequence replaces the
 record, and one with a lower sequence is refused (docs/decisions/0033).
+
+A repetition that reserves rows fills them, and so moves the ends of its queues: counts that are differences of offsets
+are then too high until a group has passed the gap. ``is_looked_up`` says when the record is read first. On DynamoDB a
+sender without the header ``x-hourwheel-repeat``, whose repetition reaches a process that has not seen the key, still
+moves them, and so does a writer that dies behind its reservation. Rejected: a read before each reservation, half a unit
+to help one batch in many thousands; a transaction of key and counter, at twice the price.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,17 @@ A pull reads the counters of all its logs at once, eventually consistent, and lo
 given out a row beyond the remembered end. A counter may be out of date: a later look sees the row. A row may be given
 out and not stored yet: the end stays before the row, and pulls look into the log until the row is stored or filled.
 A seek changes no counter, and neither does a decision about a stopped key; ``Group.seeks`` in the group's record counts
-them instead, and ``Group.seeking_ms`` says that one is under way.
+them instead. ``Group.seeking_ms``, written before the rows of the seek, says that one is under way.
+
+An end is a hint: the conditional put alone decides what is claimed. A look misses nothing for good:
+
+- A lease that ends during a wait: an end is remembered only when each open lease is known with its time, and the log is
+  read at that time. A lease that begins later needs a message behind the end.
+- Messages that this request itself puts into the retry log: that log is read whatever its counter says.
+- Rows that expired and were removed: the trim mark counts as an end.
+
+One look at 64 queues was 322 requests, one after the other; it is one request. Rejected: a counter for each group, at a
+write for each batch and group; a strongly consistent read at the end of each wait, at twice the price.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,8 @@
 """Signs and reads receipts, the texts that a consumer sends back to settle a pull.
 
-A receipt contains the pull row as it was claimed, so that settling needs no read, and a keyed digest, so that only the
-cell can make one.
+A receipt contains the pull row as it was claimed (about 100 bytes), so that settling needs no read, and a keyed digest,
+so that only the cell can make one. If the row has changed since the claim, the refused update returns the present row,
+and a second update follows. A read before each settlement would cost a round trip each time.
 
     base64url(HMAC-SHA-256 of the rest, first 16 bytes ‖ msgpack array of Receipt)
 """

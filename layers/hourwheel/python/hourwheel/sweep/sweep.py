@@ -343,7 +343,9 @@ class Sweeper:
         self.context.meter.record("ExpiredUnread", messages)
         text = "%d messages of %s expired before group %s had pulled them"
         _logger.warning(text, messages, group.subject, group.name)
-        # Last: the trim mark has moved, and nobody counts these messages again.
+        # Last: the trim mark has moved, and nobody counts these messages again. One write for a group and a sweep; a
+        # field of the group's record, which every process caches, would change with each sweep. A sweeper that dies
+        # before it counts too few, an addition that is repeated after a lost answer too many.
         self.context.store.add(group.expired_counter, rows=1, numbers=messages)
 
     def _extend_all(self, queues: list[Log], members: list[_Member]) -> bool:
