@@ -19,7 +19,7 @@ from hourwheel.client import BadRequest, Message, NotFound, Pulled, SendResult, 
 from hourwheel.client.errors import Problem, Unauthorized, problem_of
 from hourwheel.client.records.messages import on_the_wire
 from hourwheel.client.records.subjects import Subject
-from hourwheel.dead_letters.dead import dead_id_of
+from hourwheel.dead_letters.dead_rows import dead_id_of
 from hourwheel.errors import Broken, Conflict, Rejected, Unavailable
 from hourwheel.errors import NotFound as Missing
 from hourwheel.model.messages import NewMessage

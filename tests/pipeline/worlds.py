@@ -10,7 +10,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
-from hourwheel.dead_letters.dead import dead_id_of
+from hourwheel.dead_letters.dead_rows import dead_id_of
 from hourwheel.model.groups import RetryPolicy, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater

@@ -14,7 +14,7 @@ import msgspec
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.buckets.buckets import Bucket, BucketRecord
 from hourwheel.buckets.lease import WheelOwner
-from hourwheel.dead_letters.dead import DeadState
+from hourwheel.dead_letters.dead_rows import DeadState
 from hourwheel.delay.outgoing_batches import AGAIN
 from hourwheel.delay.ownership import opened
 from hourwheel.delay.pending_changes import PendingChange

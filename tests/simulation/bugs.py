@@ -13,7 +13,7 @@ import msgspec
 
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.dead_letters import dead
-from hourwheel.dead_letters.dead import DeadState
+from hourwheel.dead_letters.dead_rows import DeadState
 from hourwheel.errors import Filled, OutcomeUnknown, Unavailable
 from hourwheel.handover import handover
 from hourwheel.handover.copies import row_builder

@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from hourwheel.archive.reading import pull_rows
-from hourwheel.dead_letters.dead import DeadState
+from hourwheel.dead_letters.dead_rows import DeadState
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import DueTimes, encode_entry
 from hourwheel.logs.rows import Row

@@ -7,7 +7,8 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from hourwheel.dead_letters.dead import DeadFilter, DeadLetters, NamedLetters, dead_id_of
+from hourwheel.dead_letters.dead import DeadFilter, DeadLetters, NamedLetters
+from hourwheel.dead_letters.dead_rows import dead_id_of
 from hourwheel.errors import Filled, NotFound, Rejected
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.messages import Message

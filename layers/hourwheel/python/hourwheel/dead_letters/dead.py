@@ -1,37 +1,32 @@
-"""Lists, reads, redrives and drops dead letters.
+"""Lists, reads, redrives and drops dead letters."""
 
-table      pull
-partition  dead@{dead log}
-sort       {row:016d}
-value      DeadState, msgpack array: which messages of that row of the dead log were redriven or dropped
-"""
-
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
-from typing import NamedTuple, Self
+from itertools import chain, islice, takewhile
+from typing import NamedTuple
 
 import msgspec
 
 from hourwheel.context import Context
+from hourwheel.dead_letters.dead_rows import DeadRow, DeadState, dead_state_record
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.faults import unreadable
 from hourwheel.handover.copies import REDRIVE, row_builder
-from hourwheel.handover.handover import Transfer, carry_out, release, reserve
+from hourwheel.handover.handover import carry_out, release, reserve
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.entries import DropMarker, encode_entry
-from hourwheel.logs.large_batches import messages_of
-from hourwheel.logs.log import GARBAGE_MS, Log
+from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, filler, sort_of
 from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.pages import DeadPage
 from hourwheel.model.subjects import Subject
-from hourwheel.ports.storage import Key, Table, items_of
-from hourwheel.pull_log.records import Moved, Position
+from hourwheel.ports.storage import Table, items_of
+from hourwheel.pull_log.records import Position
 from hourwheel.registry.registry import unknown_group
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import removable_below
@@ -40,46 +35,17 @@ from hourwheel.wire.answer_size import answerable, first_page
 _FIRST_PAGE = 4  # a sweep mostly stops at the first row
 _PAGE = 64
 _LARGE_PAGE = 500  # for counts and states, which decode no messages
+_DEAD_ID = re.compile(r"(\d+)-(\d+)", re.ASCII)
+_DEAD_ID_LENGTH = 24  # longer than any row number with an index
 _MOST_FILTERED = 2_000  # dead letters that a filtered page reads: their messages are decoded
-_FILLER_KEPT_MS = 86_400_000  # a day: far longer than a slow writer takes to put its row
-
-
-class DeadState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The state of one row of a dead log. ``done`` holds the indexes of the messages that were redriven or dropped,
-    ``transfers`` a redrive that is being carried out, ``moved`` the redrives that were."""
-
-    expires_ms: int
-    done: frozenset[int] = frozenset()
-    transfers: tuple[Transfer, ...] = ()
-    moved: tuple[Moved, ...] = ()
-
-    @property
-    def garbage_ms(self) -> int | None:
-        # The row must be removed before its state: a row without a state would be listed again.
-        return self.expires_ms + 2 * GARBAGE_MS
-
-    def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
-        left = {transfer.token for transfer in transfers}
-        done = [Moved.of(transfer) for transfer in self.transfers if transfer.token not in left]
-        return msgspec.structs.replace(self, transfers=transfers, moved=(*self.moved, *done))
-
-
-def dead_state_record(context: Context, group: Group, row_no: int) -> CasRecord[DeadState]:
-    """Returns the record of the state of a row of the group's dead log."""
-    key = Key(Table.PULL, f"dead@{group.dead_log}", sort_of(row_no))
-    return CasRecord(context.store, context.ids, key, DeadState)
-
-
-def dead_id_of(position: Position) -> str:
-    return f"{position.row_no}-{position.index}"
 
 
 def parse_dead_id(text: str, field: str) -> Position:
     """Returns the position in the dead log that the id names. Raises ``Rejected`` for a text that is no id."""
-    row, dash, index = text.partition("-")
-    if not (dash and row.isascii() and index.isascii() and row.isdigit() and index.isdigit() and len(text) <= 24):
+    parts = _DEAD_ID.fullmatch(text[: _DEAD_ID_LENGTH + 1])
+    if parts is None or len(text) > _DEAD_ID_LENGTH:
         raise Rejected("field-invalid", f"{field} must be a dead_id such as 12-0, got {text[:40]!r}", field=field)
-    return Position(int(row), int(index))
+    return Position(int(parts[1]), int(parts[2]))
 
 
 class DeadFilter(NamedTuple):
@@ -93,6 +59,8 @@ class DeadFilter(NamedTuple):
 
 
 ANY_LETTER = DeadFilter()
+_BEGIN = Position(0, -1)
+_END = Position(10**16)  # row numbers have 16 digits
 
 
 @dataclass(frozen=True)
@@ -141,24 +109,21 @@ class DeadLetters:
     def alive(self, start: Position | None = None) -> Iterator[Message]:
         """Yields the dead letters behind ``start``, the oldest first, each with its ``dead_id``. Reports rows that
         cannot be read, and leaves them out. Two reads for each 64 rows."""
-        for row_no, row, current in self._rows(start.row_no if start else 0):
-            for index, message in self._readable(row_no, row, current):
-                if start is None or Position(row_no, index) > start:
-                    yield message
+        start = start or _BEGIN
+        for row in self._rows(start.row_no):
+            yield from (message for position, message in self._readable(row) if position > start)
 
     def newest(self, before: Position | None = None) -> Iterator[Message]:
         """Yields the dead letters that come before ``before`` in the log (None: all), the newest first. Treats rows
         that cannot be read as ``alive`` does, and reads once more, for the end of the log."""
         trimmed = self.log.trimmed()
-        end = self.log.totals().rows
-        if before is not None:
-            end = min(end, before.row_no + 1)  # a caller may send any number
+        before = before or _END
+        end = min(self.log.totals().rows, before.row_no + 1)  # a caller may send any number
         while end > trimmed:
             start = max(trimmed, end - _PAGE)
-            for row_no, row, current in reversed(list(self._rows(start, end=end))):
-                for index, message in reversed(self._readable(row_no, row, current)):
-                    if before is None or Position(row_no, index) < before:
-                        yield message
+            for row in reversed(list(self._rows(start, end=end))):
+                letters = reversed(self._readable(row))
+                yield from (message for position, message in letters if position < before)
             end = start
 
     def get(self, dead_id: str) -> Message:
@@ -167,16 +132,15 @@ class DeadLetters:
         dead = parse_dead_id(dead_id, "dead_id")
         row = self.log.get(dead.row_no)
         if row is not None and row.expires_ms > self.context.clock.now_ms():
-            for index, message in self._alive(dead.row_no, row, self._state_record(dead.row_no).load()):
-                if index == dead.index:
-                    return answerable(message)
+            letters = self._row(dead.row_no, row).letters(self.context.blobs)
+            if dead in dict(letters):
+                return answerable(dict(letters)[dead])
         raise NotFound(
             "dead-letter-unknown", f"there is no dead letter {dead_id!r}: it was redriven, dropped, or expired"
         )
 
     def count(self) -> int:
-        rows = self._rows(0, page=_LARGE_PAGE)
-        return sum(row.count - len(current.value.done if current else ()) for _, row, current in rows)
+        return sum(row.left for row in self._rows(0, page=_LARGE_PAGE))
 
     def count_up_to(self, most_rows: int) -> tuple[int, bool]:
         """Returns the number of dead letters in the first ``most_rows`` rows, and whether these are all. One read where
@@ -186,7 +150,7 @@ class DeadLetters:
             return 0, True
         end = self.log.trimmed() + most_rows
         letters = self._rows(0, end=end, page=min(most_rows, _LARGE_PAGE))
-        return sum(row.count - len(current.value.done if current else ()) for _, row, current in letters), rows <= end
+        return sum(row.left for row in letters), rows <= end
 
     def redrive(self, choose: Callable[[Position, int], bool]) -> int:
         """Redrives the chosen messages: puts them into the group's retry log with no attempt counted. Returns their
@@ -222,28 +186,25 @@ class DeadLetters:
             self._sweep()
 
     def _sweep(self) -> None:
-        faulty: Corrupt | None = None
-        for row_no, state in self._states():
-            try:
-                self._finish(row_no, state)
-            except Corrupt as error:
-                faulty = error
+        faults = [fault for row_no, state in self._states() if (fault := self._finish_fault(row_no, state)) is not None]
         mark = self.log.clear()
-        below: int | None = None
-        for row_no, row, current in self._rows(0, expired=True, page=_FIRST_PAGE):
-            done = current is not None and len(current.value.done) == row.count and not current.value.transfers
-            now_ms = self.context.clock.now_ms()
-            # A filler that is removed no longer keeps out the slow writer of its row: it stays for a day.
-            old_filler = row.filler and now_ms - row.at_ms >= _FILLER_KEPT_MS
-            if not (old_filler or done or row.expires_ms <= now_ms):
-                break
-            below = row_no + 1
+        now_ms = self.context.clock.now_ms()
+        over = takewhile(lambda row: row.is_over(now_ms), self._rows(0, expired=True, page=_FIRST_PAGE))
+        below = max((row.row_no + 1 for row in over), default=None)
         if below is not None:
             below = removable_below(self.context, MESSAGES, self.log.name, below)
             self.log.trim(below, mark)
             self.context.store.trim(Table.PULL, self._partition, below=sort_of(below))
-        if faulty is not None:
-            raise faulty
+        if faults:
+            raise faults[-1]
+
+    def _finish_fault(self, row_no: int, state: Versioned[DeadState]) -> Corrupt | None:
+        """Finishes the redrive of a row; returns the error of a row that cannot be read."""
+        try:
+            self._finish(row_no, state)
+        except Corrupt as error:
+            return error
+        return None
 
     def _states(self) -> Iterator[tuple[int, Versioned[DeadState]]]:
         """Yields the state of each row that has one, with the row's number."""
@@ -262,32 +223,34 @@ class DeadLetters:
     def _state_record(self, row_no: int) -> CasRecord[DeadState]:
         return dead_state_record(self.context, self.group, row_no)
 
+    def _row(self, row_no: int, row: Row) -> DeadRow:
+        return DeadRow(row_no, row, self._state_record(row_no).load())
+
     def _rows(
         self, start: int, *, end: int | None = None, expired: bool = False, page: int = _PAGE
-    ) -> Iterator[tuple[int, Row, Versioned[DeadState] | None]]:
-        """Yields the rows from ``start`` up to ``end`` that contain live messages, each with its number and state; with
-        ``expired`` also fillers and expired rows."""
-        start = max(start, self.log.trimmed())
-        while True:
-            rows = self.log.read(start, page, consistent=True)
-            if not rows:
-                return
+    ) -> Iterator[DeadRow]:
+        """Yields the rows from ``start`` up to ``end`` that contain live messages; with ``expired`` also fillers and
+        expired rows."""
+        end = _END.row_no if end is None else end
+        for rows in self._pages(max(start, self.log.trimmed()), end, page):
             states = dict(
                 self.context.store.scan(Table.PULL, self._partition, start=sort_of(rows[0][0]), limit=len(rows))
             )
             # Below the trim mark a missing state says nothing: rows are trimmed before their states.
             trimmed = self.log.trimmed()
             for row_no, row in rows:
-                if end is not None and row_no >= end:
-                    return
-                if row_no < trimmed:
-                    continue
                 live = not row.filler and row.expires_ms > self.context.clock.now_ms()
-                if live or expired:
-                    yield row_no, row, self._state_record(row_no).opened(states.get(sort_of(row_no)))
-            start, page = rows[-1][0] + 1, max(page, _PAGE)
-            if end is not None and start >= end:
+                if trimmed <= row_no < end and (live or expired):
+                    yield DeadRow(row_no, row, self._state_record(row_no).opened(states.get(sort_of(row_no))))
+
+    def _pages(self, start: int, end: int, page: int) -> Iterator[list[tuple[int, Row]]]:
+        """Yields the stored rows from ``start`` on by pages, up to the one with the row before ``end``."""
+        while start < end:
+            rows = self.log.read(start, page, consistent=True)
+            if not rows:
                 return
+            yield rows
+            start, page = rows[-1][0] + 1, max(page, _PAGE)
 
     def _chosen_rows(
         self, choose: Callable[[Position, int], bool], *, end: int | None = None
@@ -296,37 +259,21 @@ class DeadLetters:
         are named."""
         if isinstance(choose, NamedLetters):
             numbers = sorted({position.row_no for position in choose.positions})
-            rows = chain.from_iterable(
-                self._rows(row_no, end=row_no + 1, page=1) for row_no in numbers if end is None or row_no < end
-            )
+            most = _END.row_no if end is None else end
+            rows = chain.from_iterable(self._rows(row_no, end=min(row_no + 1, most), page=1) for row_no in numbers)
         else:
             rows = chain(self._rows(0, end=end))
         # Without a look at the states, so that a letter which is done already counts where it has to.
-        return ((row_no, row) for row_no, row, _ in rows if self._chosen(row_no, row, frozenset(), choose))
+        return ((row_no, row) for row_no, row, _ in rows if DeadRow(row_no, row, None).chosen(choose))
 
-    def _readable(self, row_no: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
-        """Returns what ``_alive`` returns; nothing of a row that cannot be read, which it reports."""
+    def _readable(self, row: DeadRow) -> list[tuple[Position, Message]]:
+        """Returns the letters that are left in a row; none of a row that cannot be read, which it reports."""
         try:
-            return self._alive(row_no, row, current)
+            return row.letters(self.context.blobs)
         except Corrupt as error:
             # The row stays in the log until it is repaired or dropped.
-            unreadable(self.context, self.log.name, row_no, row.count, error)
+            unreadable(self.context, self.log.name, row.row_no, row.row.count, error)
             return []
-
-    def _alive(self, row_no: int, row: Row, current: Versioned[DeadState] | None) -> list[tuple[int, Message]]:
-        done = current.value.done if current else frozenset()
-        if len(done) == row.count:
-            return []
-        messages = messages_of(row, self.context.blobs)
-        for index, message in enumerate(messages):
-            message.dead_id = dead_id_of(Position(row_no, index))
-        return [(index, message) for index, message in enumerate(messages) if index not in done]
-
-    def _chosen(
-        self, row_no: int, row: Row, done: frozenset[int], choose: Callable[[Position, int], bool]
-    ) -> list[int]:
-        positions = [Position(row_no, index) for index in range(row.count) if index not in done]
-        return [position.index for position in positions if choose(position, row.at_ms)]
 
     def _redrive_row(self, row_no: int, row: Row, choose: Callable[[Position, int], bool]) -> int:
         """Redrives the chosen messages of one row, and returns their number. Tries again while other processes change
@@ -340,12 +287,12 @@ class DeadLetters:
                 current = self._finish(row_no, current)
             elif row_no < self.log.trimmed():
                 return len(offered)  # every message of the row was done, and row and state are trimmed
-            state = current.value if current else DeadState(expires_ms=row.expires_ms)
-            indexes = self._chosen(row_no, row, state.done, choose)
+            letters = DeadRow(row_no, row, current)
+            state, indexes = letters.state, letters.chosen(choose)
             # A message that this call offered and that is done was redriven, even if another process finished it.
             if not indexes:
                 return len(offered & state.done)
-            self._alive(row_no, row, current)  # raises Corrupt for a row that cannot be read: it must not be redriven
+            letters.letters(self.context.blobs)  # raises Corrupt for an unreadable row: it must not be redriven
             offered |= frozenset(indexes)
             transfer = reserve(
                 self.context,
@@ -368,8 +315,8 @@ class DeadLetters:
         current = record.load()
         offered: frozenset[int] = frozenset()
         while True:
-            state = current.value if current else DeadState(expires_ms=row.expires_ms)
-            indexes = self._chosen(row_no, row, state.done, choose)
+            letters = DeadRow(row_no, row, current)
+            state, indexes = letters.state, letters.chosen(choose)
             if not indexes:
                 return len(offered & state.done)
             offered |= frozenset(indexes)

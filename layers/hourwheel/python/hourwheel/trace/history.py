@@ -6,10 +6,9 @@ from typing import NamedTuple, Protocol
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
-from hourwheel.dead_letters.dead import DeadState, dead_state_record
+from hourwheel.dead_letters.dead_rows import DeadState, dead_state_record
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import Corrupt
-from hourwheel.groups.progress import row_at_time
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
@@ -18,10 +17,9 @@ from hourwheel.model.messages import Message
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.trace.claims import Claims, claims_of, latest_rows
-from hourwheel.trace.scheduled import readable_rows
+from hourwheel.trace.log_rows import first_at, readable_rows
 
 _ROWS = 256  # of the retry log, in which a search looks for a redriven message, as many as in a search by id
-_PAGE = 32
 
 
 class SourceLog(NamedTuple):
@@ -134,18 +132,18 @@ class StoredHistory:
 
     def redriven(self, queue: int, offset: int, died_ms: int, others: Set[Position]) -> RedrivenCopy | None:
         log = self.context.log(self.group.retry_log)
-        # Writers with other clocks may have stored rows before the first row of that time.
-        row_no = max(log.trimmed(), row_at_time(log, died_ms)[0] - _PAGE)
-        for number, row in readable_rows(log, row_no, _PAGE, end=row_no + _ROWS):
-            if row.at_ms < died_ms:
-                continue
-            for index, message in enumerate(self._messages(log.name, row)):
-                # Retries have later attempts: only a redrive begins with the first one again.
-                redriven = (message.queue, message.offset, message.attempt) == (queue, offset, 1)
-                position = Position(number, index)
-                if redriven and position not in others:
-                    return RedrivenCopy(position, row.at_ms)
-        return None
+        row_no = max(log.trimmed(), first_at(log, died_ms))
+        rows = readable_rows(log, row_no, end=row_no + _ROWS)
+        copies = (
+            (RedrivenCopy(Position(number, index), row.at_ms), message)
+            for number, row in rows
+            if row.at_ms >= died_ms
+            for index, message in enumerate(self._messages(log.name, row))
+        )
+        # Retries have later attempts: only a redrive begins with the first one again.
+        first = (queue, offset, 1)
+        redriven = (copy for copy, message in copies if (message.queue, message.offset, message.attempt) == first)
+        return next((copy for copy in redriven if copy.position not in others), None)
 
     def _pulls(self, log: SourceLog) -> PullLog:
         return PullLog(self.context, self.group, self.context.log(log.name), log.queue, log.origin)
