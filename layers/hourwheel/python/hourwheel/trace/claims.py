@@ -14,6 +14,7 @@ from hourwheel.pull_log.records import SOUGHT, Position, PullRow, Tail
 
 _PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _READ_WHOLE = 1_000  # rows: five pages, some 150 KB
+_BEGIN = Position(0)
 
 
 class Claims(NamedTuple):
@@ -41,17 +42,12 @@ def _claims_from(log: PullLog, position: Position, tail: Tail, low: int) -> Clai
     """Returns what ``claims_of`` returns, where ``low`` is the first row that is left."""
     short = tail.row_no - low <= _READ_WHOLE
     rows = _all(log, low) if short else _by_halving(log, low, tail.row_no, position)
+    removed = list(_removed(rows, tail))
     covering = [(row_no, row) for row_no, row in rows if _covers(row, position)]
-    gaps = list(_gaps(rows, tail))
-    removed = _is_removed(rows, gaps, position)
+    forgotten = any(start <= position < end for start, end in removed)
     # Ends only rise in a group that was never moved: one row at most covers the position.
-    complete = short and low == 0 and not gaps if log.group.seeks else bool(covering) or not removed
-    return Claims(covering, tail, complete, removed and not covering and position < tail.position)
-
-
-def _is_removed(rows: list[tuple[int, PullRow]], gaps: list[tuple[Position, Position]], position: Position) -> bool:
-    """Returns whether a row that is not among these may have covered the position, and was removed."""
-    return not rows or position < _start(rows[0]) or any(start <= position < end for start, end in gaps)
+    complete = short and not removed if log.group.seeks else bool(covering) or not forgotten
+    return Claims(covering, tail, complete, forgotten and not covering and position < tail.position)
 
 
 def latest_rows(log: PullLog) -> tuple[list[PullRow], bool]:
@@ -85,19 +81,14 @@ def _by_halving(log: PullLog, low: int, high: int, position: Position) -> list[t
     return [(row_no, row.value) for row_no, row in log.rows(max(0, low - 1), 2)]
 
 
-def _gaps(rows: list[tuple[int, PullRow]], tail: Tail) -> Iterator[tuple[Position, Position]]:
-    """Yields the start and the end of each range of removed rows, between these rows, and between the last one and the
-    tail. A store removes settled rows in any order."""
-    for (before_no, before), (row_no, row) in pairwise(rows):
+def _removed(rows: list[tuple[int, PullRow]], tail: Tail) -> Iterator[tuple[Position, Position]]:
+    """Yields the start and the end of each range of removed rows: before these rows, between them, and between the last
+    one and the tail. A store removes settled rows in any order."""
+    kept = [(row_no, row.first, row.end) for row_no, row in rows]
+    bounds = [(-1, _BEGIN, _BEGIN), *kept, (tail.row_no, tail.position, tail.position)]
+    for (before_no, _, end), (row_no, start, _) in pairwise(bounds):
         if before_no + 1 < row_no:
-            yield before.end, row.first
-    if rows and rows[-1][0] + 1 < tail.row_no:
-        yield rows[-1][1].end, tail.position
-
-
-def _start(first: tuple[int, PullRow]) -> Position:
-    """Returns the start of the first remaining row; 0 if it is the first row of the log."""
-    return first[1].first if first[0] else Position(0)
+            yield end, start
 
 
 def _covers(row: PullRow, position: Position) -> bool:

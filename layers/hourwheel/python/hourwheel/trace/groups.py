@@ -4,10 +4,12 @@ A pull row names its consumer and its times, and the target of each message that
 the retry log has pull rows of its own, and so on until the message is settled.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
 
-from hourwheel.dead_letters.dead import dead_id_of
+from hourwheel.dead_letters.dead_rows import dead_id_of
 from hourwheel.handover.copies import ATTEMPTS, REJECTED, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import DueTimes, decode_entry
@@ -18,6 +20,7 @@ from hourwheel.model.log_names import LogKind, LogName
 from hourwheel.model.traces import GroupTrace, TraceEvent, TraceState
 from hourwheel.pull_log.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
 from hourwheel.times import rfc3339
+from hourwheel.trace.claims import Claims
 from hourwheel.trace.history import History, SourceLog
 
 _HOPS = 200
@@ -43,6 +46,32 @@ _OPEN_FIRST: tuple[TraceState, ...] = (
 """After a seek a message takes several ways through the logs: its state is that of the way that is open longest."""
 
 HandOver: TypeAlias = Moved | Transfer
+
+
+class CopyRow(NamedTuple):
+    """The row to which a message was handed over (None: it is not known). ``at``: the index of the message's copy in it
+    (None: the row has no copy of the message)."""
+
+    log: str
+    row_no: int
+    row: Row | None
+    at: int | None
+
+
+class HandOvers(Protocol):
+    """A record of the messages that were handed over to other logs."""
+
+    @property
+    def moved(self) -> tuple[Moved, ...]: ...
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]: ...
+
+
+def hand_overs_of(record: HandOvers, pick: tuple[int, int]) -> list[HandOver]:
+    """Returns the hand-overs of the message at this place, those first that were carried out."""
+    hand_overs: tuple[HandOver, ...] = (*record.moved, *record.transfers)
+    return [hand_over for hand_over in hand_overs if pick in hand_over.picks]
 
 
 class Copy(NamedTuple):
@@ -75,10 +104,10 @@ class GroupReader:
     def trace(self, log: SourceLog, position: Position) -> GroupTrace:
         """Returns the history in the group of the message at this position of a queue."""
         self._copies.append(Copy(log, position, 1))
-        for _ in range(_HOPS):
-            if not self._copies:
-                break
+        hops = 0
+        while self._copies and hops < _HOPS:
             self._follow(self._copies.pop(0))
+            hops += 1
         self._complete = self._complete and not self._copies
         events = [event for _, event in sorted(self._events, key=lambda entry: entry[0])]
         state: TraceState = next((name for name in _OPEN_FIRST if name in self._states), "unknown")
@@ -90,14 +119,18 @@ class GroupReader:
         """Follows a message to the pull rows that cover it, and to its copies from there."""
         claims = self.history.claims(copy.log, copy.position)
         self._complete = self._complete and claims.complete
-        if copy.position >= claims.tail.position:
-            self._states.add(self._unpulled(copy))
-        elif claims.forgotten:
-            self._states.add("settled")
-        elif not claims.rows:
-            self._states.add("before_start" if _is_before_start(copy) else "skipped")
+        if copy.position >= claims.tail.position or not claims.rows:
+            self._states.add(self._unclaimed(copy, claims))
         for _, row in claims.rows:
             self._pulled(copy, row)
+
+    def _unclaimed(self, copy: Copy, claims: Claims) -> TraceState:
+        """Returns the state of a message that no pull row covers now."""
+        if copy.position >= claims.tail.position:
+            return self._unpulled(copy)
+        if claims.forgotten:
+            return "settled"
+        return "before_start" if copy.position.row_no < copy.log.origin else "skipped"
 
     @staticmethod
     def _unpulled(copy: Copy) -> TraceState:
@@ -125,11 +158,10 @@ class GroupReader:
 
     def _acknowledged(self, copy: Copy, row: PullRow, index: int) -> None:
         # What a row had before its last claim was acknowledged by that claim, or up to two seconds before.
-        before = index < row.base
-        timed = row.outcome == SETTLED and row.closed_ms > 0
+        settled_ms = row.claimed_ms if index < row.base else settled_ms_of(row)
         # A part of a pull that was acknowledged before the rest has no time of its own: not before the pull.
-        at_ms = row.closed_ms if timed and not before else row.claimed_ms
-        self._note(at_ms, "acknowledged", timed=timed or before, attempt=copy.attempt)
+        at_ms = settled_ms or row.claimed_ms
+        self._note(at_ms, "acknowledged", timed=settled_ms is not None, attempt=copy.attempt)
         self._states.add("acknowledged")
 
     def _note_pull(self, row: PullRow, attempt: int) -> None:
@@ -140,89 +172,87 @@ class GroupReader:
         """Follows the copy to the target to which the row handed it over, or with ``every`` to all of them. Returns
         whether there is one."""
         pick = (copy.position.row_no, copy.position.index)
-        hand_overs: tuple[HandOver, ...] = (*row.moved, *row.transfers)
-        handed = [hand_over for hand_over in hand_overs if pick in hand_over.picks]
+        handed = hand_overs_of(row, pick)
         for hand_over in handed if every else handed[:1]:
             self._handed_over(copy, pick, row, hand_over)
         return bool(handed)
 
     def _handed_over(self, copy: Copy, pick: tuple[int, int], row: PullRow, hand_over: HandOver) -> None:
         """Records why the copy was handed over, and follows it to its target."""
-        index = hand_over.picks.index(pick)
+        copied = self._copied(hand_over, pick)
         if hand_over.kind in (ATTEMPTS, REJECTED):
-            self._died(copy, hand_over, index)
+            self._died(copy, hand_over, copied)
             return
-        ended = row.outcome == EXPIRED and hand_over.at_ms >= row.lease_until_ms
-        name = "lease_ended" if ended else "released" if hand_over.kind == RELEASED else "retried"
+        name = _name_of(hand_over, row)
+        detail = self._detail(copied) if name == "retried" else None
         attempt = copy.attempt + (hand_over.kind == RETRY)
         if LogName.parse(hand_over.log).kind is LogKind.SCHEDULE:
-            self._delayed(copy, hand_over, index, name, attempt)
+            self._delayed(copied, attempt, partial(self._note, hand_over.at_ms, name, attempt=copy.attempt), detail)
         else:
-            copied = self.history.row(hand_over.log, hand_over.row_no)
-            copy_index = None if copied is None or name != "retried" else self._index_in(hand_over, copied, index)
-            self._note(hand_over.at_ms, name, attempt=copy.attempt, detail=self._detail(hand_over, copied, copy_index))
-            self._served_again(hand_over, index, attempt, copied)
+            self._note(hand_over.at_ms, name, attempt=copy.attempt, detail=detail)
+            self._served_again(copied, attempt)
 
-    def _detail(self, hand_over: HandOver, row: Row | None, copy_index: int | None) -> str | None:
-        """Returns what a consumer said of the failure, as the copy has it."""
-        if row is None or copy_index is None:
-            return None
-        return self.history.detail(hand_over.log, hand_over.row_no, row, copy_index)
-
-    def _served_again(self, hand_over: HandOver, index: int, attempt: int, row: Row | None) -> None:
-        """Follows a copy in a row of the group's retry log."""
-        if row is None or row.filler:
-            removed = row is None and self.history.removed(hand_over.log, hand_over.row_no)
-            self._states.add("expired" if removed or row is not None else "retrying")
-            # The copy may have been pulled before it expired, and its index in the removed row is not known.
-            self._complete = self._complete and not removed
-            return
-        copy_index = self._index_in(hand_over, row, index)
-        if copy_index is None:
-            self._states.add("expired")
-        else:
-            self._retried.add(Position(hand_over.row_no, copy_index))
-            self._copies.append(Copy(SourceLog(hand_over.log, None), Position(hand_over.row_no, copy_index), attempt))
-
-    def _delayed(self, copy: Copy, hand_over: HandOver, index: int, name: str, attempt: int) -> None:
-        """Follows a copy that waits for its time in a schedule log, or has left it."""
+    def _copied(self, hand_over: HandOver, pick: tuple[int, int]) -> CopyRow:
+        """Looks for the copy of the message at this place, of which a hand-over tells."""
         row = self.history.row(hand_over.log, hand_over.row_no)
-        entry = None if row is None or not row.meta else decode_entry(row.meta)
-        if row is None or not isinstance(entry, DueTimes):
+        index = None if row is None or row.filler else self._index_in(hand_over, row, hand_over.picks.index(pick))
+        return CopyRow(hand_over.log, hand_over.row_no, row, index)
+
+    def _detail(self, copied: CopyRow) -> str | None:
+        """Returns what a consumer said of the failure, as the copy has it."""
+        if copied.row is None or copied.at is None:
+            return None
+        return self.history.detail(copied.log, copied.row_no, copied.row, copied.at)
+
+    def _served_again(self, copied: CopyRow, attempt: int) -> None:
+        """Follows a copy in a row of the group's retry log."""
+        if copied.at is not None:
+            position = Position(copied.row_no, copied.at)
+            self._retried.add(position)
+            self._copies.append(Copy(SourceLog(copied.log, None), position, attempt))
+            return
+        removed = copied.row is None and self.history.removed(copied.log, copied.row_no)
+        self._states.add("expired" if removed or copied.row is not None else "retrying")
+        # The copy may have been pulled before it expired, and its index in the removed row is not known.
+        self._complete = self._complete and not removed
+
+    def _delayed(self, copied: CopyRow, attempt: int, note: Callable[..., None], detail: str | None) -> None:
+        """Follows a copy that waits for its time in a schedule log, or has left it. ``note`` records why it waits."""
+        entry = None if copied.row is None or not copied.row.meta else decode_entry(copied.row.meta)
+        if not isinstance(entry, DueTimes):
             # The bucket was removed about a day after its last message was sent: the way from here on is not known.
-            self._note(hand_over.at_ms, name, attempt=copy.attempt)
+            note()
             self._states.add("unknown")
             self._complete = False
-            return
-        copy_index = self._index_in(hand_over, row, index)
-        if copy_index is None:
+        elif copied.at is None:
             self._states.add("expired")
-            return
-        due_ms = entry.due_ms(copy_index)
-        detail = self._detail(hand_over, row, copy_index) if name == "retried" else None
-        self._note(hand_over.at_ms, name, attempt=copy.attempt, due_at=rfc3339(due_ms), detail=detail)
-        named = self.history.dispatched(hand_over.log, hand_over.row_no, copy_index, due_ms)
+        else:
+            due_ms = entry.due_ms(copied.at)
+            note(due_at=rfc3339(due_ms), detail=detail)
+            self._came_due(copied, copied.at, due_ms, attempt)
+
+    def _came_due(self, copied: CopyRow, index: int, due_ms: int, attempt: int) -> None:
+        """Follows a delayed copy to the log to which it was dispatched, if it was."""
+        named = self.history.dispatched(copied.log, copied.row_no, index, due_ms)
         if named is None:
             self._states.add("backing_off")
             return
         transfer, following, at_ms = named
         self._note(at_ms, "due", attempt=attempt)
-        self._served_again(transfer, following, attempt, self.history.row(transfer.log, transfer.row_no))
+        self._served_again(self._copied(transfer, transfer.picks[following]), attempt)
 
-    def _died(self, copy: Copy, hand_over: HandOver, index: int) -> None:
+    def _died(self, copy: Copy, hand_over: HandOver, copied: CopyRow) -> None:
         """Records that the copy became a dead letter, and follows each redrive of it."""
-        row = self.history.row(hand_over.log, hand_over.row_no)
-        copy_index = None if row is None or row.filler else self._index_in(hand_over, row, index)
-        dead_id = None if copy_index is None else dead_id_of(Position(hand_over.row_no, copy_index))
-        detail = self._detail(hand_over, row, copy_index)
+        index = copied.at
+        dead_id = None if index is None else dead_id_of(Position(hand_over.row_no, index))
+        detail = self._detail(copied)
         self._note(hand_over.at_ms, "dead", attempt=copy.attempt, reason=hand_over.kind, dead_id=dead_id, detail=detail)
-        if row is None:
+        if index is not None:
+            self._left_dead_log(hand_over.row_no, index)
+        elif copied.row is None:
             self._went_on(hand_over)
-            return
-        if copy_index is None:
+        else:
             self._states.add("expired")
-            return
-        self._left_dead_log(hand_over.row_no, copy_index)
 
     def _left_dead_log(self, row_no: int, copy_index: int) -> None:
         """Follows each redrive of a dead letter, if it was redriven."""
@@ -231,12 +261,11 @@ class GroupReader:
             self._states.add("dead")
             return
         pick = (row_no, copy_index)
-        hand_overs: tuple[HandOver, ...] = (*current.moved, *current.transfers)
-        redrives = [redrive for redrive in hand_overs if pick in redrive.picks]
+        redrives = hand_overs_of(current, pick)
         for redrive in redrives:
             self._note(redrive.at_ms, "redriven", dead_id=dead_id_of(Position(*pick)))
             # A redriven message begins again with its first attempt.
-            self._served_again(redrive, redrive.picks.index(pick), 1, self.history.row(redrive.log, redrive.row_no))
+            self._served_again(self._copied(redrive, pick), 1)
         if not redrives:
             self._states.add("dropped")
 
@@ -288,8 +317,16 @@ class GroupReader:
         self._events.append((at_ms, noted))
 
 
-def _is_before_start(copy: Copy) -> bool:
-    return copy.position.row_no < copy.log.origin
+def _name_of(hand_over: HandOver, row: PullRow) -> str:
+    """Returns the name of the event by which a message was handed over to be tried again."""
+    if row.outcome == EXPIRED and hand_over.at_ms >= row.lease_until_ms:
+        return "lease_ended"
+    return "released" if hand_over.kind == RELEASED else "retried"
+
+
+def settled_ms_of(row: PullRow) -> int | None:
+    """Returns when the consumer settled the last messages of the row; None if it did not, or the time is not known."""
+    return row.closed_ms or None if row.outcome == SETTLED else None
 
 
 def index_of(row: PullRow, position: Position) -> int | None:

@@ -1,14 +1,14 @@
 """Traces a message through an ordered group, which pulls it from its place until it is settled."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hourwheel.handover.copies import ATTEMPTS, REJECTED
 from hourwheel.model.traces import TraceState
 from hourwheel.pull_log.ordered_rows import STOPPED_MS, OrderedRow
-from hourwheel.pull_log.records import EXPIRED, SETTLED, Position
+from hourwheel.pull_log.records import EXPIRED, Position
 from hourwheel.times import rfc3339
-from hourwheel.trace.groups import Copy, GroupReader, index_of
+from hourwheel.trace.groups import Copy, GroupReader, index_of, settled_ms_of
 from hourwheel.trace.history import History
 
 
@@ -28,26 +28,22 @@ class KeyReader(GroupReader):
         state: TraceState | None = self._unpulled(copy) if complete else "unknown"
         rows = [row for row in pulls if isinstance(row, OrderedRow)]
         digest = b""
-        for row in rows:
-            if (index := index_of(row, copy.position)) is not None:
-                digest = row.messages()[index][0]
-                state = self._pulled_by_key(copy, row, index)
+        for row, index in _rows_with(rows, copy.position):
+            digest = row.messages()[index][0]
+            state = self._pulled_by_key(copy, row, index)
         if state == "retrying" and self._kept_back(rows, digest, copy.position):
             state = "waiting"
-        if state is not None:
-            self._states.add(state)
+        self._states.update([state] if state is not None else ())
 
     def _kept_back(self, rows: Sequence[OrderedRow], digest: bytes, position: Position) -> bool:
         """Returns whether another message of the key is in flight, or an earlier one waits for its time. No message has
         the digest of a key that is not known (empty)."""
         dues_ms: dict[Position, int] = {}
         flying: set[Position] = set()
-        for row in rows:
-            for index, (key_digest, message) in enumerate(row.messages()):
-                if key_digest == digest:
-                    failure = row.failure_of(index)
-                    dues_ms[message.position] = 0 if failure is None else failure[2]
-                    (flying.discard if row.decided(index) else flying.add)(message.position)
+        for row, index, held in _messages_of(rows, digest):
+            failure = row.failure_of(index)
+            dues_ms[held] = 0 if failure is None else failure[2]
+            (flying.discard if row.decided(index) else flying.add)(held)
         now_ms = self.history.now_ms()
         return bool(flying) or any(earlier < position and due_ms > now_ms for earlier, due_ms in dues_ms.items())
 
@@ -65,8 +61,8 @@ class KeyReader(GroupReader):
             return self._failed(row, attempt, failure)
         if not row.decided(index):
             return "in_flight"
-        timed = row.outcome == SETTLED and row.closed_ms > 0
-        self._note(row.closed_ms if timed else row.claimed_ms, "acknowledged", timed=timed, attempt=attempt)
+        settled_ms = settled_ms_of(row)
+        self._note(settled_ms or row.claimed_ms, "acknowledged", timed=settled_ms is not None, attempt=attempt)
         return "acknowledged"
 
     def _failed(self, row: OrderedRow, attempt: int, failure: tuple[int, int, int]) -> TraceState:
@@ -83,10 +79,24 @@ class KeyReader(GroupReader):
         settled."""
         name = _name_of(row, attempt, following, due_ms)
         due_at = None if name in ("released", "stopped") else rfc3339(due_ms)
-        timed = row.closed_ms > 0 and (row.outcome == SETTLED or name == "lease_ended")
-        at_ms = row.closed_ms if timed else row.claimed_ms
+        # The lease of the whole pull ended at one time.
+        failed_ms = row.closed_ms or None if name == "lease_ended" else settled_ms_of(row)
+        at_ms, timed = failed_ms or row.claimed_ms, failed_ms is not None
         reason, detail = _reason_of(row, index)
         self._note(at_ms, name, timed=timed, attempt=attempt, due_at=due_at, reason=reason, detail=detail)
+
+
+def _rows_with(rows: Sequence[OrderedRow], position: Position) -> Iterator[tuple[OrderedRow, int]]:
+    """Yields the rows that pulled the message at this position, each with the message's index in the pull."""
+    indexes = ((row, index_of(row, position)) for row in rows)
+    return ((row, index) for row, index in indexes if index is not None)
+
+
+def _messages_of(rows: Sequence[OrderedRow], digest: bytes) -> Iterator[tuple[OrderedRow, int, Position]]:
+    """Yields the pulls of the key's messages: the row, the index of the message in it, and its position."""
+    for row in rows:
+        messages = enumerate(row.messages())
+        yield from ((row, index, message.position) for index, (key, message) in messages if key == digest)
 
 
 def _name_of(row: OrderedRow, attempt: int, following: int, due_ms: int) -> str:
@@ -102,7 +112,8 @@ def _name_of(row: OrderedRow, attempt: int, following: int, due_ms: int) -> str:
 def _reason_of(row: OrderedRow, index: int) -> tuple[str | None, str | None]:
     """Returns why the message with this index of the pull stopped its key, and what its consumer said; None for what is
     not known."""
-    for stopped, rejected, detail in () if row.order is None else row.order.stops:
-        if stopped == index:
-            return REJECTED if rejected else ATTEMPTS, detail
-    return None, None
+    stops = {} if row.order is None else {stopped: (rejected, detail) for stopped, rejected, detail in row.order.stops}
+    if index not in stops:
+        return None, None
+    rejected, detail = stops[index]
+    return REJECTED if rejected else ATTEMPTS, detail

@@ -5,7 +5,7 @@ at which the message was accepted; for a sender's id the caller names a span of 
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -15,13 +15,14 @@ from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
 from hourwheel.errors import Corrupt, NotFound, Rejected
 from hourwheel.groups.peek import check_queue, queue_logs
-from hourwheel.groups.progress import row_at_offset, row_at_time
+from hourwheel.groups.progress import row_at_offset
 from hourwheel.handover.copies import with_position
 from hourwheel.logs.large_batches import ids_of, messages_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
+from hourwheel.model.routes import Mapping
 from hourwheel.model.subjects import Subject
 from hourwheel.model.traces import GroupTrace, MessageTrace, TracePage
 from hourwheel.pull_log.open_logs import pull_logs
@@ -29,14 +30,14 @@ from hourwheel.pull_log.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.history import SourceLog, StoredHistory
 from hourwheel.trace.key_reader import reader_of
-from hourwheel.trace.scheduled import BucketRow, ScheduleSearch, readable_rows
+from hourwheel.trace.log_rows import rows_of_time
+from hourwheel.trace.scheduled import BucketRow, ScheduleSearch
 from hourwheel.wire.answer_size import PULL_BYTES, answerable, nested_size
 
 _GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
 _PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)
 _SKEW_MS = 5_000  # clocks of writers differ by less; the order of rows follows no single clock
 _ROWS = 256  # a call of a search by id reads at most this many rows
-_PAGE = 32  # rows of a read; a search begins this many rows before its time, because the clocks of writers differ
 MOST = 10  # traces in one answer: a sender may have used an id for many messages
 GROUPS = 20
 """A trace covers at most this many groups; a group that the caller names is always among them."""
@@ -126,12 +127,7 @@ class Trace:
     def by_offset(self, target: MessagePosition) -> MessageTrace:
         """Returns the trace of the message at an offset. Raises ``NotFound``."""
         check_queue(self.subject, target.queue)
-        part = self.subject.route(target.queue).part_of(target.offset)
-        if part is not None and part.state == "lost":
-            detail = f"there is no message at {target}: {part.loss}; the lake keeps what was archived"
-            raise NotFound("message-unknown", detail)
-        if part is None or part.state == "expired":
-            raise NotFound("message-unknown", f"there is no message at {target}: {_ELSEWHERE}")
+        part = self._part_of(target)
         log = self.context.log(self.subject.log_of(target.queue, part))
         row_no, row = row_at_offset(log, target.offset)
         if row is not None and row.first_seq <= target.offset < row.first_seq + row.count:
@@ -141,6 +137,15 @@ class Trace:
             ends = f"queue {target.queue} of {self.subject.name!r} ends at offset {end}, which the next message gets"
             raise NotFound("offset-unknown", f"there is no message at {target}: {ends}")
         raise NotFound("message-unknown", f"there is no message at {target}: {_ELSEWHERE}")
+
+    def _part_of(self, target: MessagePosition) -> Mapping:
+        """Returns the readable part of the queue that contains the offset. Raises ``NotFound``."""
+        route = self.subject.route(target.queue)
+        part = route.part_of(target.offset)
+        if part is not None and part in route.readable:
+            return part
+        why = f"{part.loss}; the lake keeps what was archived" if part and part.state == "lost" else _ELSEWHERE
+        raise NotFound("message-unknown", f"there is no message at {target}: {why}")
 
     def by_scheduled(self, scheduled: Scheduled, scheduled_id: str) -> MessageTrace:
         """Returns the trace of a delayed message, which may be in a queue by now."""
@@ -155,16 +160,11 @@ class Trace:
     def by_id(self, message_id: str, span: SearchSpan) -> TracePage:
         """Returns the traces of the messages with this id. Raises ``NotFound`` if there is none, and ``Rejected`` for a
         sender's id without a span."""
-        own_ms = given_ms(message_id, self.context.clock.now_ms())
-        if span.since_ms is None and own_ms is None:
-            raise Rejected(
-                "field-invalid",
-                "a sender's id does not tell when the message came: add from (and to), or give queue:offset",
-                field="from",
-            )
-        _check(span, self.context.clock.now_ms())
-        exact_ms = own_ms if span.since_ms is None else None
-        if exact_ms is not None:
+        now_ms = self.context.clock.now_ms()
+        _check(span, now_ms)
+        exact_ms = None
+        if span.since_ms is None:
+            exact_ms = _exact_ms(message_id, now_ms)
             span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
         traces, following = self._with_id(message_id, span, exact_ms)
         if not traces and following is None and span.start is None:
@@ -214,53 +214,53 @@ class Trace:
         for target in search.positions(start):
             if isinstance(target, BucketRow):
                 return target
-            here = BucketRow(target.bucket, target.row_no, target.index)
-            if page.is_full:
-                return here
-            with suppress(NotFound):  # the bucket is removed just now
-                scheduled = ScheduledMessages(self.context).look(target)
-                # Of a message that was moved, each bucket has a row.
-                if scheduled.position != target or (scheduled.queue, scheduled.offset) in traced:
-                    continue
-                if not page.add(self.by_scheduled(scheduled, self.scheduled_id(target))):
-                    return here
+            trace = None if page.is_full else self._delayed(target, traced)
+            if page.is_full or (trace is not None and not page.add(trace)):
+                return BucketRow(target.bucket, target.row_no, target.index)
+        return None
+
+    def _delayed(self, target: SchedulePosition, traced: Set[tuple[int | None, int | None]]) -> MessageTrace | None:
+        """Returns the trace of the delayed message at this place; None for one that is among those of ``traced``, was
+        moved from here, or is removed just now."""
+        with suppress(NotFound):
+            scheduled = ScheduledMessages(self.context).look(target)
+            # Of a message that was moved, each bucket has a row.
+            if scheduled.position == target and (scheduled.queue, scheduled.offset) not in traced:
+                return self.by_scheduled(scheduled, self.scheduled_id(target))
         return None
 
     def _search(self, message_id: str, span: SearchSpan, exact_ms: int | None) -> Iterator[_Found | MessagePosition]:
         """Yields the messages with the id, or an offset once the search has read as much as one call may."""
         start = span.start if isinstance(span.start, MessagePosition) else MessagePosition(0, 0)
+        for position, log in self._logs(start):
+            for row_no, row in self._rows(log, span, position.offset):
+                if self._read >= _ROWS:
+                    yield position._replace(offset=max(position.offset, row.first_seq))
+                    return
+                self._read += 1
+                if exact_ms in (None, row.at_ms):
+                    yield from self._matches(message_id, position, log, row_no, row)
+
+    def _logs(self, start: MessagePosition) -> Iterator[tuple[MessagePosition, Log]]:
+        """Yields the logs of the queues from ``start`` on, each with the position from which it is searched."""
         for queue in range(start.queue, self.subject.queues):
-            offset = start.offset if queue == start.queue else 0
-            for log in queue_logs(self.context, self.subject, queue):
-                for row_no, row in self._rows(log, span, offset):
-                    if self._read >= _ROWS:
-                        yield MessagePosition(queue, max(offset, row.first_seq))
-                        return
-                    self._read += 1
-                    if exact_ms is None or row.at_ms == exact_ms:
-                        yield from self._matches(message_id, queue, log, row_no, row, offset)
+            position = start if queue == start.queue else MessagePosition(queue, 0)
+            yield from ((position, log) for log in queue_logs(self.context, self.subject, queue))
 
     def _rows(self, log: Log, span: SearchSpan, offset: int) -> Iterator[tuple[int, Row]]:
         """Yields the readable rows of the span that contain the offset or later ones."""
-        since_ms, until_ms = span.since_ms or 0, span.until_ms
-        # Writers with other clocks may have stored rows before the first row of that time.
-        row_no = max(log.trimmed(), row_at_time(log, since_ms)[0] - _PAGE)
-        if offset:
-            row_no = max(row_no, row_at_offset(log, offset)[0])
-        for number, row in readable_rows(log, row_no, _PAGE):
-            if until_ms is not None and row.at_ms >= until_ms:
-                return
-            if row.at_ms >= since_ms and row.live(self.context.clock.now_ms()):
-                yield number, row
+        first = max(log.trimmed(), row_at_offset(log, offset)[0]) if offset else log.trimmed()
+        rows = rows_of_time(log, first, span.since_ms or 0, span.until_ms)
+        return ((row_no, row) for row_no, row in rows if row.live(self.context.clock.now_ms()))
 
-    def _matches(self, message_id: str, queue: int, log: Log, row_no: int, row: Row, offset: int) -> Iterator[_Found]:
+    def _matches(self, message_id: str, start: MessagePosition, log: Log, row_no: int, row: Row) -> Iterator[_Found]:
         try:
             ids = ids_of(row, self.context.blobs_of(log.name))
         except Corrupt:
             return  # a trace by queue and offset says so
-        for index, own_id in enumerate(ids):
-            target = MessagePosition(queue, row.first_seq + index)
-            if own_id == message_id and target.offset >= offset:
+        for index in (index for index, own_id in enumerate(ids) if own_id == message_id):
+            target = start._replace(offset=row.first_seq + index)
+            if target >= start:
                 yield _Found(target, log, row_no, row, index)
 
     def _trace(self, match: _Found) -> MessageTrace:
@@ -288,6 +288,18 @@ class Trace:
         log = next(log for log in pull_logs(self.context, self.subject, group) if log.source.name == match.log.name)
         source = SourceLog(log.source.name, log.queue, log.origin)
         return reader.trace(source, Position(match.row_no, match.index))
+
+
+def _exact_ms(message_id: str, now_ms: int) -> int:
+    """Returns what ``given_ms`` does; raises ``Rejected`` for a sender's id."""
+    own_ms = given_ms(message_id, now_ms)
+    if own_ms is None:
+        raise Rejected(
+            "field-invalid",
+            "a sender's id does not tell when the message came: add from (and to), or give queue:offset",
+            field="from",
+        )
+    return own_ms
 
 
 def given_ms(message_id: str, now_ms: int) -> int | None:

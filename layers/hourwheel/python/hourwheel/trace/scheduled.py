@@ -4,20 +4,20 @@ bucket is removed, a day after it was closed."""
 import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, islice
 from typing import NamedTuple
 
 from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
-from hourwheel.groups.progress import row_at_time
 from hourwheel.logs.entries import DueTimes, decode_entry
 from hourwheel.logs.large_batches import ids_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 from hourwheel.model.subjects import Subject
+from hourwheel.trace.log_rows import rows_of_time
 
-_PAGE = 32  # rows of a read; a search also begins this many rows before its time, as clocks of writers differ
 _PARTS = re.compile(r"(.+):(\d{1,16}):(\d{1,4})", re.ASCII)
 _BUCKETS = 100  # a call looks into at most this many buckets: each costs a few reads
 
@@ -60,20 +60,21 @@ class ScheduleSearch:
     def positions(self, start: BucketRow | None) -> Iterator[SchedulePosition | BucketRow]:
         """Yields the messages with the id from ``start`` on, and at the end where the next call has to begin, if this
         one has read as much as it may."""
-        looked = 0
-        for bucket, _ in buckets(self.context):
-            # A message is due after it was accepted.
-            if bucket.end_ms <= self.since_ms - self.skew_ms or (start is not None and bucket < start.bucket):
-                continue
-            if looked == _BUCKETS:
-                yield BucketRow(bucket)
-                return
-            looked += 1
-            begin = start if start is not None and bucket == start.bucket else BucketRow(bucket)
+        begun = list(islice(self._buckets(start), _BUCKETS + 1))
+        for begin in begun[:_BUCKETS]:
             ended = yield from self._positions_in(begin)
             if ended is not None:
                 yield ended
                 return
+        yield from begun[_BUCKETS:]
+
+    def _buckets(self, start: BucketRow | None) -> Iterator[BucketRow]:
+        """Yields where the search begins in each bucket that can have the message, from ``start`` on."""
+        begin = start or BucketRow(Bucket(0, 0))
+        # A message is due after it was accepted.
+        following = (bucket for bucket, _ in buckets(self.context, from_ms=self.since_ms - self.skew_ms))
+        for bucket in dropwhile(lambda bucket: bucket < begin.bucket, following):
+            yield begin if bucket == begin.bucket else BucketRow(bucket)
 
     def _positions_in(self, begin: BucketRow) -> Generator[SchedulePosition, None, BucketRow | None]:
         """Yields the messages with the id in one bucket from ``begin`` on. Returns where the next call has to begin, if
@@ -83,20 +84,16 @@ class ScheduleSearch:
             if self.most_rows <= 0:
                 return BucketRow(bucket, row_no)
             self.most_rows -= 1
-            skip = begin.first_index if row_no == begin.row_no else 0
-            for index, message_id in enumerate(self._ids(row)):
-                if index >= skip and message_id == self.message_id:
-                    yield SchedulePosition(bucket, row_no, index)
+            places = (
+                SchedulePosition(bucket, row_no, i) for i, own in enumerate(self._ids(row)) if own == self.message_id
+            )
+            yield from (place for place in places if (place.row_no, place.index) >= begin[1:])
         return None
 
     def _rows(self, log: Log, first: int) -> Iterator[tuple[int, Row]]:
         """Yields the readable rows of the time from ``first`` on."""
-        row_no = max(first, row_at_time(log, self.since_ms)[0] - _PAGE)
-        for number, row in readable_rows(log, row_no, _PAGE):
-            if self.until_ms is not None and row.at_ms >= self.until_ms + self.skew_ms:
-                return
-            if row.at_ms >= self.since_ms - self.skew_ms:
-                yield number, row
+        until_ms = None if self.until_ms is None else self.until_ms + self.skew_ms
+        return rows_of_time(log, first, self.since_ms - self.skew_ms, until_ms)
 
     def _ids(self, row: Row) -> Sequence[str]:
         """Returns the ids of the messages of a row if they wait for the queues of the subject."""
@@ -110,16 +107,3 @@ class ScheduleSearch:
             return ids_of(row, self.context.blobs) if is_of_subject else ()
         except Corrupt:
             return ()  # the wheel reports the damage
-
-
-def readable_rows(log: Log, row_no: int, page: int, *, end: int | None = None) -> Iterator[tuple[int, Row]]:
-    """Yields the rows with messages from ``row_no`` on, without those that cannot be read. Reads page by page, and none
-    from the row ``end`` on."""
-    while end is None or row_no < end:
-        rows = log.stored_page(row_no, page if end is None else min(page, end - row_no))
-        for number, row in rows:
-            if not (isinstance(row, Corrupt) or row.filler):
-                yield number, row
-        if len(rows) < page:
-            return
-        row_no = rows[-1][0] + 1
