@@ -12,12 +12,13 @@ cell is for, and whether queues may move to it. A removed cell stays as a tombst
 import re
 
 from hourwheel.context import Context, record_of_cell
-from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected
+from hourwheel.errors import Conflict, NotFound, Rejected
 from hourwheel.logs.cas import CasRecord
 from hourwheel.model.log_names import HOME
 from hourwheel.model.routes import CellRecord
 from hourwheel.ports.machine import Ids
 from hourwheel.ports.storage import Store, Table, items_of
+from hourwheel.reach.outages import outage
 from hourwheel.reach.storages import stored_cell
 
 HOME_NAME = "home"
@@ -65,13 +66,9 @@ def name_is_used_up(name: str) -> str:
 
 def reachable(context: Context, cell: str) -> bool:
     """Returns whether this process can read the cell."""
-    try:
-        # The counter of a log that does not exist: the cheapest read that needs the tables.
-        probe = _probe(cell)
-        context.store_of(probe).counter(probe)
-    except CellUnavailable:
-        return False
-    return True
+    # The counter of a log that does not exist: the cheapest read that needs the tables.
+    probe = _probe(cell)
+    return outage(lambda: context.store_of(probe).counter(probe)) is None
 
 
 def prove_writable(context: Context, cell: str) -> None:
@@ -83,11 +80,13 @@ def prove_writable(context: Context, cell: str) -> None:
 
 def takes_writes(context: Context, cell: str) -> bool:
     """Returns whether this process can write to the cell."""
-    try:
-        prove_writable(context, cell)
-    except CellUnavailable:
-        return False
-    return True
+    return outage(lambda: prove_writable(context, cell)) is None
+
+
+def cells_beside(context: Context, cell: str) -> list[str]:
+    """Returns the other cells that take queues and that this process can write to."""
+    others = [other.name for other in all_cells(context) if other.takes_queues and other.name != cell]
+    return [other for other in others if takes_writes(context, other)]
 
 
 def _probe(cell: str) -> str:
@@ -102,9 +101,7 @@ def changed_meanwhile(cell: str) -> Conflict:
 
 def given_up_names(store: Store, ids: Ids) -> list[str]:
     """Returns the names of the cells of this home that were given up and removed."""
-    items = items_of(store, Table.META, "cells", page=_PAGE)
-    stored = [record_of_cell(store, ids, name).opened(record) for name, record in items]
-    return [kept.value.name for kept in stored if kept is not None and kept.value.removed and kept.value.lost_ms]
+    return [record.name for record in _stored(store, ids) if record.removed and record.lost_ms]
 
 
 def all_cells(context: Context) -> list[CellRecord]:
@@ -114,9 +111,13 @@ def all_cells(context: Context) -> list[CellRecord]:
 
 def registered_cells(store: Store, ids: Ids) -> list[CellRecord]:
     """Returns the registered cells of the home with this store, by name."""
+    return [record for record in _stored(store, ids) if not record.removed]
+
+
+def _stored(store: Store, ids: Ids) -> list[CellRecord]:
     items = items_of(store, Table.META, "cells", page=_PAGE)
     stored = [record_of_cell(store, ids, name).opened(record) for name, record in items]
-    return [current.value for current in stored if current is not None and not current.value.removed]
+    return [current.value for current in stored if current is not None]
 
 
 def check_takes_queues(context: Context, name: str) -> None:

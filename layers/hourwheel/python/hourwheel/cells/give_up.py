@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.cells.cell_storage import GuardedCells
-from hourwheel.cells.cells import all_cells, cell_record, changed_meanwhile, load_cell, shown, takes_writes
+from hourwheel.cells.cells import cell_record, cells_beside, changed_meanwhile, load_cell, shown
 from hourwheel.cells.lost_cells import foreseen_subject, give_up_parts, holds_parts
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Conflict, Unavailable
@@ -41,7 +41,7 @@ class LostCells:
         self._check_offline(record)
         if not record.lost_ms:
             self._check_unreadable(cell)
-        cells = self._targets(cell)
+        cells = cells_beside(self.context, cell)
         # Also before the first write: it finds a queue that cannot go on while the state of the cell can still be set.
         foreseen = [part for subject in self.registry.all_subjects() for part in self._foreseen(subject, cell, cells)]
         if dry_run:
@@ -110,32 +110,26 @@ class LostCells:
         )
         raise Conflict("cell-state", detail, field="cell")
 
-    def _targets(self, cell: str) -> list[str]:
-        """Returns the cells in which queues may go on: those that take queues and can be reached."""
-        others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
-        return [other for other in others if takes_writes(self.context, other)]
-
     def _subjects(self, cell: str) -> Iterator[Subject]:
         return (subject for subject in self.registry.all_subjects() if holds_parts(subject, cell))
 
 
 def lost_parts(subject: Subject, cell: str) -> Iterable[LostPart]:
     """Yields the parts of the subject that were lost with the cell."""
-    for queue in range(subject.queues if not subject.erased else 0):
-        mappings = subject.route(queue).mappings
-        for mapping, following in zip(mappings, (*mappings[1:], None), strict=True):
-            if mapping.cell == cell and mapping.state == "lost":
-                yield _lost_part(subject, queue, mapping, following)
+    for queue, route in enumerate(() if subject.erased else subject.all_routes()):
+        pairs = zip(route.mappings, (*route.mappings[1:], None), strict=True)
+        lost = ((part, following) for part, following in pairs if part.cell == cell and part.state == "lost")
+        yield from (_lost_part(subject, queue, part, following) for part, following in lost)
 
 
 def _lost_part(subject: Subject, queue: int, mapping: Mapping, following: Mapping | None) -> LostPart:
-    goes_on = following is not None and mapping.known_end is None
+    next_part = following if mapping.known_end is None else None
     return LostPart(
         subject=subject.name,
         queue=queue,
         log=subject.log_of(queue, mapping),
         start=mapping.start,
         end=mapping.known_end,
-        next_start=following.start if goes_on and following is not None else None,
-        next_cell=shown(following.cell) if goes_on and following is not None else None,
+        next_start=next_part.start if next_part else None,
+        next_cell=shown(next_part.cell) if next_part else None,
     )

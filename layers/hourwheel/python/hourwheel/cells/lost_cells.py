@@ -45,11 +45,8 @@ def give_up_parts(registry: Registry, name: str, cell: str, cells: Sequence[str]
 
 def holds_parts(subject: Subject, cell: str) -> bool:
     """Returns whether the subject has parts in the cell, or an open move leads there."""
-    if subject.erased:
-        return False
-    readable = (mapping for route in subject.all_routes() for mapping in route.readable)
-    leads_there = not subject.deleted and any(target.cell == cell for target in _targets(subject))
-    return leads_there or any(mapping.cell == cell for mapping in readable)
+    coming = [] if subject.deleted else subject.targets_in(cell)
+    return bool(coming or subject.parts_in(cell))
 
 
 def without_parts(subject: Subject, cell: str, *, closed: bool = False) -> Subject:
@@ -63,7 +60,7 @@ def foreseen_subject(context: Context, subject: Subject, cell: str, cells: Seque
     """Returns the subject as ``give_up_parts`` would leave it, without the moves of queues that are not in the cell.
     Writes nothing. Raises ``Conflict`` for a queue that has no offsets left."""
     after = subject if _is_requested(subject, cell) else _requested(context, subject, cell, cells)
-    lost = tuple(target for target in _targets(after) if target.lost)
+    lost = tuple(target for target in after.open_targets if target.lost)
     if not lost:
         return after
     ends = {target.queue: (after.route(target.queue).lost_end, 0) for target in lost}
@@ -71,21 +68,18 @@ def foreseen_subject(context: Context, subject: Subject, cell: str, cells: Seque
     return msgspec.structs.replace(after, routes=routes, epoch=after.epoch + 1)
 
 
-def _targets(subject: Subject) -> Sequence[MoveTarget]:
-    return subject.change.targets if subject.change else ()
-
-
 def _needs(subject: Subject, target: MoveTarget, cell: str) -> bool:
     """Returns whether the move leads to the cell, or has to seal a log there."""
-    return target.cell == cell or (not target.lost and subject.route(target.queue).last.cell == cell)
+    seals = None if target.lost else subject.route(target.queue).last.cell
+    return cell in (target.cell, seals)
 
 
 def _is_requested(subject: Subject, cell: str) -> bool:
     """Returns whether nothing is left but to carry out the open change."""
     if subject.deleted or without_parts(subject, cell, closed=True) != subject:
         return False
-    moving = {target.queue for target in _targets(subject) if not _needs(subject, target, cell)}
-    return all(route.last.cell != cell or queue in moving for queue, route in enumerate(subject.all_routes()))
+    moving = {target.queue for target in subject.open_targets if not _needs(subject, target, cell)}
+    return moving.issuperset(subject.queues_in(cell))
 
 
 def _requested(context: Context, subject: Subject, cell: str, cells: Sequence[str]) -> Subject:
@@ -93,18 +87,21 @@ def _requested(context: Context, subject: Subject, cell: str, cells: Sequence[st
     once: its queues do not go on."""
     if subject.deleted:
         return msgspec.structs.replace(without_parts(subject, cell), change=None)
-    needing = [target for target in _targets(subject) if _needs(subject, target, cell)]
-    if needing and subject.change is not None and subject.change.queues > subject.queues:
-        needing = list(_targets(subject))  # an addition of queues is carried out as a whole, or not at all
-    left = tuple(target for target in _targets(subject) if target not in needing)
-    # Moves that need the cell are withdrawn: a log that they have sealed goes on where it is.
-    after = msgspec.structs.replace(subject, change=RouteChange(left, subject.queues) if left else None)
-    after = without(context, after, needing) if needing else after
+    after = _withdrawn(context, subject, cell)
     closed = without_parts(after, cell, closed=True)
     if closed is not after:
         after = msgspec.structs.replace(closed, epoch=closed.epoch + 1)
     moved = plan_drain(cell, cells)(after)
     return after if moved is None else _joined(after, moved.targets)
+
+
+def _withdrawn(context: Context, subject: Subject, cell: str) -> Subject:
+    """Returns the subject without the moves that need the cell: a log that they have sealed goes on where it is."""
+    needing = [target for target in subject.open_targets if _needs(subject, target, cell)]
+    if needing and subject.adds_queues(subject.change):
+        needing = list(subject.open_targets)  # an addition of queues is carried out as a whole, or not at all
+    after = subject.without_targets(needing)
+    return without(context, after, needing) if needing else after
 
 
 def _joined(subject: Subject, targets: Sequence[MoveTarget]) -> Subject:

@@ -5,6 +5,7 @@ caller that was faster. Each step may have been done before, by a caller that wa
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -13,48 +14,70 @@ from hourwheel.cells.cells import check_takes_queues, prove_writable
 from hourwheel.context import Context
 from hourwheel.errors import CellFull, CellUnavailable, Rejected, Unavailable
 from hourwheel.model.log_names import HOME, cell_of
-from hourwheel.model.routes import MoveTarget, RouteChange, continued, joined
+from hourwheel.model.routes import MoveTarget, RouteChange, change_of, continued, joined
 from hourwheel.model.subjects import Subject
+from hourwheel.reach.outages import outage, reached
 
 
 class _Progress(NamedTuple):
-    """What became of the targets of a change. ``ends``: the sequence and the rows at which the old log of each queue
-    ended that a target has taken over. ``held_up``: the error for which the ``waiting`` targets wait."""
+    """What became of the targets of a change. ``done``: those that have taken over their queues. ``ends``: the sequence
+    and the rows at which the old log of each such queue ended. ``held_up``: the error for which the ``waiting`` targets
+    wait."""
 
     ends: dict[int, tuple[int, int]]
+    done: list[MoveTarget]
     given_up: list[MoveTarget]
     waiting: list[MoveTarget]
     held_up: Unavailable | None
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing has changed."""
+        return not (self.done or self.given_up)
 
 
 def carried_out(context: Context, subject: Subject, change: RouteChange) -> tuple[Subject | None, Unavailable | None]:
     """Seals the old logs and begins the new ones. Returns the subject as it is then (None: nothing can be done now),
     and the error of a cell for which targets wait. An addition of queues is carried out as a whole, a move for
     itself."""
-    adds = change.queues > subject.queues
-    held_up: Unavailable | None = _needs_unreachable_cell(context, subject, change) if adds else None
-    targets: Sequence[MoveTarget] = change.targets
-    if held_up is not None:
-        # The logs that an interrupted caller has sealed go on all the same, and the addition waits.
-        targets = [target for target in change.targets if sealed(context, subject.log(target.queue))]
-    progress = _take_over(context, subject, targets)
-    held_up = held_up or progress.held_up
-    if not (progress.ends or progress.given_up):
+    if subject.adds_queues(change):
+        return _queues_added(context, subject, change)
+    progress = _take_over(context, subject, change.targets)
+    if progress.stands:
+        return None, progress.held_up
+    after = _taken_up(subject, progress, change.queues)
+    after = msgspec.structs.replace(after, change=change_of(progress.waiting, change.queues))
+    return _without(context, after, progress.given_up), progress.held_up
+
+
+def _queues_added(context: Context, subject: Subject, change: RouteChange) -> tuple[Subject | None, Unavailable | None]:
+    """Carries out an addition of queues as ``carried_out`` does. Where a cell cannot be reached, the logs that an
+    interrupted caller has sealed go on all the same, and the addition waits."""
+    unreached = _needs_unreachable_cell(context, subject, change)
+    ready = [target for target in change.targets if unreached is None or sealed(context, subject.log(target.queue))]
+    progress = _take_over(context, subject, ready)
+    held_up = unreached or progress.held_up
+    if progress.stands:
         return None, held_up
-    # One write for all queues that move now: no reader sees a route with only some of the queues that were added.
-    epoch = subject.epoch + bool(progress.ends)
-    whole = not adds or len(progress.ends) == len(change.targets)
+    whole = len(progress.ends) == len(change.targets)
     queues = change.queues if whole else subject.queues
-    done = RouteChange(tuple(target for target in change.targets if target.queue in progress.ends), queues)
-    routes = subject.all_routes()
-    if progress.ends:
-        routes = continued(routes, done, progress.ends, epoch=epoch)
-    rest = RouteChange(tuple(progress.waiting), queues) if progress.waiting and not adds else None
-    after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=queues, change=rest)
+    after = _taken_up(subject, progress, queues)
     if not whole:
         # The queues that went on alone need other logs once the addition is carried out.
         after = msgspec.structs.replace(after, change=stay(after, list(range(queues)), change.queues))
-    return (_without(context, after, progress.given_up) if progress.given_up else after), held_up
+    return _without(context, after, progress.given_up), held_up
+
+
+def _taken_up(subject: Subject, progress: _Progress, queues: int) -> Subject:
+    """Returns the subject with ``queues`` queues and without an open change, after targets have taken over."""
+    after = msgspec.structs.replace(subject, queues=queues, change=None)
+    if not progress.ends:
+        return after
+    # One write for all queues that move now: no reader sees a route with only some of the queues that were added.
+    epoch = subject.epoch + 1
+    done = RouteChange(tuple(progress.done), queues)
+    routes = continued(subject.all_routes(), done, progress.ends, epoch=epoch)
+    return msgspec.structs.replace(after, routes=routes, epoch=epoch)
 
 
 def _needs_unreachable_cell(context: Context, subject: Subject, change: RouteChange) -> CellUnavailable | None:
@@ -63,16 +86,12 @@ def _needs_unreachable_cell(context: Context, subject: Subject, change: RouteCha
     logs = [subject.log(target.queue) for target in change.targets]
     cells = {target.cell for target in change.targets}
     cells.update(cell_of(log) for log in logs if not sealed(context, log))
-    try:
-        for cell in sorted(cells - {HOME}):
-            prove_writable(context, cell)
-    except CellUnavailable as error:
-        return error
-    return None
+    outages = (outage(partial(prove_writable, context, cell)) for cell in sorted(cells - {HOME}))
+    return next((error for error in outages if error is not None), None)
 
 
 def _take_over(context: Context, subject: Subject, targets: Sequence[MoveTarget]) -> _Progress:
-    progress = _Progress({}, [], [], None)
+    progress = _Progress({}, [], [], [], None)
     for target in targets:
         try:
             end = _taken_over(context, subject, target)
@@ -83,6 +102,7 @@ def _take_over(context: Context, subject: Subject, targets: Sequence[MoveTarget]
         if end is None:
             progress.given_up.append(target)
         else:
+            progress.done.append(target)
             progress.ends[target.queue] = end
     return progress
 
@@ -101,7 +121,7 @@ def _taken_over(context: Context, subject: Subject, target: MoveTarget) -> tuple
     except CellUnavailable as error:
         # A cell that does not answer has the old log as well, and no other target would do better: the change stays
         # open, and is tried again. A full one can be read.
-        if target.cell == subject.route(target.queue).last.cell and not isinstance(error, CellFull):
+        if not (subject.leaves_cell(target) or isinstance(error, CellFull)):
             raise
         return None
     return end
@@ -123,7 +143,7 @@ def check_target(context: Context, subject: Subject, target: MoveTarget) -> None
     """Raises ``Rejected`` or ``Unavailable`` for a target that cannot take over. Read after the change was written: a
     cell that is being removed has left its normal state before anybody looks for changes that lead to it. Writes to the
     target's cell, because a full one can be read."""
-    if target.cell != subject.route(target.queue).last.cell:
+    if subject.leaves_cell(target):
         check_takes_queues(context, target.cell)
         prove_writable(context, target.cell)
 
@@ -138,15 +158,14 @@ def without(context: Context, subject: Subject, given_up: Sequence[MoveTarget]) 
 def _without(context: Context, subject: Subject, given_up: Sequence[MoveTarget]) -> Subject:
     """Returns the subject without these targets, which could not take over: a log that is sealed already goes on in its
     own cell, and in the home cell if its own is full."""
+    if not given_up:
+        return subject
     after = _spent(subject, given_up)
-    routes = after.all_routes()
-    full = [target.queue for target in given_up if target.cell == routes[target.queue].last.cell]
-    homewards = tuple(routes[queue].target(queue, HOME) for queue in full)
-    if after.change is not None:
-        kept = tuple(target for target in after.change.targets if target.queue not in full)
-        after = msgspec.structs.replace(after, change=RouteChange((*kept, *homewards), after.change.queues))
-    elif homewards:
-        after = msgspec.structs.replace(after, change=RouteChange(homewards, after.queues))
+    full = [target.queue for target in given_up if not after.leaves_cell(target)]
+    homewards = [after.route(queue).target(queue, HOME) for queue in full]
+    kept = [target for target in after.open_targets if target.queue not in full]
+    queues = after.change.queues if after.change else after.queues
+    after = msgspec.structs.replace(after, change=change_of((*kept, *homewards), queues))
     return msgspec.structs.replace(after, change=joined(after.change, continuation(context, after)))
 
 
@@ -162,17 +181,14 @@ def _spent(subject: Subject, given_up: Sequence[MoveTarget]) -> Subject:
 def continuation(context: Context, subject: Subject) -> RouteChange | None:
     """Returns the change by which each sealed log that should take messages, and that no open change moves, is followed
     by a new part in its own cell."""
-    moving = {target.queue for target in subject.change.targets} if subject.change else set()
+    moving = {target.queue for target in subject.open_targets}
     stuck = [queue for queue in range(subject.queues) if queue not in moving and sealed(context, subject.log(queue))]
     return stay(subject, stuck, subject.queues) if stuck else None
 
 
 def sealed(context: Context, log: str) -> bool:
     """Returns whether the log is known to be sealed. A log in a cell that is out of reach is not."""
-    try:
-        return context.log(log).totals().sealed
-    except CellUnavailable:
-        return False
+    return reached(lambda: context.log(log).totals().sealed, False)
 
 
 def stay(subject: Subject, queues: list[int], count: int) -> RouteChange:

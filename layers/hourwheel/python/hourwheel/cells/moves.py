@@ -13,6 +13,7 @@ stays pending, and the moves of other queues go on (``withdrawals.py`` withdraws
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from hourwheel.errors import CellUnavailable, Conflict, HourwheelError, MovePend
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, joined
 from hourwheel.model.subjects import Subject
+from hourwheel.reach.outages import is_logged
 from hourwheel.registry.registry import Registry, subject_record, unknown_subject
 
 _TRIES = 10  # each needs another change of the subject between the read and the write
@@ -69,39 +71,67 @@ def request_moves(
     ``NotFound``, and ``Conflict`` while an open change moves one of these queues to another cell and for a queue with
     too many parts, unless such queues are to be left out (``partial``). With ``once`` raises ``Conflict`` also if a
     change of one of the queues was faster."""
-    record = subject_record(registry.context, name)
-    first: Subject | None = None
-    held_up: Unavailable | None = None
+    request = _Request(registry, name, plan, once, partial)
     for _ in range(_TRIES):
-        current = load_alive(record, name)
-        planned = plan(current.value)
-        if planned is None:
-            return MoveOutcome(current.value, current.value, [])
-        # Other changes of the subject that come in between are compared with this state (``once``).
-        first = first or current.value
-        if once:
-            _check_unmoved(first, current.value, planned)
-        change, refused = movable(current.value, planned)
-        if refused and not partial:
-            raise refused[0].error
-        if not change.targets:
-            return MoveOutcome(current.value, current.value, refused)
-        open_change = current.value.change
-        # Requested before, by an operator who was cut off: repeating the request has the same result.
-        repeated = open_change is not None and _includes(open_change, change)
-        if open_change is not None and not repeated:
-            # First of all the open change, if its cells answer: the targets follow from the route that it leads to.
-            if held_up is None:
-                held_up = _finish(registry, name)[1]
-                continue
-            check_moves_only(current.value, open_change, change, held_up)
-        if not repeated:
-            both = msgspec.structs.replace(current.value, change=joined(open_change, change))
-            if not record.swap(current.token, both).stored:
-                continue
-        after, held_up = _finish(registry, name)
-        return MoveOutcome(current.value, *_outcome(registry.context, current.value, after, change, refused, held_up))
+        outcome = request.carried_out()
+        if outcome is not None:
+            return outcome
     raise Unavailable(f"many requests change subject {name!r} at once: send the request again")
+
+
+@dataclass
+class _Request:
+    """A request for a change, as ``request_moves`` describes it."""
+
+    registry: Registry
+    name: str
+    plan: Callable[[Subject], RouteChange | None]
+    once: bool
+    partial: bool
+    _first: Subject | None = None
+    """The subject at the first try: other changes that come in between are compared with it."""
+    _held_up: Unavailable | None = None
+
+    def carried_out(self) -> MoveOutcome | None:
+        """Carries out what can be carried out now; returns None if another change of the subject came first."""
+        record = subject_record(self.registry.context, self.name)
+        current = load_alive(record, self.name)
+        before = current.value
+        change, refused = self._planned(before)
+        if change is None or not change.targets:
+            return MoveOutcome(before, before, refused)
+        if not self._requested(record, current, change):
+            return None
+        after, self._held_up = _finish(self.registry, self.name)
+        return MoveOutcome(before, *_outcome(self.registry.context, before, after, change, refused, self._held_up))
+
+    def _planned(self, subject: Subject) -> tuple[RouteChange | None, list[Unmoved]]:
+        """Returns the change that is to be requested, and the queues that cannot move."""
+        planned = self.plan(subject)
+        if planned is None:
+            return None, []
+        self._first = self._first or subject
+        if self.once:
+            _check_unmoved(self._first, subject, planned)
+        change, refused = movable(subject, planned)
+        if refused and not self.partial:
+            raise refused[0].error
+        return change, refused
+
+    def _requested(self, record: CasRecord[Subject], current: Versioned[Subject], change: RouteChange) -> bool:
+        """Writes the change into the subject's record, unless it is there: repeating a request, as an operator does who
+        was cut off, has the same result. Returns whether it is there."""
+        open_change = current.value.change
+        if open_change is not None:
+            if _includes(open_change, change):
+                return True
+            if self._held_up is None:
+                # First of all the open change, if its cells answer: the targets follow from the route it leads to.
+                self._held_up = _finish(self.registry, self.name)[1]
+                return False
+            check_moves_only(current.value, open_change, change, self._held_up)
+        both = msgspec.structs.replace(current.value, change=joined(open_change, change))
+        return record.swap(current.token, both).stored
 
 
 def load_alive(record: CasRecord[Subject], name: str) -> Versioned[Subject]:
@@ -127,11 +157,8 @@ def _outcome(
     unmoved = list(refused)
     if before.queues < change.queues <= after.queues:
         return after, unmoved  # an addition may have taken another target than it began with
-    open_targets = after.change.targets if after.change else ()
-    for target in change.targets:
-        if took_over(before, after, target):
-            continue
-        pending = target in open_targets
+    for target in (target for target in change.targets if not took_over(before, after, target)):
+        pending = target in after.open_targets
         error = pending_error(after, change, target, held_up) if pending else _given_up(context, after, target)
         unmoved.append(Unmoved(target.queue, error, pending))
     return after, unmoved
@@ -152,7 +179,7 @@ def pending_error(
 ) -> MovePending:
     """Returns the error for a move that waits until a cell answers: the request was not refused, and needs no
     repetition. ``foreseen``: the request was a dry run, and the move is not pending yet."""
-    if change.queues > subject.queues:
+    if subject.adds_queues(change):
         what, field = f"the addition of queues to {subject.name!r}", "pending_queues"
         command = f"hourwheel queue withdraw {subject.name}"
     else:
@@ -164,7 +191,7 @@ def pending_error(
         else f"{what} is pending, and is carried out soon after the cell answers. The route shows it in {field}"
         f" (hourwheel queue list {subject.name}); {command} withdraws it"
     )
-    return MovePending(f"{held_up}: {detail}", is_logged=isinstance(held_up, CellUnavailable) and held_up.is_logged)
+    return MovePending(f"{held_up}: {detail}", is_logged=is_logged(held_up))
 
 
 def _given_up(context: Context, subject: Subject, target: MoveTarget) -> HourwheelError:
@@ -241,11 +268,7 @@ def refresh_route(registry: Registry, seen: Subject) -> None:
 
 def _as_seen(subject: Subject | None, seen: Subject) -> bool:
     """Returns whether the route is the one that the caller saw."""
-    return (
-        subject is not None
-        and not subject.deleted
-        and (subject.generation, subject.epoch) == (seen.generation, seen.epoch)
-    )
+    return subject is not None and subject.route_state == seen.route_state
 
 
 def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> None:
@@ -266,14 +289,15 @@ def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> N
 
 
 def _check_unmoved(before: Subject, current: Subject, change: RouteChange) -> None:
-    for target in change.targets:
-        if before.route(target.queue).last != current.route(target.queue).last:
-            raise Conflict(
-                "route-changed",
-                f"queue {target.queue} of {current.name!r} was moved by somebody else meanwhile: look at its route,"
-                " then try again",
-                field="queue",
-            )
+    queues = [target.queue for target in change.targets]
+    moved = [queue for queue in queues if before.route(queue).last != current.route(queue).last]
+    if moved:
+        raise Conflict(
+            "route-changed",
+            f"queue {moved[0]} of {current.name!r} was moved by somebody else meanwhile: look at its route,"
+            " then try again",
+            field="queue",
+        )
 
 
 def _includes(open_change: RouteChange, change: RouteChange) -> bool:
@@ -283,13 +307,9 @@ def _includes(open_change: RouteChange, change: RouteChange) -> bool:
 
 def movable(subject: Subject, change: RouteChange) -> tuple[RouteChange, list[Unmoved]]:
     """Returns the change without the queues that cannot move, and these with the reason."""
-    refused: list[Unmoved] = []
-    for target in change.targets:
-        error = _moves_elsewhere(subject, change, target) or _full(subject, target)
-        if error is not None:
-            refused.append(Unmoved(target.queue, error))
-    left_out = {unmoved.queue for unmoved in refused}
-    targets = tuple(target for target in change.targets if target.queue not in left_out)
+    errors = {target: _moves_elsewhere(subject, change, target) or _full(subject, target) for target in change.targets}
+    targets = tuple(target for target, error in errors.items() if error is None)
+    refused = [Unmoved(target.queue, error) for target, error in errors.items() if error is not None]
     return RouteChange(targets, change.queues), refused
 
 
@@ -298,21 +318,22 @@ def _moves_elsewhere(subject: Subject, change: RouteChange, target: MoveTarget) 
     contradict each other: one of them comes first."""
     if subject.change is None or subject.change.queues != change.queues:
         return None
-    for open_target in subject.change.targets:
-        if open_target.queue == target.queue and open_target.cell != target.cell:
-            queue, cell = f"queue {target.queue} of {subject.name!r}", shown(open_target.cell)
-            detail = (
-                f"{queue} is about to go on in cell {cell!r}: look at its route, then try again"
-                if open_target.lost or open_target.cell == subject.route(target.queue).last.cell
-                else f"{queue} has a pending move to cell {cell!r}: wait until the move is carried out, or withdraw it"
-                f" (hourwheel queue withdraw {subject.name} {target.queue}), then try again"
-            )
-            return Conflict("route-changed", detail, field="cell")
-    return None
+    elsewhere = (pending for pending in subject.open_targets if pending.queue == target.queue)
+    pending = next((pending for pending in elsewhere if pending.cell != target.cell), None)
+    if pending is None:
+        return None
+    queue, cell = f"queue {target.queue} of {subject.name!r}", shown(pending.cell)
+    detail = (
+        f"{queue} is about to go on in cell {cell!r}: look at its route, then try again"
+        if pending.lost or not subject.leaves_cell(pending)
+        else f"{queue} has a pending move to cell {cell!r}: wait until the move is carried out, or withdraw it"
+        f" (hourwheel queue withdraw {subject.name} {target.queue}), then try again"
+    )
+    return Conflict("route-changed", detail, field="cell")
 
 
 def _full(subject: Subject, target: MoveTarget) -> Conflict | None:
-    if subject.change is not None and target in subject.change.targets:
+    if target in subject.open_targets:
         return None  # requested before: there was room
     if len(subject.route(target.queue).readable) < MAX_MAPPINGS:
         return None
@@ -326,9 +347,9 @@ def _full(subject: Subject, target: MoveTarget) -> Conflict | None:
 def check_moves_only(subject: Subject, open_change: RouteChange, change: RouteChange, held_up: Unavailable) -> None:
     """Raises ``CellUnavailable`` if one of the two changes adds queues: such a change takes all queues as they are.
     Moves of different queues do not wait for one another."""
-    if open_change.queues > subject.queues:
+    if subject.adds_queues(open_change):
         pending, field = "an addition of queues", "pending_queues"
-    elif change.queues > subject.queues:
+    elif subject.adds_queues(change):
         pending, field = "a move of a queue", "moving_to"
     else:
         return

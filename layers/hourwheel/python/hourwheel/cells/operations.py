@@ -1,8 +1,10 @@
 """Adds, shows, drains and removes cells."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,19 +12,19 @@ from hourwheel.cells.cells import (
     HOME_NAME,
     all_cells,
     cell_record,
+    cells_beside,
     changed_meanwhile,
     check_cell_name,
     load_cell,
     name_is_used_up,
     reachable,
     shown,
-    takes_writes,
 )
 from hourwheel.cells.moves import Unmoved, finish_change
 from hourwheel.cells.plans import Plan, plan_drain
 from hourwheel.cells.requests import Routes
 from hourwheel.context import Context
-from hourwheel.errors import CellUnavailable, Conflict, NotFound, Rejected, Unavailable
+from hourwheel.errors import Conflict, NotFound, Rejected, Unavailable
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.log_names import HOME
 from hourwheel.model.route_records import (
@@ -41,6 +43,7 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Cells
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED
+from hourwheel.reach.outages import reached
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 from hourwheel.wire.words import counted
@@ -51,6 +54,15 @@ _LISTED = 20
 
 _LAST_ROWS = 8
 """The rows of a log in which the one is looked for that expires last: the very last may be fillers."""
+
+
+class _CellPart(NamedTuple):
+    """A part of a queue in a cell, and whether it takes messages."""
+
+    subject: Subject
+    queue: int
+    log: str
+    writable: bool
 
 
 @dataclass(frozen=True)
@@ -80,15 +92,12 @@ class CellOperations:
         current = cell_record(self.context, cell).load()
         _check_kept(current)
         cells, location = self._storage_of(cell)
-        if kinds is not None and not kinds:
-            raise Rejected("field-invalid", "a cell has at least one kind: real-time or delay", field="kinds")
-        new_kinds = None if kinds is None else tuple(kinds)
-        if new_kinds is not None and "real-time" not in new_kinds:
-            self._check_takes_none(cell, "kinds")
+        if kinds is not None:
+            self._check_kinds(cell, kinds)
         fresh = CellRecord(name=cell, kinds=cells.kinds(cell) or KINDS, created_ms=self.context.clock.now_ms())
 
         def change(record: CellRecord) -> CellRecord:
-            return msgspec.structs.replace(record, kinds=new_kinds or record.kinds, location=location)
+            return msgspec.structs.replace(record, kinds=tuple(kinds or record.kinds), location=location)
 
         if dry_run:
             return self._shown([change(_present(current) or fresh)])[0]
@@ -96,6 +105,12 @@ class CellOperations:
         cells.claim(cell, new=next(self._parts(cell), None) is None)
         self._change(cell, change, fresh)
         return self.show(cell)
+
+    def _check_kinds(self, cell: str, kinds: Sequence[CellKind]) -> None:
+        if not kinds:
+            raise Rejected("field-invalid", "a cell has at least one kind: real-time or delay", field="kinds")
+        if "real-time" not in kinds:
+            self._check_takes_none(cell, "kinds")
 
     def _storage_of(self, cell: str) -> tuple[Cells, str]:
         """Returns the ``Cells`` that open the cell, and where its storage is. Raises ``NotFound`` for a cell that this
@@ -124,7 +139,7 @@ class CellOperations:
 
     def _check_takes_none(self, cell: str, field: str) -> None:
         """Raises ``Conflict`` if queues send their messages to the cell."""
-        writable = sorted(f"{subject.name}/{queue}" for subject, queue, _, open_ in self._parts(cell) if open_)
+        writable = sorted(f"{part.subject.name}/{part.queue}" for part in self._parts(cell) if part.writable)
         if writable:
             listed = ", ".join(writable[:_LISTED]) + _more(writable)
             detail = f"cell {cell!r} takes the messages of {counted(len(writable), 'queue')} ({listed})"
@@ -136,32 +151,16 @@ class CellOperations:
         stay until they are consumed and expire."""
         self._check_other(cell, "cannot be drained")
         record = load_cell(self.context, cell)
-        others = [other.name for other in all_cells(self.context) if other.takes_queues and other.name != cell]
-        others = [other for other in others if takes_writes(self.context, other)]
+        others = cells_beside(self.context, cell)
         if not others:
             raise Conflict("cell-state", "no other cell takes queues: add one", field="cell")
         if not dry_run:
             self._change(cell, lambda record: msgspec.structs.replace(record, state="draining"))
         # The parts are listed after the state was written: a move to this cell sees the state, or is in the list.
-        subjects: dict[str, list[int]] = {}
-        for subject, queue, _, open_ in self._parts(cell):
-            if open_ and not subject.deleted:
-                subjects.setdefault(subject.name, []).append(queue)
-                if not dry_run and subject.change and any(target.cell == cell for target in subject.change.targets):
-                    # A pending move to the cell, which takes no queues any more, is given up.
-                    with suppress(Unavailable):
-                        finish_change(self.registry, subject.name)
-        moved: list[RouteStep] = []
-        unmoved: list[UnmovedQueue] = []
-        for name, queues in subjects.items():
-            step, left = self._drained(name, queues, plan_drain(cell, others), dry_run=dry_run)
-            moved += [] if step is None or step.before.epoch == step.after.epoch else [step]
-            unmoved += [
-                UnmovedQueue(
-                    subject=name, queue=queue_left.queue, pending=queue_left.pending, reason=str(queue_left.error)
-                )
-                for queue_left in left
-            ]
+        parts = [part for part in self._parts(cell) if part.writable and not part.subject.deleted]
+        if not dry_run:
+            self._give_up_moves(cell, {part.subject.name: part.subject for part in parts}.values())
+        moved, unmoved = self._moved_out(parts, plan_drain(cell, others), dry_run=dry_run)
         return DrainResult(
             cell=cell,
             moved=moved,
@@ -171,16 +170,38 @@ class CellOperations:
             state=record.state if dry_run else "draining",
         )
 
+    def _give_up_moves(self, cell: str, subjects: Iterable[Subject]) -> None:
+        """Gives up pending moves to the cell, which takes no queues any more."""
+        for subject in (subject for subject in subjects if subject.targets_in(cell)):
+            with suppress(Unavailable):
+                finish_change(self.registry, subject.name)
+
+    def _moved_out(
+        self, parts: Sequence[_CellPart], plan: Plan, *, dry_run: bool
+    ) -> tuple[list[RouteStep], list[UnmovedQueue]]:
+        """Moves the queues of these parts; returns what has moved, and the queues that could not."""
+        queues: dict[str, list[int]] = defaultdict(list)
+        for part in parts:
+            queues[part.subject.name].append(part.queue)
+        drained = [self._drained(name, numbers, plan, dry_run=dry_run) for name, numbers in queues.items()]
+        moved = [step for step, _ in drained if step is not None and step.before.epoch != step.after.epoch]
+        return moved, [queue for _, left in drained for queue in left]
+
     def _drained(
         self, subject: str, queues: Sequence[int], plan: Plan, *, dry_run: bool
-    ) -> tuple[RouteStep | None, list[Unmoved]]:
+    ) -> tuple[RouteStep | None, list[UnmovedQueue]]:
         """Moves the queues of one subject out of a cell, as far as that is possible."""
+        step = None
         try:
-            return Routes(self.registry).change_partly(subject, plan, dry_run=dry_run)
+            step, left = Routes(self.registry).change_partly(subject, plan, dry_run=dry_run)
         except NotFound:
-            return None, []  # the subject was deleted meanwhile
+            left = []  # the subject was deleted meanwhile
         except (Rejected, Unavailable) as error:
-            return None, [Unmoved(queue, error) for queue in queues]
+            left = [Unmoved(queue, error) for queue in queues]
+        return step, [
+            UnmovedQueue(subject=subject, queue=queue.queue, pending=queue.pending, reason=str(queue.error))
+            for queue in left
+        ]
 
     def remove(self, cell: str, *, lost: bool = False, dry_run: bool = False) -> RemovedCell:
         """Removes a drained cell. Raises ``Conflict``, which names the remaining contents, while the cell is not empty.
@@ -222,63 +243,55 @@ class CellOperations:
 
     def left(self, cell: str) -> list[CellContent]:
         """Returns the remaining contents of the cell."""
-        return [self._remains(subject, queue, log, writable) for subject, queue, log, writable in self._parts(cell)]
+        return [self._remains(part) for part in self._parts(cell)]
 
-    def _remains(self, subject: Subject, queue: int, log: str, writable: bool) -> CellContent:
-        messages = leases = kept_until = None
-        try:
-            source = self.context.log(log)
-            first = source.first()
-            messages = max(0, source.totals().numbers - first[1].first_seq) if first and not first[1].filler else 0
-            if messages:
-                kept_ms = max((row.expires_ms for _, row in source.newest(_LAST_ROWS) if not row.filler), default=None)
-                kept_until = None if kept_ms is None else rfc3339(kept_ms)
-            leases = self._leases(subject, log)
-        except CellUnavailable:
-            pass  # listed all the same, with unknown numbers
-        return CellContent(
-            subject=subject.name,
-            queue=queue,
-            log=log,
-            writable=writable,
-            messages=messages,
-            leases=leases,
-            kept_until=kept_until,
+    def _remains(self, part: _CellPart) -> CellContent:
+        content = CellContent(
+            subject=part.subject.name,
+            queue=part.queue,
+            log=part.log,
+            writable=part.writable,
+            messages=None,
+            leases=None,
         )
+        # A part out of reach is listed all the same, with unknown numbers.
+        content = reached(lambda: self._with_messages(content), content)
+        return reached(lambda: msgspec.structs.replace(content, leases=self._leases(part)), content)
 
-    def _leases(self, subject: Subject, source: str) -> int:
+    def _with_messages(self, content: CellContent) -> CellContent:
+        """Returns the content with the number of its messages, and the time until which they are kept."""
+        source = self.context.log(content.log)
+        first = source.first()
+        messages = max(0, source.totals().numbers - first[1].first_seq) if first and not first[1].filler else 0
+        last_rows = source.newest(_LAST_ROWS) if messages else []
+        kept_ms = max((row.expires_ms for _, row in last_rows if not row.filler), default=None)
+        kept_until = None if kept_ms is None else rfc3339(kept_ms)
+        return msgspec.structs.replace(content, messages=messages, kept_until=kept_until)
+
+    def _leases(self, part: _CellPart) -> int:
         count = 0
-        for group in self.registry.groups(subject):
+        for group in self.registry.groups(part.subject):
             # The number of the queue does not matter: the rows are only counted.
-            log = PullLog(self.context, group, self.context.log(source), 0)
+            log = PullLog(self.context, group, self.context.log(part.log), 0)
             checkpoint = log.checkpoint_record.load()
             start = 0 if checkpoint is None else checkpoint.value.row_no
             count += sum(pull_row.value.state != CLOSED for _, pull_row in log.rows(start, limit=1_000))
         return count
 
-    def _parts(self, cell: str) -> Iterator[tuple[Subject, int, str, bool]]:
-        """Yields the parts of queues that are in the cell, or are about to move to it: subject, queue, log, and whether
-        the part takes messages."""
+    def _parts(self, cell: str) -> Iterator[_CellPart]:
+        """Yields the parts of queues that are in the cell, or are about to move to it."""
         for subject in self.registry.all_subjects():
-            # A deleted subject has rows in the cell until it is erased.
-            if subject.erased:
-                continue
-            for queue in range(subject.queues):
-                for mapping, log in subject.parts(queue):
-                    if mapping.cell == cell:
-                        yield subject, queue, log, mapping.end is None
+            held = subject.parts_in(cell)
+            yield from (_CellPart(subject, queue, log, part.end is None) for queue, part, log in held)
             # A move that is under way counts as done: the cell must not be removed before the queue arrives.
-            for target in subject.change.targets if subject.change else ():
-                if target.cell == cell:
-                    yield subject, target.queue, subject.log_of(target.queue, target), True
+            coming = [] if subject.erased else subject.targets_in(cell)
+            yield from (_CellPart(subject, to.queue, subject.log_of(to.queue, to), True) for to in coming)
 
     def _shown(self, records: Sequence[CellRecord]) -> list[CellDescription]:
         parts: dict[str, list[bool]] = {record.name: [] for record in records}
-        for subject in self.registry.all_subjects():
-            if not subject.erased:
-                for route in subject.all_routes():
-                    for mapping in route.readable:
-                        parts.get(mapping.cell, []).append(mapping.end is None)
+        held = (part for subject in self.registry.all_subjects() for _, part, _ in subject.held_parts())
+        for part in held:
+            parts.get(part.cell, []).append(part.end is None)
         return [
             CellDescription(
                 cell=shown(record.name),

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from hourwheel.cells.cells import shown
 from hourwheel.cells.move_steps import stay
 from hourwheel.errors import Conflict, NotFound
-from hourwheel.model.routes import RouteChange
+from hourwheel.model.routes import RouteChange, change_of
 from hourwheel.model.subjects import Subject
 from hourwheel.wire.words import counted, no_queue
 
@@ -65,7 +65,7 @@ def plan_spread(cells: Sequence[str]) -> Plan:
     moves as possible."""
 
     def plan(subject: Subject) -> RouteChange | None:
-        return _moved(subject, _spread([route.last.cell for route in subject.all_routes()], cells))
+        return _moved(subject, _spread(subject.cells, cells))
 
     return plan
 
@@ -75,17 +75,12 @@ def plan_drain(cell: str, cells: Sequence[str]) -> Plan:
     queues then. A queue that is about to leave the cell anyway goes where it is about to go."""
 
     def plan(subject: Subject) -> RouteChange | None:
-        before = [route.last.cell for route in subject.all_routes()]
-        targets = subject.change.targets if subject.change else ()
-        leaving = {target.queue: target.cell for target in targets if target.cell != cell}
-        counts = Counter({target: before.count(target) for target in cells})
-        after = list(before)
-        for queue, holder in enumerate(before):
-            if holder == cell and queue in leaving:
-                after[queue] = leaving[queue]
-            elif holder == cell:
-                after[queue] = min(cells, key=lambda target: counts[target])
-                counts[after[queue]] += 1
+        after = subject.cells
+        leaving = {target.queue: target.cell for target in subject.open_targets if target.cell != cell}
+        counts = Counter(after)
+        for queue in subject.queues_in(cell):
+            after[queue] = leaving[queue] if queue in leaving else min(cells, key=lambda cell: counts[cell])
+            counts[after[queue]] += queue not in leaving
         return _moved(subject, after)
 
     return plan
@@ -108,6 +103,6 @@ def _spread(before: Sequence[str], cells: Sequence[str]) -> list[str]:
 
 
 def _moved(subject: Subject, after: Sequence[str]) -> RouteChange | None:
-    routes = subject.all_routes()
-    targets = [routes[queue].target(queue, cell) for queue, cell in enumerate(after) if routes[queue].last.cell != cell]
-    return RouteChange(tuple(targets), subject.queues) if targets else None
+    routes = zip(subject.all_routes(), after, strict=True)
+    targets = [route.target(queue, cell) for queue, (route, cell) in enumerate(routes) if route.last.cell != cell]
+    return change_of(targets, subject.queues)

@@ -15,7 +15,7 @@ from hourwheel.context import Context
 from hourwheel.errors import Unavailable
 from hourwheel.model.log_names import LogName
 from hourwheel.model.route_records import QueueRoute, RouteMapping, RouteStep, SubjectRoute
-from hourwheel.model.routes import Mapping, RouteChange, continued
+from hourwheel.model.routes import Mapping, MoveTarget, RouteChange, change_of, continued
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.registry import Registry
 
@@ -24,11 +24,7 @@ def shown_route(subject: Subject) -> SubjectRoute:
     """Returns the route of the subject as operators see it."""
     change = subject.change
     # A queue that goes on in its own cell moves nowhere.
-    moving = {
-        target.queue: shown(target.cell)
-        for target in (change.targets if change else ())
-        if target.cell != subject.route(target.queue).last.cell
-    }
+    moving = {target.queue: shown(target.cell) for target in subject.open_targets if subject.leaves_cell(target)}
     queues = [
         QueueRoute(
             queue=queue,
@@ -41,7 +37,7 @@ def shown_route(subject: Subject) -> SubjectRoute:
         subject=subject.name,
         epoch=subject.epoch,
         queues=queues,
-        pending_queues=change.queues if change is not None and change.queues > subject.queues else None,
+        pending_queues=change.queues if change is not None and subject.adds_queues(change) else None,
     )
 
 
@@ -132,33 +128,37 @@ class Routes:
         """Returns the subject as it would be if the change were carried out now, and the queues that could not
         move."""
         allowed, unmoved = movable(subject, change)
-        open_targets = subject.change.targets if subject.change else ()
         if subject.change is not None and change.queues != subject.change.queues:
             self._check_comes_next(subject, subject.change, change)
-        ends = {}
+        targets: list[MoveTarget] = []
+        ends: dict[int, tuple[int, int]] = {}
         for target in allowed.targets:
-            refused = refused_by_target(self.context, subject, target)
-            if refused is not None:
-                unmoved.append(Unmoved(target.queue, refused))
-                continue
-            try:
-                totals = self.context.log(subject.log(target.queue)).totals()
-            except Unavailable as error:
-                # A request that is no dry run records the move, if it is not pending by now.
-                foreseen = target not in open_targets
-                pending = pending_error(subject, change, target, error, foreseen=foreseen)
-                unmoved.append(Unmoved(target.queue, pending, pending=True))
+            end = self._foreseen_end(subject, change, target)
+            if isinstance(end, Unmoved):
+                unmoved.append(end)
             else:
-                ends[target.queue] = totals.numbers, totals.rows
-        done = RouteChange(tuple(target for target in allowed.targets if target.queue in ends), change.queues)
-        if not done.targets or (unmoved and change.queues > subject.queues):
+                targets.append(target)
+                ends[target.queue] = end
+        if not targets or (unmoved and subject.adds_queues(change)):
             return subject, unmoved
         epoch = subject.epoch + 1
-        routes = continued(subject.all_routes(), done, ends, epoch=epoch)
-        waiting = tuple(open_target for open_target in open_targets if open_target.queue not in ends)
-        rest = RouteChange(waiting, change.queues) if waiting else None
+        routes = continued(subject.all_routes(), RouteChange(tuple(targets), change.queues), ends, epoch=epoch)
+        rest = change_of((waiting for waiting in subject.open_targets if waiting.queue not in ends), change.queues)
         after = msgspec.structs.replace(subject, routes=routes, epoch=epoch, queues=change.queues, change=rest)
         return after, unmoved
+
+    def _foreseen_end(self, subject: Subject, change: RouteChange, target: MoveTarget) -> tuple[int, int] | Unmoved:
+        """Returns the sequence and the rows at which the target would take over its queue now, or why it could not."""
+        refused = refused_by_target(self.context, subject, target)
+        if refused is not None:
+            return Unmoved(target.queue, refused)
+        try:
+            totals = self.context.log(subject.log(target.queue)).totals()
+        except Unavailable as error:
+            # A request that is no dry run records the move, if it is not pending by now.
+            foreseen = target not in subject.open_targets
+            return Unmoved(target.queue, pending_error(subject, change, target, error, foreseen=foreseen), pending=True)
+        return totals.numbers, totals.rows
 
     def _check_comes_next(self, subject: Subject, open_change: RouteChange, change: RouteChange) -> None:
         """Raises ``CellUnavailable`` if the open change is held up, and has to be carried out before this change."""

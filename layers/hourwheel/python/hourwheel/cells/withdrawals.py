@@ -6,8 +6,7 @@ cell, as if the target had been given up. The process that meets the seal next a
 """
 
 from collections.abc import Mapping, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from hourwheel.cells.cells import shown
 from hourwheel.cells.move_steps import sealed, without
@@ -15,7 +14,7 @@ from hourwheel.cells.moves import finish_change, load_alive, took_over
 from hourwheel.cells.plans import check_queue
 from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
-from hourwheel.model.routes import MoveTarget, RouteChange
+from hourwheel.model.routes import MoveTarget, RouteChange, change_of
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.registry import Registry, subject_record
 
@@ -37,46 +36,57 @@ def withdraw_change(
         if queue is not None:
             check_queue(subject, queue)
         first = first or subject
-        withdrawn = _pending(subject, queue)
-        if withdrawn is None:
+        withdrawal = _withdrawal(registry.context, subject, queue, dry_run)
+        if withdrawal is None:
             _check_not_carried_out(first, subject, queue)
             return subject, subject
-        adds = withdrawn.queues > subject.queues
-        begun = {} if adds else _begun(registry.context, subject, withdrawn)
-        free = tuple(target for target in withdrawn.targets if target.queue not in begun)
-        if begun and (dry_run or not free):
-            raise _some_begun(begun, free, dry_run=dry_run)
-        after = _withdrawn(registry.context, subject, RouteChange(free, withdrawn.queues))
         if dry_run:
-            return subject, after
-        if record.swap(current.token, after).stored:
+            return subject, withdrawal.after
+        if record.swap(current.token, withdrawal.after).stored:
             registry.forget(name)
-            if begun:
-                raise _some_begun(begun, free, dry_run=False)
-            # Where an addition had sealed logs already, these go on now.
-            return subject, (finish_change(registry, name) or after) if adds else after
+            return subject, withdrawal.finished(registry, subject)
     raise Unavailable(f"many requests change subject {name!r} at once: send the request again")
+
+
+class _WithdrawChange(NamedTuple):
+    """The subject without the changes that are withdrawn, and the moves that have begun: they are not."""
+
+    after: Subject
+    free: Sequence[MoveTarget]
+    begun: Mapping[int, str]
+
+    def finished(self, registry: Registry, before: Subject) -> Subject:
+        """Returns the subject after the withdrawal was stored. Raises ``Conflict`` for moves that have begun."""
+        if self.begun:
+            raise _some_begun(self.begun, self.free, dry_run=False)
+        if not before.adds_queues(before.change):
+            return self.after
+        # Where the addition had sealed logs already, these go on now.
+        return finish_change(registry, before.name) or self.after
+
+
+def _withdrawal(context: Context, subject: Subject, queue: int | None, dry_run: bool) -> _WithdrawChange | None:
+    """Returns what is left of the subject's open change; None if nothing is pending. Raises ``Conflict`` if nothing can
+    be withdrawn, and with ``dry_run`` if only some of it can."""
+    withdrawn = _pending(subject, queue)
+    if withdrawn is None:
+        return None
+    begun = {} if subject.adds_queues(withdrawn) else _begun(context, subject, withdrawn)
+    free = tuple(target for target in withdrawn.targets if target.queue not in begun)
+    if begun and (dry_run or not free):
+        raise _some_begun(begun, free, dry_run=dry_run)
+    after = without(context, subject.without_targets(free), free)
+    return _WithdrawChange(after, free, begun)
 
 
 def _pending(subject: Subject, queue: int | None) -> RouteChange | None:
     """Returns the part of the open change that is to be withdrawn. A queue that only goes on in its own cell moves
     nowhere."""
     change = subject.change
-    if change is None or change.queues > subject.queues:
+    if change is None or subject.adds_queues(change):
         return change
-    targets = tuple(
-        target
-        for target in change.targets
-        if queue in (None, target.queue) and target.cell != subject.route(target.queue).last.cell
-    )
-    return RouteChange(targets, change.queues) if targets else None
-
-
-def _withdrawn(context: Context, subject: Subject, withdrawn: RouteChange) -> Subject:
-    assert subject.change is not None
-    left = tuple(target for target in subject.change.targets if target not in withdrawn.targets)
-    rest = RouteChange(left, subject.queues) if left else None
-    return without(context, msgspec.structs.replace(subject, change=rest), withdrawn.targets)
+    named = (target for target in change.targets if queue in (None, target.queue))
+    return change_of((target for target in named if subject.leaves_cell(target)), change.queues)
 
 
 def _begun(context: Context, subject: Subject, withdrawn: RouteChange) -> dict[int, str]:
@@ -103,25 +113,24 @@ def _some_begun(begun: Mapping[int, str], free: Sequence[MoveTarget], *, dry_run
     """Returns the error that names the moves that have begun, and says what happens to the ``free`` ones."""
     reasons = "; ".join(begun.values())
     if free:
-        queues = f"{'queue' if len(free) == 1 else 'queues'} {', '.join(str(target.queue) for target in free)}"
-        moves = "move" if len(free) == 1 else "moves"
-        if dry_run:
-            reasons += f". The pending {moves} of {queues} would be withdrawn"
-        else:
-            reasons += f". The pending {moves} of {queues} {'was' if len(free) == 1 else 'were'} withdrawn"
+        numbers = ", ".join(str(target.queue) for target in free)
+        single = len(free) == 1
+        what = f"move of queue {numbers}" if single else f"moves of queues {numbers}"
+        verb = "would be" if dry_run else "was" if single else "were"
+        reasons += f". The pending {what} {verb} withdrawn"
     return Conflict("move-begun", reasons, field="queue")
 
 
 def _check_not_carried_out(before: Subject, subject: Subject, queue: int | None) -> None:
     """Raises ``Conflict`` if a change that was pending at the first look was carried out since."""
     pending = _pending(before, queue)
-    for target in pending.targets if pending else ():
-        came_from = before.route(target.queue).last
-        if took_over(before, subject, target):
-            raise Conflict(
-                "route-changed",
-                f"queue {target.queue} of {subject.name!r} has gone on in cell {shown(target.cell)!r} meanwhile: the"
-                " change was carried out. To take a queue back, move it to cell"
-                f" {shown(came_from.cell)!r}",
-                field="queue",
-            )
+    carried_out = [target for target in (pending.targets if pending else ()) if took_over(before, subject, target)]
+    if carried_out:
+        target = carried_out[0]
+        raise Conflict(
+            "route-changed",
+            f"queue {target.queue} of {subject.name!r} has gone on in cell {shown(target.cell)!r} meanwhile: the"
+            " change was carried out. To take a queue back, move it to cell"
+            f" {shown(before.route(target.queue).last.cell)!r}",
+            field="queue",
+        )

@@ -87,7 +87,7 @@ class DeadRow(NamedTuple):
         """Returns the letters that are left, with their positions. Raises ``Corrupt`` if one cannot be read."""
         if not self.left:
             return []
-        found = [(Position(self.row_no, index), message) for index, message in enumerate(messages_of(self.row, blobs))]
-        for position, message in found:
+        read = [(Position(self.row_no, index), message) for index, message in enumerate(messages_of(self.row, blobs))]
+        for position, message in read:
             message.dead_id = dead_id_of(position)
-        return [(position, message) for position, message in found if position.index not in self.state.done]
+        return [(position, message) for position, message in read if position.index not in self.state.done]

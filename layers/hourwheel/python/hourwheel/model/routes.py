@@ -6,6 +6,7 @@ translates them. A change of the route is requested in the subject's record, and
 carries it out (``cells/moves.py``). Nothing here reads or writes.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping as Dictionary
 from typing import Literal, TypeAlias
 
@@ -207,6 +208,12 @@ class RouteChange(msgspec.Struct, array_like=True, frozen=True):
 
     targets: tuple[MoveTarget, ...]
     queues: int
+
+
+def change_of(targets: Iterable[MoveTarget], queues: int) -> RouteChange | None:
+    """Returns the change with these targets; None without any."""
+    change = RouteChange(tuple(targets), queues)
+    return change if change.targets else None
 
 
 def joined(change: RouteChange | None, more: RouteChange | None) -> RouteChange | None:

@@ -1,9 +1,13 @@
 """Defines the record of a subject."""
 
+from collections.abc import Collection, Iterator
+from typing import Self
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hourwheel.model.log_names import queue_log
-from hourwheel.model.routes import Mapping, MoveTarget, Route, RouteChange
+from hourwheel.model.routes import Mapping, MoveTarget, Route, RouteChange, change_of
 
 
 class DozingGroup(Struct, frozen=True, array_like=True):
@@ -49,6 +53,46 @@ class Subject(Struct, frozen=True, kw_only=True):
         return bool(self.dozing)
 
     @property
+    def open_targets(self) -> tuple[MoveTarget, ...]:
+        """The targets of the change that is not complete."""
+        return self.change.targets if self.change else ()
+
+    @property
+    def route_state(self) -> tuple[int, int, bool]:
+        """Changes with each change of the route, and when the subject is deleted."""
+        return self.generation, self.epoch, self.deleted
+
+    @property
+    def cells(self) -> list[str]:
+        """The cell to which each queue's new messages go."""
+        return [route.last.cell for route in self.all_routes()]
+
+    def queues_in(self, cell: str) -> list[int]:
+        """Returns the queues whose new messages go to the cell."""
+        return [queue for queue, own_cell in enumerate(self.cells) if own_cell == cell]
+
+    def parts_in(self, cell: str) -> list[tuple[int, Mapping, str]]:
+        """Returns those of the held parts that are in the cell."""
+        return [(queue, part, log) for queue, part, log in self.held_parts() if part.cell == cell]
+
+    def targets_in(self, cell: str) -> list[MoveTarget]:
+        """Returns the targets of the open change that are in the cell."""
+        return [target for target in self.open_targets if target.cell == cell]
+
+    def without_targets(self, withdrawn: Collection[MoveTarget]) -> Self:
+        """Returns the subject without these targets of its open change, and with the number of queues that it has."""
+        left = change_of((target for target in self.open_targets if target not in withdrawn), self.queues)
+        return replace(self, change=left)
+
+    def adds_queues(self, change: RouteChange | None) -> bool:
+        """Returns whether the subject has more queues after the change."""
+        return change is not None and change.queues > self.queues
+
+    def leaves_cell(self, target: MoveTarget) -> bool:
+        """Returns whether the queue of the target moves to another cell than that in which it is."""
+        return target.cell != self.route(target.queue).last.cell
+
+    @property
     def retention_ms(self) -> int:
         return self.retention_seconds * 1_000
 
@@ -72,6 +116,12 @@ class Subject(Struct, frozen=True, kw_only=True):
     def parts(self, queue: int) -> list[tuple[Mapping, str]]:
         """Returns the mappings of the queue that may hold messages, oldest first, each with the name of its log."""
         return [(mapping, self.log_of(queue, mapping)) for mapping in self.route(queue).readable]
+
+    def held_parts(self) -> Iterator[tuple[int, Mapping, str]]:
+        """Yields each mapping that may hold messages, with its queue and the name of its log. A deleted subject has
+        rows until it is erased."""
+        queues = range(0 if self.erased else self.queues)
+        return ((queue, mapping, log) for queue in queues for mapping, log in self.parts(queue))
 
     def queue_logs(self) -> list[str]:
         """Returns the names of the logs of all queues that may hold messages."""

@@ -27,6 +27,15 @@ def reached(work: Callable[[], T], otherwise: D) -> T | D:
         return otherwise
 
 
+def outage(work: Callable[[], object]) -> CellUnavailable | None:
+    """Runs the work, and returns the error if it needs a cell that is out of reach."""
+    try:
+        work()
+    except CellUnavailable as error:
+        return error
+    return None
+
+
 def all_reached(work: Callable[[S], T], items: Iterable[S]) -> list[T]:
     """Runs the work for each item, and returns the results of those whose cells can be reached."""
     results: list[T] = []
@@ -62,6 +71,11 @@ def after_outage(call: Callable[[], object]) -> Iterator[None]:
 def is_outage(error: BaseException) -> bool:
     """Returns whether the error says that a cell other than the home cell is out of reach."""
     return isinstance(error, CellUnavailable)
+
+
+def is_logged(error: BaseException | None) -> bool:
+    """Returns whether the error is an outage of another cell that a line of the log has told of."""
+    return isinstance(error, CellUnavailable) and error.is_logged
 
 
 def outage_of(error: HourwheelError) -> CellUnavailable:

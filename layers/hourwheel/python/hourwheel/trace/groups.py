@@ -216,19 +216,19 @@ class GroupReader:
         # The copy may have been pulled before it expired, and its index in the removed row is not known.
         self._complete = self._complete and not removed
 
-    def _delayed(self, copied: CopyRow, attempt: int, note: Callable[..., None], detail: str | None) -> None:
-        """Follows a copy that waits for its time in a schedule log, or has left it. ``note`` records why it waits."""
+    def _delayed(self, copied: CopyRow, attempt: int, record: Callable[..., None], detail: str | None) -> None:
+        """Follows a copy that waits for its time in a schedule log, or has left it. ``record`` records why it waits."""
         entry = None if copied.row is None or not copied.row.meta else decode_entry(copied.row.meta)
         if not isinstance(entry, DueTimes):
             # The bucket was removed about a day after its last message was sent: the way from here on is not known.
-            note()
+            record()
             self._states.add("unknown")
             self._complete = False
         elif copied.at is None:
             self._states.add("expired")
         else:
             due_ms = entry.due_ms(copied.at)
-            note(due_at=rfc3339(due_ms), detail=detail)
+            record(due_at=rfc3339(due_ms), detail=detail)
             self._came_due(copied, copied.at, due_ms, attempt)
 
     def _came_due(self, copied: CopyRow, index: int, due_ms: int, attempt: int) -> None:

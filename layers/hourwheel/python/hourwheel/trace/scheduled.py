@@ -84,10 +84,8 @@ class ScheduleSearch:
             if self.most_rows <= 0:
                 return BucketRow(bucket, row_no)
             self.most_rows -= 1
-            places = (
-                SchedulePosition(bucket, row_no, i) for i, own in enumerate(self._ids(row)) if own == self.message_id
-            )
-            yield from (place for place in places if (place.row_no, place.index) >= begin[1:])
+            indexes = [index for index, message_id in enumerate(self._ids(row)) if message_id == self.message_id]
+            yield from (SchedulePosition(bucket, row_no, index) for index in indexes if (row_no, index) >= begin[1:])
         return None
 
     def _rows(self, log: Log, first: int) -> Iterator[tuple[int, Row]]:
