@@ -175,7 +175,24 @@ def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None
         yield
 
 
-@planted(lambda plan: plan.spanning and "delete-subject" in plan.moves and plan.inline_bytes > 16)
+def _cut_off_batches_beside_deletions(plan: Plan) -> Plan:
+    return replace(
+        plan,
+        faults=Faults(crash=0.03, pause=0.03, lose=0.03),
+        latency_ms=20,
+        registry_seconds=2.0,
+        moves=("delete-subject",),
+        operators=2,
+        producers=3,
+        keyed=1.0,
+        resends=True,
+        spanning=True,
+        calls=500,
+        quiet_days=False,
+    )
+
+
+@planted(sharpen=_cut_off_batches_beside_deletions)
 def a_key_of_a_deleted_subject_puts_rows_in_the_new_one() -> Iterator[None]:
     with patch.object(produce._Batch, "_generations", {}):
         yield
