@@ -58,9 +58,9 @@ class FakeServer:
         self.token = token
         self.requests: list[Request] = []
         self.connections = 0
-        self.reads_msgpack = True
+        self.takes_msgpack = True
         self.refused = 0
-        """The number of requests in msgpack that a server refused which does not read msgpack."""
+        """The number of requests that a proxy before the server refused, because they are in msgpack."""
         self._faults: list[Fault] = []
         self._sockets: set[socket.socket] = set()
         self._http = _Server(("127.0.0.1", 0), _Handler, self)
@@ -210,10 +210,9 @@ class _Handler(BaseHTTPRequestHandler):
         call, names = self._route(parts.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         packed = self.headers.get("Content-Type") == "application/msgpack"
-        if packed and not fake.reads_msgpack:
+        if packed and not fake.takes_msgpack:
             fake.refused += 1
-            refusal = Refusal(400, "json-invalid", "the body is not JSON in UTF-8: send a JSON object")
-            self._answer(400, json.dumps(refusal.problem).encode(), Fault(call))
+            self._answer(415, b"<h1>Unsupported Media Type</h1>", Fault(call))
             return
         body = {} if not data else unpacked(data) if packed else json.loads(data)
         with fake.broker.changed:

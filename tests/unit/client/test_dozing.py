@@ -233,16 +233,6 @@ def test_a_queue_elsewhere_gets_no_signed_request(
     assert "is no queue of SQS" in caplog.text
 
 
-def test_a_server_of_an_earlier_version_gets_the_pulls_that_it_knows(server: FakeServer, consuming: Any) -> None:
-    problem = {"type": "urn:hourwheel:field-invalid", "status": 400, "detail": "idle_seconds is unknown here"}
-    server.fail("pull", status=400, raw=json.dumps(problem).encode())
-    send(server, "paid")
-    with consuming(**signing(server)) as run:
-        assert run.handled.wait(LONG_SECONDS)
-        assert run.bodies == ["paid"]
-    assert all("idle_seconds" not in request.body for request in server.calls("pull")[1:])
-
-
 def test_on_one_machine_pulls_say_nothing_new(server: FakeServer, consuming: Any) -> None:
     send(server, "paid")
     with consuming(url=server.url) as run:

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from hourwheel.client import DeliveryTimeout, Message
-from hourwheel.client.creation import Creation
-from hourwheel.client.errors import AnswerError, BadRequest, TooLarge, from_answer, no_answer, problem_of
+from hourwheel.client.errors import AnswerError, TooLarge, from_answer, no_answer, problem_of
 from hourwheel.client.producing.accumulator import Pending
 from hourwheel.client.producing.futures import SendFuture
 from hourwheel.client.producing.outgoing import OutgoingRequest, RequestContext
@@ -23,7 +22,7 @@ def pending(body: str, *, give_up_at: float = math.inf) -> Pending:
 
 def request(store: Store, *messages: Pending) -> OutgoingRequest[Pending]:
     return OutgoingRequest(
-        RequestContext(store, StillIds(), threading.Event(), Outage(), Creation()), "orders", messages
+        RequestContext(store, StillIds(), threading.Event(), Outage(), create=True), "orders", messages
     )
 
 
@@ -55,21 +54,6 @@ def test_a_request_says_that_an_earlier_try_may_have_stored_it(sent: bool) -> No
     request(store, pending("a")).run()
     request(store, pending("b")).run()
     assert store.repeated == [False, sent, False]
-
-
-def test_a_request_of_which_the_server_refused_the_form_is_not_said_to_be_repeated() -> None:
-    store = Store()
-    unknown = BadRequest(problem_of("field-invalid", "the body has no field 'create'", status=400))
-
-    def refuse(number: int) -> None:
-        if number == 1:
-            raise unknown
-
-    store.before = refuse
-    message = pending("a")
-    context = RequestContext(store, StillIds(), threading.Event(), Outage(), Creation(False))
-    OutgoingRequest(context, "orders", [message]).run()
-    assert store.repeated == [False, False]
 
 
 def test_a_request_that_may_be_stored_is_not_sent_in_parts() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from hourwheel.client import BadRequest, DeliveryTimeout, Message, SendResult, ServerFault
-from hourwheel.client.creation import Creation
 from hourwheel.client.errors import no_answer, problem_of
 from hourwheel.client.producing.outgoing import RequestContext
 from hourwheel.client.producing.shared_sends import CallerBatch, SharedSends
@@ -113,7 +112,7 @@ def store() -> Store:
 
 @pytest.fixture
 def sends(store: Store) -> SharedSends:
-    context = RequestContext(store, StillIds(), threading.Event(), Outage(), Creation())
+    context = RequestContext(store, StillIds(), threading.Event(), Outage(), create=True)
     return SharedSends(context, most_messages=10, most_bytes=1_000)
 
 

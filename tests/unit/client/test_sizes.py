@@ -37,8 +37,8 @@ def producer(server: FakeServer, aws: dict[str, Any]) -> Iterator[Producer]:
 
 
 @pytest.fixture
-def old_server(server: FakeServer) -> FakeServer:
-    server.reads_msgpack = False
+def behind_proxy(server: FakeServer) -> FakeServer:
+    server.takes_msgpack = False
     return server
 
 
@@ -73,12 +73,12 @@ TEXTS = {
 
 @pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
 def test_a_batch_that_would_be_too_large_an_event_is_sent_in_parts(
-    old_server: FakeServer, producer: Producer, texts: list[str]
+    behind_proxy: FakeServer, producer: Producer, texts: list[str]
 ) -> None:
     futures = [producer.send(text) for text in texts]
     assert [future.result(10).offset for future in futures] == list(range(len(texts)))
-    assert old_server.bodies("orders") == texts
-    requests = old_server.calls("produce")
+    assert behind_proxy.bodies("orders") == texts
+    requests = behind_proxy.calls("produce")
     assert max(map(event_bytes, requests)) <= MOST_EVENT_BYTES
     keys = [request.body["idempotency_key"] for request in requests]
     assert len(set(keys)) == len(keys)
@@ -94,22 +94,24 @@ def test_a_batch_at_its_limit_fits_into_an_event_as_msgpack(
 
 
 def test_one_message_that_is_too_large_an_event_fails_alone_and_is_never_sent(
-    old_server: FakeServer, producer: Producer
+    behind_proxy: FakeServer, producer: Producer
 ) -> None:
     futures = [producer.send(text) for text in ("before", "\x01" * MIB, "after")]
     assert [futures[0].result(10).offset, futures[2].result(10).offset] == [0, 1]
     with pytest.raises(TooLarge, match="as an event of Lambda") as caught:
         futures[1].result(10)
     assert caught.value.slug == "request-too-large"
-    assert old_server.bodies("orders") == ["before", "after"]
-    assert max(map(event_bytes, old_server.calls("produce"))) <= MOST_EVENT_BYTES
+    assert behind_proxy.bodies("orders") == ["before", "after"]
+    assert max(map(event_bytes, behind_proxy.calls("produce"))) <= MOST_EVENT_BYTES
 
 
-def test_a_batch_that_is_to_be_stored_as_a_whole_is_refused_unsent(old_server: FakeServer, aws: dict[str, Any]) -> None:
-    with Api(old_server.url, **aws) as api:
+def test_a_batch_that_is_to_be_stored_as_a_whole_is_refused_unsent(
+    behind_proxy: FakeServer, aws: dict[str, Any]
+) -> None:
+    with Api(behind_proxy.url, **aws) as api:
         with pytest.raises(TooLarge, match="send smaller batches"):
             api.produce("orders", [Message('"' * MIB)] * 2, idempotency_key="k")
-        assert old_server.calls("produce") == []
+        assert behind_proxy.calls("produce") == []
         assert len(api.produce("orders", [Message('"' * MIB)], idempotency_key="k")) == 1
 
 

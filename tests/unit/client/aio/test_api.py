@@ -115,8 +115,8 @@ def test_a_call_without_an_answer_is_repeated_where_that_is_safe(server: FakeSer
     assert [len(server.calls(call)) for call in ("list_subjects", "produce")] == [3, 1]
 
 
-def test_a_server_that_reads_no_msgpack_gets_json_from_then_on(server: FakeServer, run: Run[Any]) -> None:
-    server.reads_msgpack = False
+def test_a_proxy_that_refuses_msgpack_gets_json_from_then_on(server: FakeServer, run: Run[Any]) -> None:
+    server.takes_msgpack = False
 
     async def main() -> None:
         async with AsyncApi(server.url) as api:

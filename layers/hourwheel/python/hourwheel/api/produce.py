@@ -66,8 +66,8 @@ REPEAT_HEADER = "x-hourwheel-repeat"
 """Says that the sender has sent the request before."""
 
 _DIGEST_BYTES = 20
-"""Bytes that are kept of the SHA-256 of a request. Earlier versions stored 16 bytes of BLAKE2b, which takes twice as
-long where the processor has instructions for SHA-256. The length of a stored digest tells the two apart."""
+"""Bytes that are kept of the SHA-256 of a request. BLAKE2b takes twice as long where the processor has instructions for
+SHA-256."""
 
 _MOST_VALUES = 60 * BATCH_MESSAGES
 """The most JSON values in a batch: a message has up to 51, namely its fields, 10 tags and 32 headers."""

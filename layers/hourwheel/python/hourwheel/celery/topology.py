@@ -5,7 +5,6 @@ depend on a second subject, and bindings of killed programs would stay. On a sha
 durable is a consumer of one broadcast group, which forgets it; its name ends with a token of its process.
 """
 
-import functools
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,10 +15,8 @@ from hourwheel.celery.names import exchange_subject, name_of, queue_subject
 from hourwheel.celery.options import TransportOptions
 from hourwheel.celery.state import BrokerState, Source
 from hourwheel.client.api import Api
-from hourwheel.client.creation import Creation, names_field
 from hourwheel.client.ensure import ensure_group, ensure_subject
-from hourwheel.client.errors import BadRequest, NotFound, Unauthorized
-from hourwheel.client.records.messages import Pulled
+from hourwheel.client.errors import NotFound, Unauthorized
 from hourwheel.model.pulls import Settlement
 
 _log = logging.getLogger("hourwheel.celery")
@@ -177,20 +174,10 @@ class Topology:
     def _acknowledge_all(self, source: Source, consumer: str) -> int:
         count = 0
         subject, group = source.subject, source.group
-        creation = Creation(create=False)
-        while pulls := self._pull_many(source, consumer, creation).pulls:
+        while pulls := self.api.pull(subject, group, consumer, max_messages=1_000, create=False).pulls:
             self.api.settle(subject, group, [Settlement(receipt=pull.receipt) for pull in pulls])
             count += sum(len(pull.messages) for pull in pulls)
         return count
-
-    def _pull_many(self, source: Source, consumer: str, creation: Creation) -> Pulled:
-        pull = functools.partial(self.api.pull, source.subject, source.group, consumer, max_messages=1_000)
-        try:
-            return pull(create=creation.fields().get("create", True))
-        except BadRequest as error:
-            if not creation.refused(error):
-                raise
-            return pull()
 
     def _cancel_delayed(self, subject: str) -> int:
         """Cancels the delayed messages of a subject, and returns how many were not handed over before."""
@@ -221,14 +208,9 @@ class Topology:
         self._forget(own | {queue, name_of(queue)})
 
     def _end_consumer(self, source: Source, consumer: str) -> None:
-        """Lets a broadcast group forget a consumer. Where the token or a server of an earlier version does not allow
-        that, the consumer expires."""
+        """Lets a broadcast group forget a consumer. Where the token does not allow that, the consumer expires."""
         with suppress(Unauthorized):
-            try:
-                self.api.leave(source.subject, source.group, consumer, forget=True)
-            except BadRequest as error:
-                if not names_field(error, "forget"):
-                    raise
+            self.api.leave(source.subject, source.group, consumer, forget=True)
 
     def has_exchange(self, exchange: str) -> bool:
         """Returns whether the exchange has a subject: another program has bound a queue to it."""

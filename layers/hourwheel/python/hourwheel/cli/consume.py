@@ -13,7 +13,6 @@ from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, seco
 from hourwheel.client import (
     AnswerError,
     Api,
-    BadRequest,
     NotFound,
     Pull,
     Pulled,
@@ -215,13 +214,7 @@ class _Session:
         queue."""
         self._clock.sleep(self._rest_seconds)
         rest = self._doze.fields() if wait_seconds else {}
-        try:
-            pulled = self._answered(most, wait_seconds, rest)
-        except BadRequest as error:
-            # A server of an earlier version does not know the fields ``rest``.
-            if not rest or not self._doze.refused(error):
-                raise
-            pulled = self._answered(most, wait_seconds, {})
+        pulled = self._answered(most, wait_seconds, rest)
         self._settlements = [
             settlement
             for settlement, settled in zip(self._settlements, pulled.settled, strict=True)

@@ -13,7 +13,6 @@ import msgspec
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.shared_sends import AsyncSharedSends, AwaitedBatch
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
-from hourwheel.client.creation import Creation
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.options import check_options
@@ -108,7 +107,7 @@ class AsyncProducer:
             ids=ids,
         )
         self._sends = AsyncSharedSends(
-            self._api, ids, Creation(create), most_messages=batch_messages, most_bytes=batch_bytes
+            self._api, ids, create=create, most_messages=batch_messages, most_bytes=batch_bytes
         )
         self._messages = 0
         self._bytes = 0

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from hourwheel.client.aio.api import AsyncApi
-from hourwheel.client.creation import Creation
 from hourwheel.client.errors import AnswerError, DeliveryTimeout, ServerFault
 from hourwheel.client.producing.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts, log_answer, log_failure
 from hourwheel.client.records.messages import Message, SendResult
@@ -88,10 +87,10 @@ class _Subject:
 class AsyncSharedSends:
     """Sends the batches of tasks. A request takes up to ``most_messages`` and ``most_bytes`` of several tasks."""
 
-    def __init__(self, api: AsyncApi, ids: Ids, creation: Creation, *, most_messages: int, most_bytes: int) -> None:
+    def __init__(self, api: AsyncApi, ids: Ids, *, create: bool, most_messages: int, most_bytes: int) -> None:
         self._api = api
         self._ids = ids
-        self._creation = creation
+        self._create = create
         self.outage = Outage()
         self._most_messages = most_messages
         self._most_bytes = most_bytes
@@ -152,14 +151,15 @@ class AsyncSharedSends:
                 continue
             messages, key, repeated = attempt
             try:
-                create = self._creation.fields()
                 results = await self._api.produce(
-                    name, messages, idempotency_key=key, repeated=repeated, retry_seconds=0, **create
+                    name,
+                    messages,
+                    idempotency_key=key,
+                    repeated=repeated,
+                    retry_seconds=0,
+                    create=self._create,
                 )
             except Exception as error:
-                if self._creation.refused(error):
-                    parts.begin_again()
-                    continue
                 parts.failed(error, time.monotonic())
                 log_failure(self.outage, error, parts.unfinished(), time.monotonic())
             else:

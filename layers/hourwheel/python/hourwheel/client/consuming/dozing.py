@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hourwheel.client.creation import names_field
-from hourwheel.client.errors import AnswerError, BadRequest, Closed
+from hourwheel.client.errors import AnswerError, Closed
 from hourwheel.client.transport.connections import Connections
 from hourwheel.client.transport.endpoint import Endpoint, Reply, is_loopback
 from hourwheel.client.transport.signing import Signer
@@ -26,9 +25,6 @@ from hourwheel.model.pulls import WakeupQueue
 from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.consumer")
-
-FIELDS = ("idle_seconds", "wakeup")
-"""The fields of a pull that servers of earlier versions refuse as unknown."""
 
 _POLL_SECONDS = 20  # the longest wait of SQS
 _LONGEST_IDLE_SECONDS = 31_536_000.0  # a year, the most that a server accepts
@@ -142,8 +138,7 @@ class HeldWakeup(NamedTuple):
 
 
 def _check_given_back(reply: Reply) -> None:
-    """Logs that SQS refused to make a wake-up visible again. A policy that an earlier version wrote lacks this
-    right."""
+    """Logs that SQS refused to make a wake-up visible again, for example because a policy lacks this right."""
     if reply.status != 200:
         _log.debug("a wake-up was not given back: SQS answered %d", reply.status)
 
@@ -158,14 +153,12 @@ class Doze:
         self._now = now
         self._idle_since = now()
         self._refused_until = 0.0
-        self._supported = signer is not None
         self._wakeup = "able"
         self._held: HeldWakeup | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Returns the fields by which the next pull asks for a wake-up queue; none if the server or the identity cannot
-        use one."""
-        if not self._supported or self._now() < self._refused_until:
+        """Returns the fields by which the next pull asks for a wake-up queue; none if the identity cannot use one."""
+        if self._signer is None or self._now() < self._refused_until:
             return {}
         idle_seconds = min(self._now() - self._idle_since, _LONGEST_IDLE_SECONDS)
         return {"idle_seconds": round(idle_seconds, 3), "wakeup": self._wakeup}
@@ -175,14 +168,6 @@ class Doze:
         self._wakeup = "able"
         if brought:
             self._idle_since = self._now()
-
-    def refused(self, error: BadRequest) -> bool:
-        """Returns whether a server of an earlier version refused the pull because of ``fields``. From then on
-        ``fields`` returns none."""
-        unknown = self._supported and names_field(error, *FIELDS)
-        if unknown:
-            self._supported = False
-        return unknown
 
     def begin(self, queue: WakeupQueue) -> "Waiting | None":
         """Returns the wait at the queue; None if its URL is refused: then pulls wait at the server for ten minutes."""

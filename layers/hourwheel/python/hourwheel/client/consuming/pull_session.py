@@ -203,11 +203,8 @@ class PullSession(HeldMessages[C]):
             )
             return pulled
         except BadRequest as error:
-            unknown = bool(rest) and (self._doze.refused(error) or self._turn.refused(error))
-            if not unknown and (not settlements or error.slug != UNKNOWN_RECEIPT):
+            if not settlements or error.slug != UNKNOWN_RECEIPT:
                 raise
-        if unknown:
-            return (yield from self._pull(settlements, wait_seconds, self._fields()))
         return Pulled(pulls=[], settled=(yield from self._settle(settlements)))
 
     @gives_back

@@ -11,8 +11,7 @@ from typing import Any
 
 from hourwheel.client.consuming.delivery import Delivery, DeliveryOutcome
 from hourwheel.client.consuming.prefetcher import Prefetcher
-from hourwheel.client.creation import Creation
-from hourwheel.client.errors import BadRequest, Closed, NotFound
+from hourwheel.client.errors import Closed, NotFound
 from hourwheel.client.options import PrefetchOptions
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
@@ -75,7 +74,6 @@ class Subscription(Prefetcher):
         self._limit = limit
         self._on_ready = on_ready
         self._on_missing = on_missing
-        self._creation = Creation(create=on_missing is None)
         self._pace = Pace()
         self._process = os.getpid()
 
@@ -163,16 +161,14 @@ class Subscription(Prefetcher):
         self._on_ready()
 
     def _fields(self, *, alone: bool = False) -> dict[str, Any]:
-        return {**super()._fields(alone=alone), **self._creation.fields()}
+        fields = super()._fields(alone=alone)
+        return fields if self._on_missing is None else {**fields, "create": False}
 
     def _pull(
         self, settlements: Sequence[Settlement], wait_seconds: float, rest: Mapping[str, Any] | None = None
     ) -> Steps[Pulled | CompactPulls]:
         try:
             return (yield from super()._pull(settlements, wait_seconds, rest))
-        except BadRequest as error:
-            if not self._creation.refused(error):
-                raise
         except NotFound as error:
             if self._on_missing is None:
                 raise

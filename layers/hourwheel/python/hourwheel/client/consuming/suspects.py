@@ -11,8 +11,6 @@ from typing import Any
 
 from hourwheel.client.consuming.dozing import Doze
 from hourwheel.client.consuming.lease_tracker import LeaseTracker
-from hourwheel.client.creation import names_field
-from hourwheel.client.errors import BadRequest
 from hourwheel.client.records.compact import CompactPulls
 from hourwheel.client.records.messages import Pulled
 from hourwheel.client.transport.backoff import PullBackoff
@@ -46,7 +44,6 @@ class SuspectTurn:
         self._leases = leases
         self._most = most
         self._in_a_row = 0
-        self._supported = True
         self._has_turn = False
         self._in_vain = False
         self.wait = False
@@ -84,8 +81,6 @@ class SuspectTurn:
     def fields(self, *, alone: bool = False) -> Mapping[str, Any]:
         """Returns what the next pull says about suspects. It takes one if some wait, or with ``alone``, and nothing is
         in hand in this consumer, and no other consumer of the process has the turn."""
-        if not self._supported:
-            return {}
         if self._leases.holds_suspect:
             return {"suspects": False}
         if (self._takes_next or alone) and not self._leases.in_hand and _take_turn(self):
@@ -113,14 +108,6 @@ class SuspectTurn:
         """Gives the turn up: the consumer has ended."""
         self._has_turn = False
         _end_turn(self)
-
-    def refused(self, error: BadRequest) -> bool:
-        """Returns whether a server of an earlier version refused the pull because of ``fields``. From then on
-        ``fields`` returns none."""
-        unknown = self._supported and names_field(error, "suspects")
-        if unknown:
-            self._supported = False
-        return unknown
 
 
 def rest_after(pulled: Pulled | CompactPulls, backoff: PullBackoff, doze: Doze, turn: SuspectTurn) -> None:

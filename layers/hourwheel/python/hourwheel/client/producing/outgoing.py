@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from hourwheel.client.api import Api
-from hourwheel.client.creation import Creation
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,
@@ -74,7 +73,8 @@ class RequestContext(NamedTuple):
     ids: Ids
     closing: Event
     outage: Outage
-    creation: Creation
+    create: bool
+    """Whether a request creates a subject that is missing."""
 
 
 class Attempt(NamedTuple):
@@ -129,10 +129,6 @@ class RequestParts(Generic[B]):
         self._may_be_stored |= self._is_open  # an interrupt ended the call of the thread that sent before
         self._is_open = True
         return Attempt(messages, self._key, self._may_be_stored)
-
-    def begin_again(self) -> None:
-        """Records that the server refused the form of an attempt, and stored nothing of it."""
-        self._is_open = False
 
     def accepted(self, attempt: Attempt, results: list[SendResult], now: float) -> None:
         """Records the answer to an attempt: each batch of the part gets its results."""
@@ -222,14 +218,15 @@ class OutgoingRequest(Generic[B]):
                 continue
             messages, key, repeated = attempt
             try:
-                create = context.creation.fields()
                 results = context.api.produce(
-                    self._subject, messages, idempotency_key=key, repeated=repeated, retry_seconds=0, **create
+                    self._subject,
+                    messages,
+                    idempotency_key=key,
+                    repeated=repeated,
+                    retry_seconds=0,
+                    create=context.create,
                 )
             except Exception as error:
-                if context.creation.refused(error):
-                    parts.begin_again()
-                    continue
                 # Only ``Producer.close`` closes the connections, once its time is over.
                 reason = out_of_time(context.outage) if isinstance(error, Closed) else error
                 parts.failed(reason, time.monotonic())

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
-from hourwheel.client.creation import Creation
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.in_process import server_at
@@ -135,7 +134,7 @@ class Producer:
     def _begin(self) -> None:
         self._api = self._connect()
         self._closing = Event()
-        self._context = RequestContext(self._api, self._ids, self._closing, Outage(), Creation(self._create))
+        self._context = RequestContext(self._api, self._ids, self._closing, Outage(), self._create)
         self._shared_sends = SharedSends(
             self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes
         )

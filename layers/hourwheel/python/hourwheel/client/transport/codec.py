@@ -119,7 +119,7 @@ def _check_event(data: bytes, *, msgpack: bool) -> None:
 
 
 class CallCodec:
-    """Encodes the calls to one server, and decodes its answers. Remembers whether the server reads msgpack."""
+    """Encodes the calls to one server, and decodes its answers. Remembers whether a proxy refuses msgpack."""
 
     def __init__(
         self, *, prefix: str, token: str | None, signer: Signer | None, urls: "FrontUrls | None" = None
@@ -137,7 +137,7 @@ class CallCodec:
             self._headers["authorization"] = f"Bearer {token}"
         elif token is not None:
             self._headers[GRANT_HEADER] = token  # ``authorization`` holds the signature of a request to a function URL
-        self._speaks_msgpack = True  # until an answer shows that the server does not
+        self._speaks_msgpack = True  # until a proxy refuses it
 
     def request(self, call: Call[Any]) -> HttpRequest:
         """Returns the request of a call, without its signature. Raises ``TooLarge``, and ``BadRequest`` for a number
@@ -160,11 +160,10 @@ class CallCodec:
         return request.repeated() if call.repeated else request
 
     def instead(self, call: Call[Any], request: HttpRequest, error: BadRequest) -> HttpRequest:
-        """Returns the request in JSON, if the error says that the server cannot read msgpack; later calls are made in
-        JSON too. Raises an error that has another reason."""
+        """Returns the request in JSON, if a proxy refused msgpack as a media type; later calls are made in JSON too.
+        Raises an error that has another reason."""
         msgpack = request.headers.get("content-type") == _MSGPACK
-        # A server that knows no msgpack takes the body for JSON, or refuses its type.
-        if not msgpack or (error.slug != "json-invalid" and error.status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE):
+        if not msgpack or error.status != HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
             raise error
         self._speaks_msgpack = False
         return self.request(call)
