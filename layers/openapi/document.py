@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 from msgspec import inspect as types
-from pydantic import BaseModel
 
 from hourwheel import __version__
 from hourwheel.api.problems import TITLES
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.client import Api
 from hourwheel.model.fields import MAX_QUEUES, NAME_PATTERN
+from hourwheel.model.settings import declared, without_links
 from layers.openapi.examples import EXAMPLES
 from layers.openapi.operations import OPERATIONS, Operation
 from layers.openapi.tags import TAGS, tag_of
@@ -59,8 +59,7 @@ def document() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     for kind in _all_structs(kinds):
         _mark_times(schemas[kind.__name__], kind)
-    for model in {call.body for call in calls if _is_model(call.body)}:
-        schemas |= _model_schemas(model)
+        _mark_settings(schemas[kind.__name__], kind)
     schemas["Problem"] = _problem()
     paths: dict[str, Any] = {}
     for route in ROUTES:
@@ -127,7 +126,7 @@ def _json(schema: dict[str, Any], example: dict[str, Any] | None = None) -> dict
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:
-    if _is_struct(kind) or _is_model(kind):
+    if _is_struct(kind):
         return {"$ref": _REFERENCE.format(name=kind.__name__)}
     return {"type": "object"}
 
@@ -136,20 +135,16 @@ def _path_parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS.get(name, _TEXT)}
 
 
-def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    properties = model.model_json_schema(by_alias=True)["properties"]
-    return [{"name": name, "in": "query", "schema": _not_null(schema)} for name, schema in properties.items()]
+def _query_parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
+    _, schemas = msgspec.json.schema_components([query])
+    properties = schemas[query.__name__]["properties"]
+    return [{"name": name, "in": "query", "schema": _tidy(_not_null(schema))} for name, schema in properties.items()]
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Returns the schema of a parameter without null: a caller leaves such a parameter out."""
     (kind,) = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
-    return {name: value for name, value in kind.items() if name not in {"title", "default"} or schema is kind}
-
-
-def _model_schemas(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema(by_alias=True, ref_template=_REFERENCE.replace("{name}", "{model}"))
-    return {**schema.pop("$defs", {}), model.__name__: schema}
+    return dict(kind)
 
 
 def _problem() -> dict[str, Any]:
@@ -202,11 +197,17 @@ def _tidy(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     dull = {("default", None)} | ({("title", part["title"])} if isinstance(part.get("title"), str) else set())
-    return {
+    return _typed(part) | {
         name: _tidy(value)
         for name, value in part.items()
         if isinstance(value, dict | list) or (name, value) not in dull
     }
+
+
+def _typed(part: dict[str, Any]) -> dict[str, Any]:
+    """Returns the type of the values of an enumeration, which msgspec leaves out and generators need."""
+    values = part.get("enum")
+    return {"type": "boolean" if values == [True] else "string"} if isinstance(values, list) else {}
 
 
 def _mark_times(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
@@ -220,6 +221,15 @@ def _mark_times(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
             for option in shown.get("anyOf", [shown]):
                 if option.get("type") == "string":
                     option["format"] = "date-time"
+
+
+def _mark_settings(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Describes the settings in an answer, each of which a server sends, so that none has a default."""
+    for field in declared(kind):
+        shown = schema["properties"][field.name]
+        shown.pop("default", None)
+        shown.setdefault("description", without_links(field.setting.text))
+        schema["required"] = [*dict.fromkeys((*schema["required"], field.name))]
 
 
 def _all_structs(kinds: list[Any]) -> list[type[msgspec.Struct]]:
@@ -241,7 +251,3 @@ def _all_structs(kinds: list[Any]) -> list[type[msgspec.Struct]]:
 
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)

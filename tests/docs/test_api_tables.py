@@ -54,7 +54,7 @@ def bounds(schema: dict[str, Any]) -> Iterator[str]:
             yield f"{schema[limit]:,}"
     if "exclusiveMaximum" in schema:
         yield f"{schema['exclusiveMaximum'] - 1:,}"
-    yield from (f"`{value}`" for value in schema.get("enum", ()))
+    yield from (f"`{value}`" for value in schema.get("enum", ()) if value is not True)
 
 
 def missing(name: str, schema: dict[str, Any], cells: dict[str, str]) -> set[str]:

@@ -7,7 +7,8 @@ would hide is found by a seed that has no such fault.
 from dataclasses import dataclass, replace
 from random import Random
 
-from hourwheel.model.groups import RetryPolicy, TagFilter, WhenDead
+from hourwheel.model.group_settings import WhenDead
+from hourwheel.model.groups import RetryPolicy, TagFilter
 from tests.simulation.delays import Delays
 from tests.simulation.faults import NONE, Faults
 

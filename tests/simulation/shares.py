@@ -6,7 +6,7 @@ Chance decides about a single pull, so the judgement is about many of them in a 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hourwheel.model.groups import DEFAULT_RETRY_PERCENT
+from hourwheel.model.fields import DEFAULT_RETRY_PERCENT
 from tests.simulation import filters
 from tests.simulation.facts import LogName
 from tests.simulation.orders import OrderedHistory

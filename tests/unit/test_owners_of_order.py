@@ -25,6 +25,7 @@ ORDERED = frozenset(
         "groups/service.py",  # refuses decisions for other groups
         "groups/settings.py",  # the setting of a group
         "groups/numbers.py",  # a field of the overview
+        "model/group_settings.py",
         "model/groups.py",
         "model/overview.py",
         "model/pulls.py",

@@ -3,19 +3,19 @@
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, get_args
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 
-from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SelectionBody, SubjectBody
+from hourwheel.api.bodies import DecisionBody, GroupBody, PushBody, SeekBody, SelectionBody, SubjectBody
+from hourwheel.api.queries import LeaveQuery, OverviewQuery, PageQuery, PeekQuery
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
-from hourwheel.model.fields import Precision
 from hourwheel.model.messages import NewMessage, ProduceRequest
-from hourwheel.model.pulls import PullRequest, SettleRequest, WakeupState
-from hourwheel.wire.misfits import VALUES, decode
+from hourwheel.model.pulls import PullRequest, SettleRequest
+from hourwheel.wire.misfits import decode
 
 ABROAD = ("Input should", "Value error", "Expected `", "Extra inputs", "Object ", "Invalid JSON", "malformed", "Field ")
 TOO_LARGE = "is a number that is too large to be read: send one below 1.8e308"
@@ -46,9 +46,9 @@ class Colour(Enum):
             b'{"retry": {"first": 1}}',
             "retry.first is unknown here: the fields are first_seconds, factor, cap_seconds, delays_seconds",
         ),
-        (SubjectBody, b"[]", "the request must be an object"),
-        (SubjectBody, b'{"queues"', "the body is not JSON in UTF-8 (line 1, column 9)"),
-        (SeekBody, b'{"to": "middle"}', "to must be 'start' or 'end'"),
+        (SubjectBody, b"[]", "the body must be an object, got a list"),
+        (SubjectBody, b'{"queues"', "the body is not JSON in UTF-8"),
+        (SeekBody, b'{"to": "middle"}', "to must be 'end' or 'start'"),
         (SeekBody, b"{}", 'send one of {"to": "start" or "end"}'),
         (SeekBody, b"{}", '{"queue": …, "offset": …}: the request has none of them'),
         (SeekBody, b'{"to": "end", "time": "x", "dry_run": true}', "the request has to and time"),
@@ -80,15 +80,18 @@ def test_of_a_control_request(model: Any, body: bytes, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "values"), [("precision", get_args(Precision)), ("wakeup", get_args(WakeupState))], ids=str
+    ("model", "parameters", "says"),
+    [
+        (PageQuery, {"limit": "many"}, "limit must be a whole number"),
+        (PageQuery, {"limit": "101"}, "limit must be at most 100"),
+        (LeaveQuery, {"forget": "perhaps"}, "forget must be true or false"),
+        (OverviewQuery, {"order": "up"}, "order must be 'asc' or 'desc'"),
+        (PeekQuery, {"offset": "1", "time": "noon"}, "give either offset or time, not both"),
+    ],
 )
-def test_names_each_value_that_a_field_takes(field: str, values: tuple[str, ...]) -> None:
-    assert all(repr(value) in VALUES[field] for value in values)
-
-
-def test_of_a_query() -> None:
-    with pytest.raises(Rejected, match=r"^limit must be a whole number$"):
-        decode_query(PageQuery, {"queryStringParameters": {"limit": "many"}})
+def test_of_a_query(model: Any, parameters: dict[str, str], says: str) -> None:
+    with pytest.raises(Rejected, match=f"^{says}$"):
+        decode_query(model, {"queryStringParameters": parameters})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,7 @@ def test_of_a_query() -> None:
         (PullRequest, b'{"consumer": "c", "wait_seconds": 1e400}', f"wait_seconds {TOO_LARGE}"),
         (PullRequest, b'{"consumer": "c", "wait_seconds": -1e400}', f"wait_seconds {TOO_LARGE}"),
         (PullRequest, b'{"consumer": "c", "wait_seconds": ' + b"1" * 5_000 + b"}", f"wait_seconds {TOO_LARGE}"),
-        (PullRequest, b'{"consumer": "c", "wakeup": "abel"}', "wakeup must be 'able', 'woken' or 'missing'"),
+        (PullRequest, b'{"consumer": "c", "wakeup": "abel"}', "wakeup must be 'able', 'missing' or 'woken'"),
         (NewMessage, b'{"body": "a", "delay": 1e400}', f"delay {TOO_LARGE}"),
         (NewMessage, b'{"body": "a", "headers": {"x": 1e400}}', f"headers[...] {TOO_LARGE}"),
         (NewMessage, b'{"body": "a", "precision": "hour"}', "precision must be 'minute'"),

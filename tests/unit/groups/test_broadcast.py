@@ -284,11 +284,11 @@ def test_the_quota_of_groups_counts_consumers() -> None:
 
 def test_settings_that_exclude_one_another_are_refused(screens: Bench) -> None:
     screens.deployment.groups.put("orders", "plain")
-    with pytest.raises(Conflict, match="broadcasts"):
+    with pytest.raises(Conflict, match="created with broadcast true"):
         screens.deployment.groups.put("orders", "screens", broadcast=False)
-    with pytest.raises(Conflict, match="does not broadcast"):
+    with pytest.raises(Conflict, match="created with broadcast false"):
         screens.deployment.groups.put("orders", "plain", broadcast=True)
     with pytest.raises(Rejected, match="its consumers pull"):
         screens.deployment.groups.put("orders", "screens", push=PushTarget(kind="python", address="bill"))
-    with pytest.raises(Rejected, match="is for groups with broadcast"):
+    with pytest.raises(Rejected, match="is a setting of broadcast groups"):
         screens.deployment.groups.put("orders", "plain", consumer_expires_seconds=60)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from hourwheel.model.groups import Group, RetryPolicy, WhenDead
+from hourwheel.model.group_settings import WhenDead
+from hourwheel.model.groups import Group, RetryPolicy
 from hourwheel.model.pulls import RetryLater, Settlement
 from hourwheel.ordered.settle import OrderedOutcome, settle_in_order
 from hourwheel.pull_log.ordered_rows import STOPPED_MS, Order, OrderedRow, bits

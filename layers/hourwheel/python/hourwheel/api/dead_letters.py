@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from hourwheel.api.bodies import DeadQuery, SelectionBody
+from hourwheel.api.bodies import SelectionBody
 from hourwheel.api.events import Event, Response, ok
+from hourwheel.api.queries import DeadQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.dead_letters.dead import DeadFilter, NamedLetters
 from hourwheel.deployment.deployment import Deployment

@@ -2,8 +2,9 @@
 
 import re
 from base64 import b64decode
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TypeVar
+
+import msgspec
 
 from hourwheel.api.events import Event
 from hourwheel.api.routes import HttpRoute
@@ -11,13 +12,9 @@ from hourwheel.errors import Rejected, TooLarge, UnknownEncoding
 from hourwheel.model.fields import REQUEST_BYTES, check_name
 from hourwheel.times import parse_rfc3339
 from hourwheel.wire import gzipped
-from hourwheel.wire.misfits import QUOTED_CHARACTERS, known_fields, not_json, of_pydantic
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from hourwheel.wire.misfits import QUOTED_CHARACTERS, convert, decode
 
 T = TypeVar("T")
-B = TypeVar("B", bound="BaseModel")
 
 _BYTES_UNCOUNTED = 5
 """The values of a request are counted only if it has more than this many bytes for each allowed value: a shorter one
@@ -108,22 +105,14 @@ def check_values(data: bytes, most: int, error: Rejected) -> None:
         raise error
 
 
-def decode_control(model: type[B], data: bytes) -> B:
+def decode_control(kind: type[T], data: bytes) -> T:
     """Returns the parsed body of a control request. Raises ``TooLarge``, or ``Rejected`` with the faulty field."""
     if len(data) > _CONTROL_BYTES:
         raise TooLarge(
             "request-too-large",
             f"a request of this kind holds at most {_CONTROL_BYTES} bytes: split its list over several requests",
         )
-    from pydantic import ValidationError  # takes 45 ms to import, and the data plane does not need it
-
-    try:
-        return model.model_validate_json(data)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        if fault["type"] == "json_invalid":
-            raise not_json(data, fault["msg"]) from None
-        raise _refused(fault, model) from None
+    return decode(msgspec.json.Decoder(kind), data)
 
 
 def check_parameters(event: Event, route: HttpRoute) -> None:
@@ -159,14 +148,9 @@ def _parameters(event: Event) -> dict[str, str]:
     return {name: text for name, text in parameters.items() if name not in _SIGNATURE}
 
 
-def decode_query(model: type[B], event: Event) -> B:
+def decode_query(kind: type[T], event: Event) -> T:
     """Returns the parsed query parameters of a control request. Raises ``Rejected`` with the faulty field."""
-    from pydantic import ValidationError  # takes 45 ms to import, as in ``decode_control``
-
-    try:
-        return model.model_validate(_parameters(event))
-    except ValidationError as error:
-        raise _refused(error.errors(include_url=False, include_input=False)[0], model) from None
+    return convert(kind, _parameters(event))
 
 
 def time_of(text: str | None, field: str) -> int | None:
@@ -175,26 +159,3 @@ def time_of(text: str | None, field: str) -> int | None:
     A + that stands in a query as it is arrives as a space, which no time has before the offset of its zone.
     """
     return None if text is None else parse_rfc3339(_UNESCAPED_PLUS.sub("+", text), field)
-
-
-def _refused(fault: Any, model: Any) -> Rejected:
-    """Returns the error for a fault that pydantic found in a ``model``, at a tuple of names and indexes."""
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault["loc"]).lstrip(".")
-    field = path[:QUOTED_CHARACTERS] or None
-    reason = of_pydantic(fault)
-    if fault["type"] == "extra_forbidden":
-        reason += known_fields(_fields_of(model, fault["loc"][:-1]))
-    if fault["type"] == "value_error":  # a validator of ``bodies.py`` raised it with a whole sentence
-        return Rejected("field-invalid", f"{field}: {reason}" if field else reason, field=field)
-    return Rejected("field-invalid", f"{field or 'the request'} {reason}", field=field)
-
-
-def _fields_of(model: Any, steps: Sequence[str | int]) -> list[str]:
-    """Returns the names of the fields of the model to which these steps lead; none if they lead to no model."""
-    for step in steps:
-        described = model.model_fields.get(step)
-        kinds = () if described is None else (described.annotation, *get_args(described.annotation))
-        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
-        if model is None:
-            return []
-    return [described.alias or name for name, described in model.model_fields.items()]

@@ -1,17 +1,13 @@
 """Shows, lists, cancels and reschedules delayed messages, counts the pending ones, and lists orphans."""
 
-import msgspec
-
-from hourwheel.api.bodies import DelayedQuery, PageQuery, PendingQuery, RescheduleBody
+from hourwheel.api.bodies import RescheduleBody
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.requests import body_of, decode_query, path_name, path_text, time_of
+from hourwheel.api.queries import DelayedQuery, PageQuery, PendingQuery
+from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text, time_of
 from hourwheel.delay.delayed_list import DelayedRequest
 from hourwheel.deployment.deployment import Deployment
-from hourwheel.errors import Rejected
 from hourwheel.times import rfc3339
-from hourwheel.wire.misfits import decode
 
-_decoder = msgspec.json.Decoder(RescheduleBody)
 _HOURS = 72  # three days
 
 
@@ -24,9 +20,7 @@ def cancel(deployment: Deployment, event: Event) -> Response:
 
 
 def reschedule(deployment: Deployment, event: Event) -> Response:
-    body = decode(_decoder, body_of(event))
-    if (body.deliver_at is None) is (body.delay is None):
-        raise Rejected("field-invalid", 'send either {"deliver_at": …} or {"delay": …}')
+    body = decode_control(RescheduleBody, body_of(event))
     return ok(deployment.delayed.reschedule(path_text(event, "id"), deliver_at=body.deliver_at, delay=body.delay))
 
 

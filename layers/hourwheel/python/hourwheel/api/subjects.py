@@ -4,14 +4,15 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from hourwheel.api.bodies import DecisionBody, GroupBody, PageQuery, PushBody, SeekBody, SubjectBody
+from hourwheel.api.bodies import DecisionBody, FilterBody, GroupBody, PushBody, RetryBody, SeekBody, SubjectBody
 from hourwheel.api.events import Event, Response, no_content, ok
+from hourwheel.api.queries import PageQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.groups.seeks import QueueSeek
-from hourwheel.groups.settings import KEEP
 from hourwheel.model.fields import check_name
 from hourwheel.model.groups import Group, RetryPolicy
+from hourwheel.model.settings import DeclaredField, declared, named_fields
 from hourwheel.model.subjects import Subject
 from hourwheel.times import parse_rfc3339, rfc3339
 from hourwheel.wire.signatures import secrets_of
@@ -36,14 +37,7 @@ def get_subject(deployment: Deployment, event: Event) -> Response:
 def put_subject(deployment: Deployment, event: Event) -> Response:
     name = path_name(event, "subject")
     body = decode_control(SubjectBody, body_of(event) or _NOTHING)
-    subject = deployment.subjects.put(
-        name,
-        queues=body.queues,
-        retention_seconds=body.retention_seconds,
-        clamp_delays=body.clamp_delays,
-        read_only=body.read_only,
-    )
-    return ok(_subject(deployment, subject))
+    return ok(_subject(deployment, deployment.subjects.put(name, **named_fields(body))))
 
 
 def pause_subject(deployment: Deployment, event: Event) -> Response:
@@ -77,29 +71,12 @@ def get_group(deployment: Deployment, event: Event) -> Response:
 
 def put_group(deployment: Deployment, event: Event) -> Response:
     subject, name = path_name(event, "subject"), path_name(event, "group")
-    body = decode_control(GroupBody, body_of(event) or _NOTHING)
-    retry = None if body.retry is None else body.retry.policy
-    push = None if body.push is None else body.push.target
-    tag_filter = None if body.filter is None else body.filter.filter
-    group = deployment.groups.put(
-        subject,
-        name,
-        start=body.start,
-        max_attempts=body.max_attempts,
-        max_in_flight=body.max_in_flight,
-        messages_per_second=body.messages_per_second,
-        retry_percent=body.retry_percent,
-        retry=retry,
-        push=push if "push" in body.model_fields_set else KEEP,
-        filter=tag_filter if "filter" in body.model_fields_set else KEEP,
-        broadcast=body.broadcast,
-        consumer_expires_seconds=body.consumer_expires_seconds,
-        ordered=body.ordered,
-        when_dead=body.when_dead,
-        max_held=body.max_held,
-        redelivery_delay_seconds=body.redelivery_delay_seconds,
-    )
-    return ok(_group(deployment, group))
+    named = named_fields(decode_control(GroupBody, body_of(event) or _NOTHING))
+    settings = {
+        field: value.stored if isinstance(value, RetryBody | PushBody | FilterBody) else value
+        for field, value in named.items()
+    }
+    return ok(_group(deployment, deployment.groups.put(subject, name, **settings)))
 
 
 def pause_group(deployment: Deployment, event: Event) -> Response:
@@ -182,11 +159,8 @@ def _subject(deployment: Deployment, subject: Subject) -> dict[str, object]:
     groups, following = deployment.registry.group_page(subject)
     return {
         "subject": subject.name,
-        "queues": subject.queues,
-        "retention_seconds": subject.retention_seconds,
-        "clamp_delays": subject.clamp_delays,
+        **{field.name: getattr(subject, field.name) for field in declared(Subject)},
         "paused": subject.paused,
-        "read_only": subject.read_only,
         "created_at": rfc3339(subject.created_ms),
         "groups": [group.name for group in groups],
         "more_groups": following is not None,
@@ -212,22 +186,19 @@ def _group(deployment: Deployment, group: Group) -> dict[str, object]:
     return {
         "subject": group.subject,
         "group": group.name,
-        "start": group.start,
-        "max_attempts": group.max_attempts,
-        "max_in_flight": group.max_in_flight,
-        "messages_per_second": group.messages_per_second,
-        "retry_percent": group.retry_percent,
+        **{field.name: _value(group, field) for field in declared(Group)},
         "retry": _retry(group.retry or deployment.context.settings.retry),
-        "redelivery_delay_seconds": group.redelivery_delay_seconds,
         "push": None if group.push is None else PushBody.of(group.push),
         "paused": group.paused,
         "filter": group.filter,
-        "broadcast": group.broadcast,
-        "consumer_expires_seconds": group.consumer_expires_seconds if group.broadcast else None,
-        "ordered": group.ordered,
-        **({"when_dead": group.when_dead, "max_held": group.max_held} if group.ordered else {}),
         "created_at": rfc3339(group.created_ms),
     }
+
+
+def _value(group: Group, field: DeclaredField) -> object:
+    """Returns the value of a setting; None for one that groups of this kind do not have."""
+    has = not field.setting.needs or getattr(group, field.setting.needs)
+    return getattr(group, field.name) if has else None
 
 
 def _retry(policy: RetryPolicy) -> dict[str, object]:

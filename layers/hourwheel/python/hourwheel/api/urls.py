@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hourwheel.api.bodies import GrantBody, RotateBody
 from hourwheel.api.events import Event, Function, Invocation, Response, ok
 from hourwheel.api.grants import (
     MOST_TOKEN_CHARACTERS,
@@ -147,8 +148,6 @@ def _following(deployment: Deployment, checked: OpenedGrant, front: UrlFront) ->
 
 
 def _create(deployment: Deployment, event: Event, front: UrlFront) -> Response:
-    from hourwheel.api.bodies import GrantBody  # pydantic takes 45 ms to import, and three of the functions need none
-
     body = decode_control(GrantBody, body_of(event))
     now_s = deployment.context.clock.now_ms() // 1_000
     grant = AccessGrant(
@@ -172,8 +171,6 @@ def _create(deployment: Deployment, event: Event, front: UrlFront) -> Response:
 
 
 def _rotate(deployment: Deployment, event: Event, front: UrlFront) -> Response:
-    from hourwheel.api.bodies import RotateBody  # pydantic takes 45 ms to import
-
     body = decode_control(RotateBody, body_of(event) or b"{}")
     return ok({"version": rotate(deployment.context, revoke=body.revoke)})
 

@@ -1,6 +1,7 @@
 """Makes the calls of operators on subjects."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -19,26 +20,14 @@ class SubjectService:
 
     registry: Registry
 
-    def put(
-        self,
-        name: str,
-        *,
-        queues: int | None = None,
-        retention_seconds: int | None = None,
-        clamp_delays: bool | None = None,
-        read_only: bool | None = None,
-    ) -> Subject:
+    def put(self, name: str, *, queues: int | None = None, **settings: Any) -> Subject:
         """Creates or changes a subject and returns it; None keeps a setting. Raises ``Conflict`` for fewer queues."""
 
         def change(subject: Subject) -> Subject:
             if queues is not None and queues < queues_to_be(subject):
                 raise fewer_queues(subject)
-            return msgspec.structs.replace(
-                subject,
-                retention_seconds=subject.retention_seconds if retention_seconds is None else retention_seconds,
-                clamp_delays=subject.clamp_delays if clamp_delays is None else clamp_delays,
-                read_only=subject.read_only if read_only is None else read_only,
-            )
+            named = {setting: value for setting, value in settings.items() if value is not None}
+            return msgspec.structs.replace(subject, **named)
 
         subject = self.registry.change_subject(name, change, queues=queues or 1)
         # More queues are not one write: each old queue is sealed and goes on in a new log (``cells/moves.py``).

@@ -1,7 +1,7 @@
 """Makes the calls of operators on the groups of a subject."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -9,7 +9,7 @@ from hourwheel.errors import NotFound, Rejected, Sealed
 from hourwheel.groups.consumers import ConsumerState
 from hourwheel.groups.deletions import delete_group
 from hourwheel.groups.group_progress import GroupProgress
-from hourwheel.groups.settings import KEEP, GroupSettings, Keep, changed
+from hourwheel.groups.settings import changed
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.lag import Lag
 from hourwheel.model.subjects import Subject
@@ -37,11 +37,12 @@ class GroupService:
     progress: GroupProgress
     key_states: KeyStateCache
 
-    def put(self, subject: str, name: str, **settings: Unpack[GroupSettings]) -> Group:
-        """Creates or changes a group and returns it. Raises ``Conflict`` for another ``start``, ``broadcast`` or
+    def put(self, subject: str, name: str, **settings: Any) -> Group:
+        """Creates or changes a group and returns it. None keeps the value of a setting, except that it removes
+        ``push`` and ``filter``. Raises ``Conflict`` for another ``start``, ``broadcast`` or
         ``ordered``, ``Rejected`` for a target that this deployment cannot reach, and for settings that exclude one
         another."""
-        push = settings.get("push", KEEP)
+        push = settings.get("push")
         # Before anything is stored: a target that cannot be reached refuses the whole request.
         if isinstance(push, PushTarget):
             self.targets.check(push)
@@ -64,10 +65,10 @@ class GroupService:
             ordered=settings.get("ordered") or False,
         )
         limits = settings.get("max_in_flight"), settings.get("messages_per_second")
-        if limits != (None, None) or not isinstance(settings.get("filter", KEEP), Keep):
+        if limits != (None, None) or "filter" in settings:
             # There may be room for more, or messages that the former filter passed over.
             self.registry.context.wakeups.announce(subject, name)
-        if not isinstance(push, Keep):
+        if "push" in settings:
             retarget(self.registry.context, owner, group, changed=group.push != before)
         return group
 

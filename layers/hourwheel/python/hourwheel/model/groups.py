@@ -5,7 +5,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from hourwheel.model.fields import DEFAULT_MAX_HELD, DEFAULT_RETRY_PERCENT, MAX_RETRY_SECONDS
+from hourwheel.model.fields import MAX_RETRY_SECONDS
+from hourwheel.model.group_settings import AllGroupSettings
 from hourwheel.model.log_names import LogName, Member, shared_name
 
 
@@ -52,11 +53,6 @@ class TagFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 PushKind: TypeAlias = Literal["lambda", "sqs", "eventbridge", "notify", "https", "python"]
 
-
-WhenDead: TypeAlias = Literal["continue", "stop"]
-"""Decides about a key of an ordered group whose first message was given up. With ``continue`` the message becomes a
-dead letter, and the key goes on; with ``stop`` the key stops with that message, until an operator decides."""
-
 KEEP_VERSION = 0
 """A request with this ``secret_version`` keeps the version that the group has."""
 
@@ -76,55 +72,49 @@ class PushTarget(Struct, frozen=True, kw_only=True):
     secret_version: int = 1
 
 
-class Group(Struct, frozen=True, kw_only=True):
-    """A group's record, valid for one generation of its subject.
-
-    A group that started at the latest message begins queue ``q`` at row ``origins[q]`` (0 if the tuple is shorter) of
-    the log that took the queue's messages in epoch ``origin_epoch``. For a subject with routes, ``origin_logs`` names
-    these logs. ``push_secret`` is the latest version of the secret that signs deliveries. ``seeks`` counts the seeks of
-    the group, the changes of its filter and the decisions about its stopped keys: a waiting pull that sees the number
-    change looks at all queues again. ``seeking_ms``: a seek or a decision began at this time and has not ended (0:
-    none); pulls look at all queues meanwhile. A ``paused`` group gets no messages. ``filter`` says which messages of
-    the queues the group takes (None: all). A ``broadcast`` group hands every message to each of its consumers, and
-    forgets a consumer that was away for ``consumer_expires_seconds``. Each consumer has a group of its own, whose
-    record names the ``consumer`` and says when it pulled last (``seen_ms``): see ``registry/broadcast.py``. At most
-    ``max_in_flight`` messages are leased at once, and on average at most ``messages_per_second`` (0: no limit). An
-    ``ordered`` group serves the messages of a key one after the other. A queue with ``max_held`` held keys hands out
-    parked messages alone, and ``when_dead`` says what a dead letter means for its key. While new messages wait, retries
-    are ``retry_percent`` of the messages that pulls hand out. A message whose lease ended comes again after
-    ``redelivery_delay_seconds``, and after the delays of ``retry`` where the end counts an attempt.
-    """
+class Group(AllGroupSettings, frozen=True, kw_only=True):
+    """A group's record, valid for one generation of its subject. A group without ``broadcast`` has no
+    ``consumer_expires_seconds``: 0."""
 
     subject: str
     subject_generation: int
     name: str
     generation: int
-    start: Literal["earliest", "latest"]
-    max_attempts: int
     created_ms: int
+
     retry: RetryPolicy | None = None
+    """The delays of retries; None stands for those of the deployment."""
+
     push: PushTarget | None = None
     push_secret: int = 0
+    """The latest version of the secret that signs deliveries."""
+
     origins: tuple[int, ...] = ()
+    """The rows at which a group begins that started at the latest message, by queue; 0 if the tuple is shorter. They
+    are rows of the logs that took the queues' messages in epoch ``origin_epoch``."""
+
     origin_epoch: int = 0
     origin_logs: tuple[str, ...] = ()
+    """The names of the logs of ``origins``, for a subject with routes."""
+
     seeks: int = 0
-    max_in_flight: int = 0
-    messages_per_second: float = 0.0
+    """The number of seeks, of changes of the filter and of decisions about stopped keys. A waiting pull that sees the
+    number change looks at all queues again."""
+
     paused: bool = False
     filter: TagFilter | None = None
-    broadcast: bool = False
-    consumer_expires_seconds: int = 0
+    """The messages of the queues that the group takes; None: all."""
+
     consumer: str = ""
+    """The consumer of a broadcast group whose progress this record holds: see ``registry/broadcast.py``."""
+
     seen_ms: int = 0
-    ordered: bool = False
-    when_dead: WhenDead = "continue"
-    max_held: int = DEFAULT_MAX_HELD
+    """The time of the consumer's last pull."""
+
     deleted: bool = False
     erased: bool = False
     seeking_ms: int = 0
-    retry_percent: int = DEFAULT_RETRY_PERCENT
-    redelivery_delay_seconds: float = 0.0
+    """The time at which a seek or a decision began that has not ended (0: none). Pulls look at all queues meanwhile."""
 
     @property
     def redelivery_ms(self) -> int:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from hourwheel.model.log_names import queue_log
 from hourwheel.model.routes import Mapping, MoveTarget, Route, RouteChange, change_of
+from hourwheel.model.subject_settings import SubjectSettings
 
 
 class DozingGroup(Struct, frozen=True, array_like=True):
@@ -24,28 +25,31 @@ class DozingGroup(Struct, frozen=True, array_like=True):
         return not self.busy_ms and after_ms < self.since_ms <= now_ms
 
 
-class Subject(Struct, frozen=True, kw_only=True):
+class Subject(SubjectSettings, frozen=True, kw_only=True):
     """A subject's record. A subject that is created again after its deletion has the next ``generation``, and so new
-    logs. ``erased`` says that nothing is left of a deleted subject. With ``clamp_delays`` a delay that is too long is
-    cut to the longest one instead of being refused. While the subject is ``paused``, no group gets messages; while it
-    is ``read_only``, it takes no messages from producers. ``routes`` says where each queue is (empty: every queue is
-    one log in the home cell), ``epoch`` counts its changes, and ``change`` is a change that is not complete. ``dozing``
-    lists the groups that a stored message has to wake: see ``dozing/dozing.py``."""
+    logs."""
 
     name: str
     generation: int
-    queues: int
-    retention_seconds: int
     created_ms: int
-    clamp_delays: bool = False
     paused: bool = False
-    read_only: bool = False
+    """Whether no group of the subject gets messages."""
+
     deleted: bool = False
     erased: bool = False
+    """Whether nothing is left of a deleted subject."""
+
     routes: tuple[Route, ...] = ()
+    """The place of each queue; empty: every queue is one log in the home cell."""
+
     epoch: int = 0
+    """The number of changes of ``routes``."""
+
     change: RouteChange | None = None
+    """A change of ``routes`` that is not complete."""
+
     dozing: tuple[DozingGroup, ...] = ()
+    """The groups that a stored message has to wake: see ``dozing/dozing.py``."""
 
     @property
     def wakes_groups(self) -> bool:

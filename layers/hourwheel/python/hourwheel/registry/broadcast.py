@@ -12,7 +12,6 @@ whose broadcast group was deleted.
 
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from typing import Any
 
 import msgspec
 
@@ -81,22 +80,6 @@ def with_all_settings(groups: Iterable[Group]) -> Iterator[Group]:
             and group.name.startswith(consumer_group_name(parent, ""))
         )
         yield with_settings(group, parent) if inherits and parent is not None else group
-
-
-def broadcast_settings(group: Group, broadcast: bool | None, expires_seconds: int | None) -> dict[str, Any]:
-    """Returns the fields of a group that a request changes; None keeps a setting. Raises ``Conflict`` if ``broadcast``
-    is not that of the group, ``Rejected`` for ``expires_seconds`` of a group that does not broadcast."""
-    if broadcast is not None and broadcast != group.broadcast:
-        words = "does not broadcast" if broadcast else "broadcasts"
-        raise Conflict(
-            "setting-fixed", f"group {group.name!r} {words}: delete it, or create another one", field="broadcast"
-        )
-    if expires_seconds is None:
-        return {}
-    if not group.broadcast:
-        detail = "consumer_expires_seconds is for groups with broadcast: leave it out"
-        raise Rejected("field-invalid", detail, field="consumer_expires_seconds")
-    return {"consumer_expires_seconds": expires_seconds}
 
 
 def check_pulled(group: Group, target: PushTarget | None) -> None:

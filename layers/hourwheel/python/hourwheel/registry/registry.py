@@ -20,7 +20,7 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.errors import ErasureUnfinished, NotFound, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
-from hourwheel.model.fields import DEFAULT_CONSUMER_EXPIRES_SECONDS, DEFAULT_MAX_ATTEMPTS, check_name
+from hourwheel.model.fields import DEFAULT_CONSUMER_EXPIRES_SECONDS, check_name
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Key, Store, Table, atomically, items_of
@@ -211,7 +211,6 @@ class Registry:
                 name=name,
                 generation=last.generation + 1 if last else 1,
                 start=start,
-                max_attempts=DEFAULT_MAX_ATTEMPTS,
                 created_ms=self.context.clock.now_ms(),
                 origins=tuple(self.context.log(log).totals().rows for log in logs),
                 origin_epoch=subject.epoch,

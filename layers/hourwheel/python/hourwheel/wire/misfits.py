@@ -31,9 +31,6 @@ _TYPES = {
     "uuid": "a UUID",
 }
 
-VALUES = {"precision": "'minute'", "wakeup": "'able', 'woken' or 'missing'"}
-"""The values of each field of a request that takes a few words only. A decoder does not name them."""
-
 # Wrong names have the slug of ``check_name``, wherever they are found.
 _NAMES = ("subject", "consumer")
 # A longer name or value would fill the log and the terminal.
@@ -83,7 +80,7 @@ _IN_HEADERS = re.compile(r" - at `\$\.?(?P<path>[^`]*\bheaders)(?P<dots>\[\.\.\.
 """The place of a value in a message's headers, of which msgspec does not tell the name."""
 
 # msgspec's whole sentences.
-_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
+_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[^`]*)`(?:, got `(?P<got>[^`]*)`)?")
 _LENGTH = re.compile(r"Expected `(?P<kind>[^`]*)` of length (?:(?P<sign>[<>]=|==) )?(?P<bound>\d+)(?:, got \d+)?")
 _RANGE = re.compile(r"Expected `[^`]*` (?P<sign>[<>]=?) (?P<bound>[-\d.e+]+)")
 _PATTERN = re.compile(r"Expected `[^`]*` matching regex (?P<pattern>.*)", re.DOTALL)
@@ -145,9 +142,18 @@ def _decoded(
         return decoder.decode(data)
     except msgspec.ValidationError as error:
         text = _with_name(str(error), lambda: type(decoder)().decode(data))
-        raise _misfit(text, noun, decoder.type) from None
+        raise _misfit(text, noun, decoder.type, is_own=error.__cause__ is not None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(error) from None
+
+
+def convert(kind: type[T], texts: Mapping[str, str], *, noun: str = "the request") -> T:
+    """Returns the value that texts describe, such as the parameters of a query. Raises ``Rejected``."""
+    try:
+        return msgspec.convert(texts, kind, strict=False)
+    except msgspec.ValidationError as error:
+        text = str(error).replace(", got `str`", "")  # all of them are texts
+        raise _misfit(text, noun, kind, is_own=error.__cause__ is not None) from None
 
 
 def _with_name(text: str, read: Callable[[], Any]) -> str:
@@ -204,15 +210,17 @@ def not_json(data: bytes, reason: str, noun: str = "the body") -> Rejected:
     return Rejected("json-invalid", f"{noun} is not JSON in UTF-8{_place_in_json(reason)}: send a JSON object")
 
 
-def _misfit(text: str, noun: str, kind: Any) -> Rejected:
+def _misfit(text: str, noun: str, kind: Any, *, is_own: bool) -> Rejected:
     """Returns the error for a message of msgspec, which says what is wrong and where in one sentence. ``kind`` is the
-    type of the whole value."""
+    type of the whole value. ``is_own``: a record itself found the fault, and has a whole sentence."""
     what, path = _parts(text)
     field, name = path[:QUOTED_CHARACTERS] or None, path.rpartition(".")[2]
+    if is_own:
+        return Rejected("field-invalid", f"{field}: {what}" if field else what, field=field)
     if name in _NAMES and ("length" in what or "matching" in what):
         return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
-    if name in VALUES and what.startswith(_ENUM):
-        return Rejected("field-invalid", f"{field} must be {VALUES[name]}", field=field)
+    if what.startswith(_ENUM) and (words := _words(kind, path)):
+        return Rejected("field-invalid", f"{field or noun} must be {words}", field=field)
     fields = _known_fields(kind, path) if what.startswith(_UNKNOWN) else ""
     return Rejected("field-invalid", _sentence(what, path, noun) + fields, field=field)
 
@@ -243,7 +251,7 @@ def _sentence(what: str, path: str, noun: str) -> str:
 def _of_msgspec(text: str) -> str:
     """Returns a sentence without its subject, the field, for the text of a ``ValidationError`` without its path."""
     if match := _WRONG_TYPE.fullmatch(text):
-        return f"must be {_types(match['wanted'])}, got {_types(match['got'])}"
+        return f"must be {_types(match['wanted'])}" + (f", got {_types(match['got'])}" if match["got"] else "")
     if match := _LENGTH.fullmatch(text):
         return f"must have {_SIGNS[match['sign'] or '==']} {_of(int(match['bound']), match['kind'])}"
     if match := _RANGE.fullmatch(text):
@@ -273,24 +281,39 @@ def _types(text: str) -> str:
 def _known_fields(kind: Any, path: str) -> str:
     """Returns, as the end of a sentence, the names of the fields beside an unknown one of this path; "" where the type
     does not tell."""
+    nodes = _nodes(kind, _STEP.findall(path)[:-1])
+    return known_fields(field.encode_name for node in nodes for field in getattr(node, "fields", ()))
+
+
+def _words(kind: Any, path: str) -> str:
+    """Returns the values that the field of this path takes, as "'start' or 'end'"; "" where the type does not tell."""
+    values = [value for node in _nodes(kind, _STEP.findall(path)) for value in getattr(node, "values", ())]
+    *others, last = [_IN_JSON.get(repr(value), repr(value)) for value in values] or [""]
+    return f"{', '.join(others)}{' or ' if others else ''}{last}"
+
+
+def _nodes(kind: Any, steps: Iterable[str]) -> list[Any]:
+    """Returns the types to which the steps of a path lead from a type."""
     from msgspec import inspect  # for refused requests alone
 
     nodes: list[Any] = [inspect.type_info(kind)]
-    for step in _STEP.findall(path)[:-1]:
+    for step in steps:
         nodes = [below for node in nodes for below in _below(inspect, node, step)]
-    names = [field.encode_name for node in nodes if isinstance(node, inspect.StructType) for field in node.fields]
-    return known_fields(names)
+    return nodes
 
 
 def _below(inspect: Any, node: Any, step: str) -> list[Any]:
     """Returns the types that a step of a path, such as ``messages`` or ``[3]``, leads to from a type."""
+    plain = (kind.type if isinstance(kind, inspect.Metadata) else kind for kind in _kinds(inspect, node, step))
+    return [choice for kind in plain for choice in getattr(kind, "types", (kind,))]
+
+
+def _kinds(inspect: Any, node: Any, step: str) -> list[Any]:
+    """Returns the declared types of the fields, or of the entries, to which a step leads."""
     if isinstance(node, inspect.StructType):
-        kinds = [field.type for field in node.fields if field.encode_name == step]
-    elif step.startswith("["):
-        kinds = [getattr(node, "item_type", None) or getattr(node, "value_type", None)]
-    else:
-        kinds = []
-    return [choice for kind in kinds if kind is not None for choice in getattr(kind, "types", (kind,))]
+        return [field.type for field in node.fields if field.encode_name == step]
+    below = getattr(node, "item_type", None) or getattr(node, "value_type", None)
+    return [below] if below is not None and step.startswith("[") else []
 
 
 def known_fields(names: Iterable[str]) -> str:

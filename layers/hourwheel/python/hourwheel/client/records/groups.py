@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hourwheel.model.group_settings import GroupSettings, WhenDead
 from hourwheel.model.lag import ConsumerLag, HeldKeys, QueueLag
 
 
@@ -104,12 +105,10 @@ NO_FILTER = NoFilter.NO_FILTER
 """The value of ``filter`` that removes a group's filter. The group then takes all messages."""
 
 
-class Group(Struct, frozen=True, kw_only=True):
-    """A group and its settings. ``retry`` is the policy of the group, or that of the server if the group has none. A
-    ``paused`` group gets no messages; ``max_in_flight`` and ``messages_per_second`` limit its leases (0: no limit).
-    Of the messages that it hands out while new ones wait, ``retry_percent`` are retries. ``when_dead`` and ``max_held``
-    are None in a group that is not ``ordered``. ``redelivery_delay_seconds``: how long a message waits whose lease
-    ended for the first time.
+class Group(GroupSettings, frozen=True, kw_only=True):
+    """A group and its settings, which ``Api.put_group`` explains. A ``paused`` group gets no messages. ``retry`` is the
+    policy of the group, or that of the server if the group has none. A group that is not ``ordered`` has no
+    ``when_dead`` and ``max_held``, and one without ``broadcast`` no ``consumer_expires_seconds``: they are None.
 
     Example:
         >>> group = api.get_group("orders", "billing")
@@ -119,21 +118,13 @@ class Group(Struct, frozen=True, kw_only=True):
 
     subject: str
     group: str
-    start: Literal["earliest", "latest"]
-    max_attempts: int
     retry: RetryPolicy = RetryPolicy()
     push: PushTarget | None = None
-    max_in_flight: int = 0
-    messages_per_second: float = 0.0
-    retry_percent: int = 50
     paused: bool = False
     filter: TagFilter | None = None
-    broadcast: bool = False
     consumer_expires_seconds: int | None = None
-    ordered: bool = False
-    when_dead: Literal["continue", "stop"] | None = None
+    when_dead: WhenDead | None = None
     max_held: int | None = None
-    redelivery_delay_seconds: float = 0.0
     created_at: datetime
 
 

@@ -2,13 +2,14 @@
 
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from hourwheel.model.subject_settings import SubjectSettings
 
 
-class Subject(Struct, frozen=True, kw_only=True):
-    """A subject and its settings. ``groups`` has the names of the first 100 groups; if there are ``more_groups``,
-    ``Api.list_groups`` lists them. While a subject is ``paused``, no group gets messages; a ``read_only`` one refuses
-    new messages.
+class Subject(SubjectSettings, frozen=True, kw_only=True):
+    """A subject and its settings, which ``Api.put_subject`` explains. ``groups`` has the names of the first 100 groups;
+    if there are ``more_groups``, ``Api.list_groups`` lists them. While a subject is ``paused``, no group gets messages.
 
     Example:
         >>> subject = api.get_subject("orders")
@@ -17,13 +18,9 @@ class Subject(Struct, frozen=True, kw_only=True):
     """
 
     subject: str
-    queues: int
-    retention_seconds: int
     created_at: datetime
-    clamp_delays: bool = False
     paused: bool = False
-    read_only: bool = False
-    groups: list[str] = []
+    groups: list[str] = field(default_factory=list)
     more_groups: bool = False
 
 
