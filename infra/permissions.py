@@ -64,7 +64,7 @@ TABLE_ACTIONS: Verbs = {
     },
     "sweep": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "counters": ("GetItem", "UpdateItem"),
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         # No DeleteItem: expired rows are removed by TTL. BatchGetItem: the open pulls of an ordered group.
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
@@ -142,7 +142,7 @@ CELL_TABLE_ACTIONS: Verbs = {
     },
     "sweep": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "counters": ("GetItem", "UpdateItem"),
+        "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
     },

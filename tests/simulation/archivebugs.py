@@ -15,7 +15,7 @@ from hourwheel.registry.registry import Registry
 from hourwheel.retention import watermarks
 from hourwheel.retention.manifests import Manifest, manifest_key
 from hourwheel.settling import leases
-from hourwheel.sweep import sweep
+from hourwheel.sweep import looks, retention
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan, archived, delayed
@@ -92,7 +92,7 @@ def rows_are_trimmed_before_they_are_archived() -> Iterator[None]:
         return below
 
     with (
-        patch.object(sweep, "removable_below", removable_below),
+        patch.object(retention, "removable_below", removable_below),
         patch.object(dead, "removable_below", removable_below),
         patch.object(leases, "removable_below", removable_below),
     ):
@@ -133,6 +133,6 @@ def a_part_expires_by_an_old_list_of_groups() -> Iterator[None]:
     def expire_parts(registry: Registry, *rest: Any) -> None:
         real(OutOfDate(registry.context, registry.erasure), *rest)
 
-    real = sweep.expire_parts
-    with patch.object(sweep, "expire_parts", expire_parts):
+    real = looks.expire_parts
+    with patch.object(looks, "expire_parts", expire_parts):
         yield

@@ -46,7 +46,7 @@ def a_member_is_forgotten_while_it_holds_leases() -> Iterator[None]:
             return real(context, registry, leases, subject, group)
 
     real = consumers.forget_if_away
-    with patch("hourwheel.sweep.sweep.forget_if_away", forget):
+    with patch("hourwheel.sweep.subjects.forget_if_away", forget):
         yield
 
 

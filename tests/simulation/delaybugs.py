@@ -299,13 +299,13 @@ def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
 
 @planted(sharpen=waiting(calls=600))
 def a_bucket_is_removed_by_age() -> Iterator[None]:
-    def drop(context: Context, _: object) -> int:
+    def drop(context: Context, *_: object) -> int:
         now_ms = context.clock.now_ms()
         entries = buckets.stored_buckets(context, before_ms=now_ms)
         over = [(bucket, current) for bucket, current in entries if bucket.end_ms + 60_000 <= now_ms]
         return sum(maintenance._drop(context, bucket, current, now_ms + 30_000) for bucket, current in over)
 
-    with patch("hourwheel.sweep.sweep.drop_closed", drop):
+    with patch("hourwheel.sweep.delayed.drop_closed", drop):
         yield
 
 

@@ -16,7 +16,7 @@ from hourwheel.model.subjects import DozingGroup
 from hourwheel.model.wakeup_names import queue_name
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
-from hourwheel.sweep import sweep
+from hourwheel.sweep import looks
 from tests.simulation.dozing import DozePlan
 from tests.simulation.faults import Faults
 from tests.simulation.wakeups import SimulatedQueues
@@ -141,7 +141,7 @@ def a_consumer_that_stops_keeps_its_wakeup() -> Iterator[None]:
 
 @planted(rough)
 def the_sweeper_lets_dozing_groups_sleep_beside_their_messages() -> Iterator[None]:
-    with patch.object(sweep, "groups_to_wake", lambda subject, groups, lags, now_ms: []):
+    with patch.object(looks, "groups_to_wake", lambda subject, groups, lags, now_ms: []):
         yield
 
 

@@ -64,7 +64,7 @@ SMALL: dict[str, dict[str, int]] = {
     "cells.cells": {"_PAGE": 1},
     "registry.registry": {"_PAGE": 2},
     "registry.broadcast": {"_PAGE": 1},
-    "sweep.sweep": {"_PAGE": 2},
+    "sweep.retention": {"_PAGE": 2},
     "retention.watermarks": {"_PAGE": 2},
 }
 """Values by module and name. ``GET_MANY`` is lowered where a module divides its reads by it."""

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from hourwheel.model.targets import DONE, Outcome
 from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
-from hourwheel.sweep import sweep
+from hourwheel.sweep import looks
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, pushed
 
@@ -44,7 +44,7 @@ def a_batch_is_settled_before_it_is_delivered() -> Iterator[None]:
 
 @planted(sharpen=_pushed)
 def the_sweeper_does_not_look_for_what_nobody_pushes() -> Iterator[None]:
-    with patch.object(sweep, "start_free", lambda context, group: False):
+    with patch.object(looks, "start_free", lambda context, group: False):
         yield
 
 

@@ -53,6 +53,7 @@ WHOLE = {
     "cells.withdrawals._TRIES": "no run withdraws a change: tests/unit/operations has the races",
     "retention.extend_ttl._MOST": "stores with TTL are not simulated with an archive that is days behind",
     "sweep.decisions.LINES": "lines of a log",
+    "sweep.report._NAMED": "names in a line of a log",
 }
 """Constants that stay as they are, by their name in all modules or in one, each with the reason."""
 

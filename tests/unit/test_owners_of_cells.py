@@ -30,7 +30,6 @@ CELLS = frozenset(
         "producing/produce.py",
         "pulling/source_logs.py",
         "sweep/parts.py",
-        "sweep/sweep.py",
     }
 )
 OWNERS = frozenset({"cells", "reach", "deployment"})

@@ -166,7 +166,7 @@ def test_a_move_that_was_answered_too_late_wakes_the_wheel_once_the_sweeper_fini
                 assert bench.clock.ms == BEGIN_MS + 10_000  # the wheel has rested for longer than the caller waits
             case "finish":
                 bench.clock.pass_time(1)
-                deployment.sweeper.finish_changes(2_000)
+                deployment.sweeper.delayed.finish_changes(2_000)
         return news.pause(seconds)
 
     assert Wheel(deployment.context, deployment.registry, bucket_of(bench), "w").run(pause) is WheelEnd.STOPPED

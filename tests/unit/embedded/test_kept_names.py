@@ -35,8 +35,8 @@ KEPT = {
     "seen_pulls._pulls",
     "registry._seen",
     "overview._entries",
-    "sweeper._ends._seen",
-    "sweeper._extended_ms",
+    "sweeper._memory.ends._seen",
+    "sweeper._memory.extended_ms",
 }
 """Tables that are known to keep names: the walk must see them grow."""
 

@@ -10,7 +10,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.model.groups import PushTarget
 from hourwheel.ports.storage import Counter, Key, Record, Table
-from hourwheel.sweep.sweep import SweepReport
+from hourwheel.sweep.report import SweepReport
 from tests.support import AT_ONCE, Bench, CallByCall
 
 REST_SECONDS = 1_920

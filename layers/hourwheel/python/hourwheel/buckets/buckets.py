@@ -11,14 +11,14 @@ its age.
 
 import logging
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from hourwheel.buckets.starts import order_start
 from hourwheel.context import Context
-from hourwheel.errors import Broken, Sealed, Unavailable
+from hourwheel.errors import Broken, Corrupt, Sealed, Unavailable
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.model.log_names import LogName, is_schedule
@@ -36,6 +36,10 @@ _REMEMBERED = 40_000
 _PAGE = 500  # two years of hours in 36 queries, each well below DynamoDB's 1 MB
 _FIRST_BUCKETS = 40  # enough for the closed buckets of a day and the next ones, where a bucket has an hour
 _NAME = re.compile(r"(\d{13})-(\d{2})/(\d{3})")
+
+
+ReportUnreadable: TypeAlias = Callable[[str, Exception], None]
+"""Receives the name of a record that cannot be decoded, and the error."""
 
 
 class Bucket(NamedTuple):
@@ -158,19 +162,30 @@ def buckets(
 
 
 def stored_buckets(
-    context: Context, *, from_ms: int = 0, before_ms: int | None = None
+    context: Context,
+    *,
+    from_ms: int = 0,
+    before_ms: int | None = None,
+    unreadable: ReportUnreadable | None = None,
 ) -> Iterator[tuple[Bucket, Versioned[BucketRecord]]]:
-    """Yields what ``buckets`` does, with the token of each record."""
+    """Yields what ``buckets`` does, with the token of each record. Passes records that cannot be decoded to
+    ``unreadable``; without it raises their error."""
     # The buckets of two years may follow, and most often a caller needs only the first ones.
     page = _PAGE if before_ms is None else _FIRST_BUCKETS
     # No bucket is longer than an hour: those that begin earlier are over by then.
     start = f"{max(0, from_ms - 60 * MINUTE_MS):013d}"
     for name, record in items_of(context.store, Table.META, "buckets", start=start, page=page):
-        bucket = Bucket.parse(name)
+        try:
+            bucket = Bucket.parse(name)
+            current = bucket_record(context, bucket).opened(record)
+        except (ValueError, Corrupt) as error:
+            if unreadable is None:
+                raise
+            unreadable(name, error)
+            continue
         if bucket.end_ms <= from_ms:
             continue
         if before_ms is not None and bucket.start_ms >= before_ms:
             return
-        current = bucket_record(context, bucket).opened(record)
         assert current is not None
         yield bucket, current

@@ -1,10 +1,19 @@
 """Maintains buckets for the sweeper: starts the wheels that should run and do not, and removes each bucket a day after
 it was closed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
-from hourwheel.buckets.buckets import LEAD_MS, Bucket, BucketRecord, bucket_record, order_timer, stored_buckets
+from hourwheel.buckets.buckets import (
+    LEAD_MS,
+    Bucket,
+    BucketRecord,
+    ReportUnreadable,
+    bucket_record,
+    order_timer,
+    stored_buckets,
+)
 from hourwheel.buckets.lease import WheelOwner, lacks_wheel, owner_record
 from hourwheel.buckets.starts import COARSE_MS, RELAY_MS, keep_listening
 from hourwheel.context import Context
@@ -24,31 +33,42 @@ _REMOVING_MS = 30_000
 
 RegisteredBucket: TypeAlias = tuple[Bucket, Versioned[BucketRecord]]
 
+Contained: TypeAlias = Callable[[str], AbstractContextManager[None]]
+"""Returns the context manager that contains the faults of the work that it names."""
+
 _ALL = "\U0010ffff"  # sorts behind every row number
 
 
-def buckets_due_soon(context: Context) -> list[RegisteredBucket]:
-    """Returns the buckets that are over, open, or about to begin."""
+def buckets_due_soon(context: Context, unreadable: ReportUnreadable | None = None) -> list[RegisteredBucket]:
+    """Returns the buckets that are over, open, or about to begin. Passes records that cannot be decoded to
+    ``unreadable``; without it raises their error."""
     # A bucket that begins later may contain messages that are due now: they came too late for their own bucket.
-    return list(stored_buckets(context, before_ms=context.clock.now_ms() + LEAD_MS + _LONGEST_MS))
+    before_ms = context.clock.now_ms() + LEAD_MS + _LONGEST_MS
+    return list(stored_buckets(context, before_ms=before_ms, unreadable=unreadable))
 
 
-def start_wheels(context: Context, entries: Iterable[RegisteredBucket]) -> int:
+def start_wheels(
+    context: Context, entries: Iterable[RegisteredBucket], contained: Contained = lambda what: nullcontext()
+) -> int:
     """Orders a wheel for each of these buckets that should have one and has none, and closes those that are over and
-    have nothing left. Keeps the reading of the queue of precise timers on while a start is near. Returns the number of
-    wheels."""
+    have nothing left. Keeps the reading of the queue of precise timers on while a start is near. Works on each bucket
+    in the context manager that ``contained`` returns. Returns the number of wheels."""
     started, near = 0, False
     for bucket, record in entries:
         if record.value.closed_ms:
             continue
-        current = owner_record(context, bucket).load()
-        owner = None if current is None else current.value
-        now_ms = context.clock.now_ms()
-        near = near or start_is_near(owner, bucket, now_ms)
-        if lacks_wheel(owner, bucket, now_ms) and not _close_drained(context, bucket, record, owner, now_ms):
-            order_timer(context, now_ms, bucket)
-            started += 1
-    keep_listening(context, near)
+        is_known = False
+        with contained(f"starting the wheel of bucket {bucket.name}"):
+            current = owner_record(context, bucket).load()
+            owner = None if current is None else current.value
+            now_ms = context.clock.now_ms()
+            near, is_known = near or start_is_near(owner, bucket, now_ms), True
+            if lacks_wheel(owner, bucket, now_ms) and not _close_drained(context, bucket, record, owner, now_ms):
+                order_timer(context, now_ms, bucket)
+                started += 1
+        near = near or not is_known
+    with contained("switching the reading of precise timers"):
+        keep_listening(context, near)
     return started
 
 
@@ -77,15 +97,22 @@ def _close_drained(
     return True
 
 
-def drop_closed(context: Context, entries: Iterable[RegisteredBucket]) -> int:
-    """Removes the buckets of the list that were closed at least a day ago. Returns how many were removed completely."""
+def drop_closed(
+    context: Context, entries: Iterable[RegisteredBucket], contained: Contained = lambda what: nullcontext()
+) -> int:
+    """Removes the buckets of the list that were closed at least a day ago, each in the context manager that
+    ``contained`` returns. Returns how many were removed completely."""
     now_ms = context.clock.now_ms()
     over = [
         (bucket, current)
         for bucket, current in entries
         if current.value.closed_ms and current.value.closed_ms + _DAY_MS <= now_ms
     ]
-    return sum(_drop(context, bucket, current, now_ms + _REMOVING_MS) for bucket, current in over)
+    dropped = 0
+    for bucket, current in over:
+        with contained(f"removing bucket {bucket.name}"):
+            dropped += _drop(context, bucket, current, now_ms + _REMOVING_MS)
+    return dropped
 
 
 def _drop(context: Context, bucket: Bucket, current: Versioned[BucketRecord], until_ms: int) -> bool:

@@ -206,7 +206,7 @@ class Runtime:
         if self._cells is not None:
             self._repeat("keeping the marks of cells", self._cells.flush_marks, _MARK_SECONDS)
         self._repeat("waking", self._wake, _LOOK_SECONDS)
-        self._repeat("finishing changes", partial(sweeper.finish_changes, _CUT_OFF_MS), _CHANGES_SECONDS)
+        self._repeat("finishing changes", partial(sweeper.delayed.finish_changes, _CUT_OFF_MS), _CHANGES_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
         if self._options.archive_seconds:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import ErasureUnfinished, NotFound, Unavailable
+from hourwheel.errors import UNDECODABLE, ErasureUnfinished, NotFound, Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.fields import DEFAULT_CONSUMER_EXPIRES_SECONDS, check_name
 from hourwheel.model.groups import Group
@@ -28,6 +28,9 @@ from hourwheel.registry.quotas import Room, check_groups, check_subjects
 from hourwheel.registry.removed_names import RemovedNames
 
 T = TypeVar("T", Subject, Group)
+
+ReportUnreadable: TypeAlias = Callable[[str, Exception], None]
+"""Receives the name of a record that cannot be decoded, and the error."""
 
 _PAGE = 100  # the largest page of a list
 _TRIES = 10  # each needs another change of the record between the read and the write
@@ -328,23 +331,44 @@ class Registry:
         current = None if self.context.wakeup_queues is None else subject_record(self.context, name).load()
         return [] if current is None else self.groups(current.value)
 
-    def all_subjects(self, after: str = "", *, prefix: str = "") -> Iterator[Subject]:
-        """Yields the subjects and tombstones behind the name ``after`` whose names begin with ``prefix``, by name."""
+    def all_subjects(
+        self, after: str = "", *, prefix: str = "", consistent: bool = True, unreadable: ReportUnreadable | None = None
+    ) -> Iterator[Subject]:
+        """Yields the subjects and tombstones behind the name ``after`` whose names begin with ``prefix``, by name.
+        Passes records that cannot be decoded to ``unreadable``; without it the first one ends the list."""
         # No name sorts between two names that begin with the prefix.
-        subjects = self._records("subjects", Subject, after, first=prefix)
+        subjects = self._records("subjects", Subject, after, first=prefix, consistent=consistent, unreadable=unreadable)
         return takewhile(lambda subject: subject.name.startswith(prefix), subjects)
 
-    def all_groups(self, subject: Subject, after: str = "", *, consistent: bool = True) -> Iterator[Group]:
-        """Yields the groups and tombstones of the subject behind the name ``after``, by name."""
-        groups = self._records(f"groups/{subject.name}", Group, after, consistent=consistent)
+    def all_groups(
+        self, subject: Subject, after: str = "", *, consistent: bool = True, unreadable: ReportUnreadable | None = None
+    ) -> Iterator[Group]:
+        """Yields the groups and tombstones of the subject behind the name ``after``, by name. Passes records that
+        cannot be decoded to ``unreadable``; without it the first one ends the list."""
+        groups = self._records(f"groups/{subject.name}", Group, after, consistent=consistent, unreadable=unreadable)
         return (group for group in groups if group.subject_generation == subject.generation)
 
     def _records(
-        self, partition: str, kind: type[T], after: str, *, first: str = "", consistent: bool = True
+        self,
+        partition: str,
+        kind: type[T],
+        after: str,
+        *,
+        first: str = "",
+        consistent: bool = True,
+        unreadable: ReportUnreadable | None = None,
     ) -> Iterator[T]:
         start = max(first, after + "\x00" if after else "")
         items = items_of(self.context.store, Table.META, partition, start=start, page=_PAGE, consistent=consistent)
-        return (msgspec.msgpack.decode(record.value, type=kind) for _, record in items)
+        for name, record in items:
+            try:
+                value = msgspec.msgpack.decode(record.value, type=kind)
+            except UNDECODABLE as error:
+                if unreadable is None:
+                    raise
+                unreadable(name, error)
+                continue
+            yield value
 
     def _of_generation(self, subject: Subject) -> Iterator[Group]:
         """Yields the groups of a deleted subject that are not erased."""

@@ -34,8 +34,8 @@ _PASS_MS = 12 * 3_600_000
 """A pass that takes longer is given up, as the rows in front need the next extension first."""
 
 _MOST = 20_000
-_LONGEST_MS = 30_000
-"""One call reads at most this many rows and takes about this long, so that it does not hold up a sweep."""
+_LONGEST_MS = 5_000
+"""One call reads at most this many rows and takes about this long, so that other logs get their turn."""
 
 
 class TtlPass(msgspec.Struct, array_like=True, frozen=True):
@@ -45,10 +45,10 @@ class TtlPass(msgspec.Struct, array_like=True, frozen=True):
     next_row: int
 
 
-def extend_ttl(context: Context, kind: str, log: str) -> bool:
-    """Extends the expiry of unarchived rows that may be removed within a day, if the archive is far behind. Returns
-    whether the pass through the log is complete; the next call continues a pass that is not. The content and token of a
-    row do not change. Any number of processes may do this at the same time."""
+def extend_ttl(context: Context, kind: str, log: str, until_ms: int) -> bool:
+    """Extends the expiry of unarchived rows that may be removed within a day, if the archive is far behind. Ends soon
+    after ``until_ms``. Returns whether the pass through the log is complete; the next call continues a pass that is
+    not. The content and token of a row do not change. Any number of processes may do this at the same time."""
     if behind_seconds(context) * 1_000 < _BEHIND_MS:
         return True
     now_ms = context.clock.now_ms()
@@ -56,7 +56,8 @@ def extend_ttl(context: Context, kind: str, log: str) -> bool:
     stored = CasRecord(context.store, context.ids, key, TtlPass)
     loaded = stored.load()
     current = _continued(loaded, now_ms)
-    next_row = _extend(context, kind, log, max(current.next_row, watermark(context, kind, log)), now_ms)
+    until_ms = min(until_ms, now_ms + _LONGEST_MS)
+    next_row = _extend(context, kind, log, max(current.next_row, watermark(context, kind, log)), now_ms, until_ms)
     # Refused writes: another process has gone on with the pass.
     if next_row is not None:
         after = TtlPass(current.began_ms, next_row)
@@ -73,13 +74,14 @@ def _continued(loaded: Versioned[TtlPass] | None, now_ms: int) -> TtlPass:
     return loaded.value
 
 
-def _extend(context: Context, kind: str, log: str, start: int, now_ms: int) -> int | None:
-    """Extends rows from ``start`` on. Returns the row at which the next call goes on, or None at the end of the log."""
+def _extend(context: Context, kind: str, log: str, start: int, now_ms: int, until_ms: int) -> int | None:
+    """Extends rows from ``start`` on, at least one. Returns the row at which the next call goes on, or None at the
+    end of the log."""
     table = table_of(log) if kind == MESSAGES else Table.PULL
     store = context.store_of(log if kind == MESSAGES else source_of(log))
     rows = items_of(store, table, log, start=sort_of(start), consistent=False)
     for count, (sort, record) in enumerate(rows):
-        if count == _MOST or context.clock.now_ms() >= now_ms + _LONGEST_MS:
+        if count == _MOST or (count and context.clock.now_ms() >= until_ms):
             return int(sort)
         if record.expires_ms is not None and record.expires_ms <= now_ms + _SOON_MS:
             extended = Record(record.value, record.token, now_ms + _EXTENSION_MS)

@@ -1,8 +1,8 @@
-"""Expires the closed parts of queues once they are empty."""
+"""Finishes moves of queues that were cut off, and expires the closed parts of queues once they are empty."""
 
 from collections.abc import Iterable, Mapping
 
-from hourwheel.cells.moves import expire
+from hourwheel.cells.moves import expire, finish_change, refresh_route
 from hourwheel.context import Context
 from hourwheel.model import routes
 from hourwheel.model.groups import Group
@@ -17,6 +17,18 @@ from hourwheel.retention.watermarks import removable_below
 from hourwheel.settling.leases import Leases
 
 _ALL = "\U0010ffff"  # sorts behind every row number
+
+
+def finish_moves(registry: Registry, subject: Subject) -> None:
+    """Carries the open change of the subject's route to its end."""
+    finish_change(registry, subject.name)
+
+
+def find_moves(registry: Registry, subject: Subject, totals: Mapping[str, Counter]) -> None:
+    """Brings the route up to date where a log that should take messages is sealed: a move was cut off. ``totals`` are
+    those of the parts that can be reached."""
+    if any(totals[name].sealed for name in map(subject.log, range(subject.queues)) if name in totals):
+        refresh_route(registry, subject)
 
 
 def expire_parts(registry: Registry, leases: Leases, subject: Subject, totals: Mapping[str, Counter]) -> None:

@@ -1,0 +1,104 @@
+"""Keeps the logs of a sweep in order: extends the expiry of unarchived rows, and trims rows that have expired."""
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hourwheel.context import Context
+from hourwheel.logs.log import Log
+from hourwheel.retention.extend_ttl import extend_ttl
+from hourwheel.retention.kinds import MESSAGES
+from hourwheel.retention.watermarks import removable_below
+from hourwheel.sweep.decisions import LostRow, expired_below
+from hourwheel.sweep.faults import SweepFaults
+from hourwheel.sweep.memory import SweepMemory
+from hourwheel.times import within
+
+_PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
+_NO_END = sys.maxsize
+
+_EXTEND_MS = 6 * 3_600_000
+"""The pause between two passes through a log that extend the expiry of unarchived rows: they live a day longer than
+their retention."""
+
+_EXTENDING_MS = 15_000
+"""While subjects wait, a sweep extends for at most this long, a third of its time; the rest of its time after them."""
+
+
+@dataclass
+class LogRetention:
+    """Extends and trims the logs of one sweep. For one thread."""
+
+    context: Context
+    faults: SweepFaults
+    memory: SweepMemory
+    _left_ms: int = _EXTENDING_MS
+    _waiting: list[tuple[str, str]] = field(default_factory=list)
+    """The logs that had no turn for lack of time, by kind and name."""
+    _unfinished: list[tuple[str, str]] = field(default_factory=list)
+    """The logs whose pass was not complete at the end of their turn."""
+
+    def extend(self, kind: str, log: str) -> bool:
+        """Extends the expiry of the log's unarchived rows, with a pause between two passes. Returns whether no pass is
+        under way."""
+        now_ms = self.context.clock.now_ms()
+        if not self.context.settings.archive or within(self.memory.extended_ms.get(log, 0), now_ms, _EXTEND_MS):
+            return True
+        if self._left_ms <= 0:
+            self._waiting.append((kind, log))
+            return False
+        complete = self._extend(kind, log, now_ms + self._left_ms)
+        self._left_ms -= max(0, self.context.clock.now_ms() - now_ms)
+        if complete is False:
+            self._unfinished.append((kind, log))
+        return complete is True
+
+    def extend_all(self, logs: Iterable[tuple[str, str]]) -> bool:
+        """Extends these logs, by kind and name. Returns whether no pass is under way in any of them."""
+        complete = [self.extend(kind, log) for kind, log in logs]
+        return all(complete)
+
+    def extend_further(self, until_ms: int) -> None:
+        """Gives the logs that had no turn, and then those whose pass is not complete, one turn after the other until
+        that time."""
+        turns = deque([*self._waiting, *self._unfinished])
+        while turns and self.context.clock.now_ms() < until_ms:
+            kind, log = turns.popleft()
+            if self._extend(kind, log, until_ms) is False:
+                turns.append((kind, log))
+
+    def trim(self, log: Log) -> list[LostRow]:
+        """Moves the trim mark past the rows that have expired, and returns those among them that have messages. Returns
+        none if another sweeper was faster, which counts them."""
+        with self.faults.part(f"trimming {log.name}"):
+            mark = log.clear()
+            expired, below = self._expired(log, mark.row_no)
+            if below > mark.row_no and log.trim(below, mark):
+                return [row for row in expired if row.row_no < below]
+        return []
+
+    def _extend(self, kind: str, log: str, until_ms: int) -> bool | None:
+        """Extends the log's rows until that time. Returns whether the pass is complete; None after a fault."""
+        complete = None
+        with self.faults.part(f"keeping {log} for the archive"):
+            complete = extend_ttl(self.context, kind, log, until_ms)
+        if complete:
+            self.memory.extended_ms[log] = self.context.clock.now_ms()
+        return complete
+
+    def _expired(self, log: Log, below: int) -> tuple[list[LostRow], int]:
+        """Returns the rows with messages that have expired from the row ``below`` on, and the row below which all may
+        be trimmed."""
+        expired: list[LostRow] = []
+        page, end = 1, _NO_END  # most often the first row is live: its neighbours need not be read
+        while below < end:
+            rows = log.read(below, page, consistent=True)
+            below, live = expired_below(rows, below, self.context.clock.now_ms())
+            expired += (LostRow(row_no, row.count) for row_no, row in rows if row_no < below and not row.filler)
+            if live or len(rows) < page:
+                break
+            # Read only where a row has expired: most sweeps trim nothing.
+            if page == 1:
+                page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
+        return expired, min(below, end)
