@@ -23,8 +23,8 @@ import psycopg
 from bench.measures import bodies, median, quantile
 from bench.serving import Served, serving
 from hourwheel import outbox
+from hourwheel.apps.outbox.sending import SHARDS
 from hourwheel.client import Api, Settlement
-from hourwheel.outbox.sending import SHARDS
 
 _RELAY = "import sys; from hourwheel.outbox import Relay; Relay(sys.argv[1], url=sys.argv[2]).run()"
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")

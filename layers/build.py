@@ -43,7 +43,7 @@ PLATFORM = "manylinux2014_aarch64"
 LEFT_OUT = frozenset(
     {
         *("__main__.py", "bill", "cli", "client", "console", "embedded", "policies.py", "py.typed"),
-        *("celery", "django", "dramatiq", "idempotency", "outbox", "testing"),  # what applications import
+        *("apps", "celery", "django", "dramatiq", "idempotency", "outbox", "testing"),  # what applications import
     }
 )
 

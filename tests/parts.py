@@ -70,7 +70,7 @@ LAKES = tuple(
         "trace",
     )
 )
-CLIENT_SIDE = tuple(f"unit/{name}" for name in ("cli", "client", "outbox", "testing"))
+CLIENT_SIDE = tuple(f"unit/{name}" for name in ("cli", "client", "apps"))
 CORE = tuple(
     f"unit/{name}"
     for name in (

@@ -24,7 +24,7 @@ from celery import Celery
 import hourwheel.celery
 from bench.celery import brokers
 from bench.celery.brokers import Started, children, cpu_seconds, resident_mb
-from hourwheel.celery import producers
+from hourwheel.apps.celery import producers
 
 Start = Callable[[Path], AbstractContextManager[Started]]
 

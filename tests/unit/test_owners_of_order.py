@@ -14,7 +14,7 @@ import pytest
 import hourwheel
 
 LIBRARY = Path(hourwheel.__file__).parent
-USERS = frozenset({"api", "cli", "client", "console", "testing"})
+USERS = frozenset({"api", "cli", "client", "console", "apps"})
 ORDERED = frozenset(
     {
         "archive/blocks.py",  # segments contain the rows of ordered groups

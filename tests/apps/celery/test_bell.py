@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from hourwheel.celery.bell import Bell
-from hourwheel.celery.transport import Transport
+from hourwheel.apps.celery.bell import Bell
+from hourwheel.apps.celery.transport import Transport
 
 
 def test_it_is_heard_once_however_often_it_rang() -> None:

@@ -11,7 +11,7 @@ import pytest
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError, OperationalError
 
-from hourwheel.celery.wire import NotKombu, decode
+from hourwheel.apps.celery.wire import NotKombu, decode
 from hourwheel.client import Api, BadRequest, Message
 
 SECONDS = 20.0
@@ -339,4 +339,4 @@ def test_names_of_kombu_that_are_no_names_here_stay_apart(connection: Connection
 
 
 def test_kombu_finds_the_transport_by_its_scheme() -> None:
-    assert kombu.transport.get_transport_cls("hourwheel").__module__ == "hourwheel.celery.transport"
+    assert kombu.transport.get_transport_cls("hourwheel").__module__ == "hourwheel.apps.celery.transport"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kombu import Connection
 
-from hourwheel.celery.options import Server, options_of, server_of
+from hourwheel.apps.celery.options import Server, options_of, server_of
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def shop(database: str) -> str:
     """Returns the URL of a database with an outbox and a table of the application."""
-    from hourwheel.outbox.databases import database_of
+    from hourwheel.apps.outbox.databases import database_of
 
     connection = database_of(database).open()
     connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")

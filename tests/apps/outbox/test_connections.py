@@ -17,7 +17,7 @@ from django.conf import settings
 pooled = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop", "HOST": sys.argv[1], "OPTIONS": {"pool": True}}
 settings.configure(DATABASES={"default": pooled})
 from django.db import connection
-from hourwheel.outbox.databases import database_of
+from hourwheel.apps.outbox.databases import database_of
 try:
     database_of(connection).open()
 finally:

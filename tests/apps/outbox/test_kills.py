@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from hourwheel import outbox
-from hourwheel.outbox.databases import database_of
+from hourwheel.apps.outbox.databases import database_of
 from tests.integration.conftest import Start
 from tests.integration.process import Connection, Server
 

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from hourwheel import outbox
-from hourwheel.outbox.databases import database_of
-from hourwheel.outbox.wakeups import Wakeup
+from hourwheel.apps.outbox.databases import database_of
+from hourwheel.apps.outbox.wakeups import Wakeup
 from tests.integration.process import Server, bodies, pull
 
 

@@ -1,6 +1,6 @@
 """Provides ids without chance (no jitter, distinct keys), and a clock that stands still."""
 
-from hourwheel.testing.clock import CountedIds
+from hourwheel.apps.testing.clock import CountedIds
 
 
 class StillIds(CountedIds):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from hourwheel.celery.options import TransportOptions
-from hourwheel.celery.state import BrokerState, QueueKind
-from hourwheel.celery.topology import Topology
+from hourwheel.apps.celery.options import TransportOptions
+from hourwheel.apps.celery.state import BrokerState, QueueKind
+from hourwheel.apps.celery.topology import Topology
 from hourwheel.client import Api, BadRequest
 from tests.unit.client.fake import FakeServer
 from tests.unit.client.test_consumer import fill

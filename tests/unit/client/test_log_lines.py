@@ -17,7 +17,7 @@ from tests.unit.client.test_consumer import Running, consumer, group
 
 FORGED = "o-7\nERROR hourwheel all is lost\x1b[2J"
 ESCAPED = "o-7\\nERROR hourwheel all is lost\\x1b[2J"
-ROOMS = ("client", "outbox", "celery", "dramatiq", "django", "idempotency")
+ROOMS = ("client", "apps")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 OWN = {
     "_named([message], handling)",

@@ -7,8 +7,8 @@ PROGRAM = """
 import os, select
 del os.fork, os.register_at_fork, select.poll
 from hourwheel.client import Api, Consumer, Producer
-import hourwheel.celery.transport, hourwheel.celery.producers
-from hourwheel.celery.bell import Bell
+import hourwheel.apps.celery.transport, hourwheel.apps.celery.producers
+from hourwheel.apps.celery.bell import Bell
 with Api("http://127.0.0.1:1") as api, Producer("http://127.0.0.1:1", subject="orders") as producer:
     consumer = Consumer("http://127.0.0.1:1", "orders", "billing")
 bell = Bell()

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from hourwheel.celery.shared_room import SharedRoom, SharingSubscription
+from hourwheel.apps.celery.shared_room import SharedRoom, SharingSubscription
 from hourwheel.client import Api
 from hourwheel.client.consuming.delivery import DeliveryOutcome
 from tests.unit.client.fake import FakeServer

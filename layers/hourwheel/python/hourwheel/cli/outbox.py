@@ -181,7 +181,7 @@ def drop(
 
 
 def _database(database: str) -> Any:
-    from hourwheel.outbox.databases import database_of
+    from hourwheel.apps.outbox.databases import database_of
 
     return database_of(database)
 

@@ -1,12 +1,5 @@
-"""Declares the app to Django."""
+"""Declares the app to Django, which looks for it here: see ``hourwheel.apps.django.apps``."""
 
-from django.apps import AppConfig
+from hourwheel.apps.django.apps import HourwheelConfig
 
-
-class HourwheelConfig(AppConfig):
-    """Declares the app ``hourwheel``. The names of its tables begin with ``hourwheel_``."""
-
-    name = "hourwheel.django"
-    label = "hourwheel"
-    verbose_name = "Hourwheel"
-    default_auto_field = "django.db.models.BigAutoField"
+__all__ = ["HourwheelConfig"]

@@ -1,7 +1,7 @@
 """Provides stores by which a consumer handles each message once: ``@consumer.handler(idempotent=store)``.
 
 ``SqlAlchemyStore`` remembers a message in the transaction of its handler, so that effects happen exactly once;
-``hourwheel.django.idempotency.DjangoStore`` does so for Django's ORM. ``RedisStore``, ``DynamoDbStore`` and
+``hourwheel.apps.django.idempotency.DjangoStore`` does so for Django's ORM. ``RedisStore``, ``DynamoDbStore`` and
 ``PowertoolsStore`` remember a message outside of that transaction. ``IdempotencyStore`` and ``TransactionStore``
 declare the methods of a store of one's own. An ``AsyncConsumer`` takes ``AsyncSqlAlchemyStore``, ``AsyncRedisStore``,
 and stores with the methods of ``AsyncIdempotencyStore`` or ``AsyncTransactionStore``.
@@ -10,11 +10,11 @@ and stores with the methods of ``AsyncIdempotencyStore`` or ``AsyncTransactionSt
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hourwheel.apps.idempotency.powertools import DynamoDbStore, PowertoolsStore
+    from hourwheel.apps.idempotency.redis import AsyncRedisStore, RedisStore
+    from hourwheel.apps.idempotency.sqlalchemy import AsyncSqlAlchemyStore, SqlAlchemyStore
     from hourwheel.client.aio.idempotence import AsyncIdempotencyStore, AsyncTransactionStore
     from hourwheel.client.consuming.idempotence import IdempotencyStore, InProgress, TransactionStore
-    from hourwheel.idempotency.powertools import DynamoDbStore, PowertoolsStore
-    from hourwheel.idempotency.redis import AsyncRedisStore, RedisStore
-    from hourwheel.idempotency.sqlalchemy import AsyncSqlAlchemyStore, SqlAlchemyStore
 
 __all__ = [
     "AsyncIdempotencyStore",
@@ -32,13 +32,13 @@ __all__ = [
 
 _MODULES = {
     "AsyncIdempotencyStore": "hourwheel.client.aio.idempotence",
-    "AsyncRedisStore": "hourwheel.idempotency.redis",
-    "AsyncSqlAlchemyStore": "hourwheel.idempotency.sqlalchemy",
+    "AsyncRedisStore": "hourwheel.apps.idempotency.redis",
+    "AsyncSqlAlchemyStore": "hourwheel.apps.idempotency.sqlalchemy",
     "AsyncTransactionStore": "hourwheel.client.aio.idempotence",
-    "DynamoDbStore": "hourwheel.idempotency.powertools",
-    "PowertoolsStore": "hourwheel.idempotency.powertools",
-    "RedisStore": "hourwheel.idempotency.redis",
-    "SqlAlchemyStore": "hourwheel.idempotency.sqlalchemy",
+    "DynamoDbStore": "hourwheel.apps.idempotency.powertools",
+    "PowertoolsStore": "hourwheel.apps.idempotency.powertools",
+    "RedisStore": "hourwheel.apps.idempotency.redis",
+    "SqlAlchemyStore": "hourwheel.apps.idempotency.sqlalchemy",
 }
 
 

@@ -5,8 +5,8 @@ sends the row once the transaction is committed.
 ``hourwheel outbox relay``. ``create_table`` makes the tables, ``table`` declares them for Alembic.
 """
 
-from hourwheel.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, ServerUnreachable
-from hourwheel.outbox.operating import (
+from hourwheel.apps.outbox.errors import OutboxError, OutboxMissing, OutboxUnreachable, ServerUnreachable
+from hourwheel.apps.outbox.operating import (
     OutboxStatus,
     RefusedRow,
     ShardStatus,
@@ -16,10 +16,10 @@ from hourwheel.outbox.operating import (
     retry,
     status,
 )
-from hourwheel.outbox.relay import Relay
-from hourwheel.outbox.sending import send, send_async
-from hourwheel.outbox.tables import table
-from hourwheel.outbox.wakeups import wake
+from hourwheel.apps.outbox.relay import Relay
+from hourwheel.apps.outbox.sending import send, send_async
+from hourwheel.apps.outbox.tables import table
+from hourwheel.apps.outbox.wakeups import wake
 
 __all__ = [
     "OutboxError",

@@ -1,18 +1,5 @@
-"""Provides the fixture ``hourwheel_queue`` to pytest. Imports the queue only for tests that use it."""
+"""Provides the fixture ``hourwheel_queue`` to pytest."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from hourwheel.apps.testing.plugin import hourwheel_queue
 
-import pytest
-
-if TYPE_CHECKING:
-    from hourwheel.testing import Queue
-
-
-@pytest.fixture
-def hourwheel_queue() -> "Iterator[Queue]":
-    """Yields a queue in memory with a clock that the test moves: see ``hourwheel.testing.Queue``."""
-    from hourwheel.testing import Queue
-
-    with Queue() as queue:
-        yield queue
+__all__ = ["hourwheel_queue"]

@@ -1,0 +1,1 @@
+"""Implements the broker of Dramatiq."""

@@ -1,0 +1,1 @@
+"""Implements the stores by which a consumer handles each message once."""

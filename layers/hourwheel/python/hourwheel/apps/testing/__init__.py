@@ -1,0 +1,1 @@
+"""Implements the queue in memory, with a clock that the test moves."""
