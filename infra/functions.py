@@ -180,7 +180,7 @@ class Functions(Construct):
         config.node.add_dependency(function.role)  # Lambda checks that the role may send there
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Returns the variables that ``hourwheel.api.services.Environment`` reads."""
+        """Returns the variables that ``hourwheel.aws.services.Environment`` reads."""
         settings = self._settings
         variables = {
             "TABLE_PREFIX": settings.cell,

@@ -9,7 +9,7 @@ from infra.encryption import Encryption, kept
 from infra.settings import Settings
 
 ARCHIVE, LAKE, REPORTS, LOGS = "archive/", "lake/", "reports/", "logs/"
-"""The prefixes of its keys. The first two are ``ARCHIVE_PREFIX`` and ``LAKE_PREFIX`` of ``hourwheel.api.services``."""
+"""The prefixes of its keys. The first two are ``ARCHIVE_PREFIX`` and ``LAKE_PREFIX`` of ``hourwheel.aws.services``."""
 
 LAST_RUNS = f"{LAKE}last-runs/"
 """The prefix of the results that jobs of the pipeline write for ``meta``: see ``hourwheel.model.last_runs``."""

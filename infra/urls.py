@@ -1,7 +1,7 @@
 """Defines a URL for each function that serves requests, in place of the HTTP API. A URL has no price and no access log.
 
 IAM admits callers to a whole function. A token says which subjects and groups a caller may use
-(``hourwheel.api.urls``).
+(``hourwheel.aws.urls``).
 """
 
 import json

@@ -42,7 +42,17 @@ PLATFORM = "manylinux2014_aarch64"
 # Modules that no function needs. A new module is in the layer unless it is named here.
 LEFT_OUT = frozenset(
     {
-        *("__main__.py", "bill", "cli", "client", "console", "embedded", "policies.py", "py.typed"),
+        *(
+            "__main__.py",
+            "aws/bill",
+            "aws/policies.py",
+            "cli",
+            "client",
+            "console",
+            "embedded",
+            "policies.py",
+            "py.typed",
+        ),
         *("apps", "celery", "django", "dramatiq", "idempotency", "outbox", "testing"),  # what applications import
     }
 )
@@ -124,7 +134,7 @@ def build_dependencies(folder: Path, python: Interpreter) -> None:
 
 
 def build_library(folder: Path, python: Interpreter) -> None:
-    copy(SOURCE, folder / "python/hourwheel", lambda path: path.split("/")[0] not in LEFT_OUT)
+    copy(SOURCE, folder / "python/hourwheel", lambda path: path not in LEFT_OUT)
     finish(folder, python)
 
 

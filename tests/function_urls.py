@@ -21,7 +21,7 @@ from hourwheel.api.events import Event, Response
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
-from hourwheel.api.services import Environment, Services
+from hourwheel.aws.services import Environment, Services
 from hourwheel.client.transport import signing
 from hourwheel.deployment.deployment import Deployment
 

@@ -23,9 +23,9 @@ from bench.cost.lonely import lonely_precisely
 from bench.cost.meter import MONTH_DAYS, SEGMENT_DAYS
 from bench.cost.prices import MILLION, Usage, prices
 from bench.measures import today
-from hourwheel.bill import counts as counts_module
-from hourwheel.bill.counts import BatchCounts, Counts, DelayCounts, FrontCounts, WaitingCounts
-from hourwheel.bill.items import read_usage, row_usage
+from hourwheel.aws.bill import counts as counts_module
+from hourwheel.aws.bill.counts import BatchCounts, Counts, DelayCounts, FrontCounts, WaitingCounts
+from hourwheel.aws.bill.items import read_usage, row_usage
 from hourwheel.context import Settings
 
 COUNTS = Path(counts_module.__file__).with_name("counts.json")

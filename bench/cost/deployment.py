@@ -32,9 +32,9 @@ from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
-from hourwheel.api.services import Environment, Services
 from hourwheel.api.sweep import sweep
 from hourwheel.api.wheel import turning
+from hourwheel.aws.services import Environment, Services
 from hourwheel.context import Context, Settings
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.system import SystemIds

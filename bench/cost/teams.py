@@ -2,9 +2,9 @@
 
 import sys
 
-from hourwheel.bill.counts import read_counts, read_other_prices
-from hourwheel.bill.items import Workload, bill_items
-from hourwheel.bill.services import money, other_bills
+from hourwheel.aws.bill.counts import read_counts, read_other_prices
+from hourwheel.aws.bill.items import Workload, bill_items
+from hourwheel.aws.bill.services import money, other_bills
 
 TEAMS = {
     "1 service, 1 group, 1,000 messages a day": Workload(messages_per_day=1_000),

@@ -1,7 +1,7 @@
 """Entry point of the Lambda function ``push``."""
 
 from hourwheel.api.push import pushing
-from hourwheel.api.services import Services
+from hourwheel.aws.services import Services
 
 # Built at import: Lambda gives the initialisation of a function more CPU than its calls.
 services = Services.from_environment()

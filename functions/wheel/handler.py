@@ -1,7 +1,7 @@
 """Entry point of the Lambda function ``wheel``."""
 
-from hourwheel.api.services import Services
 from hourwheel.api.wheel import turning
+from hourwheel.aws.services import Services
 
 # Built at import: Lambda gives the initialisation of a function more CPU than its calls.
 services = Services.from_environment()

@@ -11,8 +11,8 @@ from bench.cost import bill, teams
 from bench.cost.cases import immediate
 from bench.cost.deployment import CountedDeployment, Front
 from bench.cost.prices import prices
-from hourwheel.bill.counts import Usage, read_counts
-from hourwheel.bill.items import Workload, bill_items, read_usage, row_usage
+from hourwheel.aws.bill.counts import Usage, read_counts
+from hourwheel.aws.bill.items import Workload, bill_items, read_usage, row_usage
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.adapters.dynamodb import DynamoStore
 from hourwheel.adapters.s3 import S3Blobs
-from hourwheel.api.services import ARCHIVE_PREFIX, LAKE_PREFIX
+from hourwheel.aws.services import ARCHIVE_PREFIX, LAKE_PREFIX
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Unavailable

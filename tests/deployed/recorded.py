@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from hourwheel.api.services import LAKE_PREFIX
+from hourwheel.aws.services import LAKE_PREFIX
 from hourwheel.model.last_runs import FOLDER
 
 from .policies import Call

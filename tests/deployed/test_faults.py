@@ -23,7 +23,7 @@ from hourwheel.adapters import dynamodb
 from hourwheel.adapters.aws import session
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.api.router import Match, Router, make_event
-from hourwheel.api.services import ARCHIVE_PREFIX
+from hourwheel.aws.services import ARCHIVE_PREFIX
 from hourwheel.errors import Unavailable
 from hourwheel.system import SystemClock
 from tests.support import NOON_MS, HandClock

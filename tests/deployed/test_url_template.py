@@ -19,7 +19,7 @@ from botocore.awsrequest import AWSRequest
 
 from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES
-from hourwheel.api.urls import GRANT_HEADER, URL_ROUTES
+from hourwheel.aws.urls import GRANT_HEADER, URL_ROUTES
 from tests.function_urls import OPERATOR, OPERATOR_SESSION, SERVICE_SESSION, url_event
 
 from .conftest import assert_built

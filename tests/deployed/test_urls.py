@@ -20,8 +20,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hourwheel.adapters import dynamodb
-from hourwheel.api import services
-from hourwheel.api.services import Services
+from hourwheel.aws import services
+from hourwheel.aws.services import Services
 from hourwheel.cli.app import app
 from hourwheel.client import Api, Message, Settlement, Unauthorized
 from hourwheel.client.calls.pull import pull_encoded

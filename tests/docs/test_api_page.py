@@ -10,7 +10,7 @@ import pytest
 from hourwheel.api.problems import TITLES
 from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES
-from hourwheel.api.urls import URL_ROUTES
+from hourwheel.aws.urls import URL_ROUTES
 from hourwheel.client import Api, DeadSelection, Message, Settlement
 from hourwheel.client.transport.http import Http
 from tests.docs.api_pages import all_calls, unnamed

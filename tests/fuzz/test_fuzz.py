@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hourwheel.api.urls import URL_ROUTES
+from hourwheel.aws.urls import URL_ROUTES
 from tests.docs.api_pages import all_calls, unnamed
 from tests.fuzz.conversation import Account, Conversation
 from tests.fuzz.grammar import ALL_ROUTES, Call, Grammar

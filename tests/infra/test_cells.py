@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.api.services import Environment
+from hourwheel.aws.services import Environment
 from infra.permissions import CELL_OBJECT_ACTIONS, CELL_TABLE_ACTIONS, HOME_ACTIONS_WITH_CELLS, TABLE_ACTIONS, lists
 from infra.settings import PREFIX, Settings, Wrong
 from infra.tables import OF_OTHER_CELLS

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.api.services import Environment
+from hourwheel.aws.services import Environment
 from infra.settings import Wrong
 from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, synthesised
 

@@ -1,6 +1,6 @@
 from fnmatch import fnmatchcase
 
-from hourwheel.api.services import ARCHIVE_PREFIX, LAKE_PREFIX
+from hourwheel.aws.services import ARCHIVE_PREFIX, LAKE_PREFIX
 from hourwheel.model.last_runs import file_of
 from infra.lake import ARCHIVE, LAKE, LAST_RUNS
 from infra.permissions import (

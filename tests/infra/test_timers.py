@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.api.services import Environment
+from hourwheel.aws.services import Environment
 from infra.permissions import ORDERS_WHEELS
 from tests.infra.synthesis import Synthesis, synthesised
 

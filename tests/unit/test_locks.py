@@ -24,7 +24,7 @@ OF_SERVERS = {
     "operations/overview.py",
     "push/lease.py",
     "settling/leases.py",
-    "api/aws_cells.py",
+    "aws/cells.py",
     "adapters/aws.py",
     "adapters/sqlite_writer.py",
 }

@@ -33,7 +33,7 @@ CELLS = frozenset(
     }
 )
 OWNERS = frozenset({"cells", "reach", "deployment"})
-USERS = frozenset({"embedded", "policies.py"})
+USERS = frozenset({"aws", "embedded"})
 ERRORS = frozenset({"CellUnavailable", "CellFull"})
 NAME_THE_ERROR = frozenset(
     {
@@ -42,7 +42,7 @@ NAME_THE_ERROR = frozenset(
         "reach/outages.py",  # handles it
         "reach/storages.py",  # refuses a cell that is off line
         # The definition, and the adapters that open storage:
-        "api/aws_cells.py",
+        "aws/cells.py",
         "embedded/directory.py",
         "embedded/reserve.py",
         "errors.py",

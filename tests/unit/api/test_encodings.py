@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hourwheel.api.compression import compressed
 from hourwheel.api.events import Response
+from hourwheel.aws.compression import compressed
 from hourwheel.model.fields import REQUEST_BYTES
 from hourwheel.wire import gzipped
 from tests.lambdajson import as_lambda_encodes

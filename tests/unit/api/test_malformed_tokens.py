@@ -10,7 +10,7 @@ import pytest
 
 from hourwheel.api.grants import MOST_TOKEN_CHARACTERS, AccessGrant, sign_grant
 from tests.support import Bench
-from tests.unit.api.test_urls import ORDERS, Urls
+from tests.unit.aws.test_urls import ORDERS, Urls
 
 _MAC = bytes(16)
 _MOST_BYTES = MOST_TOKEN_CHARACTERS * 3 // 4 - len("hwg_") - len(_MAC)

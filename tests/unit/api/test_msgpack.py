@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hourwheel.api.compression import compressed
 from hourwheel.api.requests import body_of
 from hourwheel.api.wire import accepts_msgpack, is_msgpack
+from hourwheel.aws.compression import compressed
 from hourwheel.client.records.compact import UNDECODABLE, CompactProduceResult, CompactPulls
 from hourwheel.client.records.messages import Message, Pulled, SendResult
 from hourwheel.model.fields import BATCH_MESSAGES

@@ -7,13 +7,13 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.api.urls import URL_ROUTES
+from hourwheel.aws.urls import URL_ROUTES
 from hourwheel.context import Settings
 from hourwheel.ports.storage import CellStorage, Store
 from tests.function_urls import OPERATOR_SESSION
 from tests.support import AT_ONCE, Bench
 from tests.unit.api.conftest import GROUP, MESSAGES, Answer, Api
-from tests.unit.api.test_urls import Urls
+from tests.unit.aws.test_urls import Urls
 
 T = TypeVar("T")
 

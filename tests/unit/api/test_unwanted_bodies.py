@@ -3,13 +3,13 @@
 import pytest
 
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.api.urls import URL_ROUTES
+from hourwheel.aws.urls import URL_ROUTES
 from layers.openapi.operations import OPERATIONS
 from tests.function_urls import OPERATOR_SESSION
 from tests.support import Bench
 from tests.unit.api.conftest import Answer
 from tests.unit.api.test_query_parameters import HEALTH, SUBJECT, CellApi, ClosableStore, target
-from tests.unit.api.test_urls import Urls
+from tests.unit.aws.test_urls import Urls
 
 DRY_RUN = {"dry_run": True}
 BODILESS = [route for route in (*ROUTES, *URL_ROUTES) if not route.takes_body and route.key != HEALTH]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hourwheel.bill.counts import read_counts
-from hourwheel.bill.items import Workload, bill_items
+from hourwheel.aws.bill.counts import read_counts
+from hourwheel.aws.bill.items import Workload, bill_items
 from tests.unit.cli.conftest import Shell
 
 TEAM = ["--messages-per-day", "100000", "--services", "10", "--groups", "3"]

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hourwheel.policies import consumer_policy, producer_policy, url_policy
+from hourwheel.aws.policies import consumer_policy, producer_policy, url_policy
 from tests.unit.cli.conftest import Shell
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5"

@@ -13,6 +13,7 @@ from hourwheel.logs.large_batches import large_batch_folder, rows_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.partial_rows import PartialRows
 from hourwheel.logs.rows import Row, filler
+from hourwheel.logs.seen_keys import SeenKeys
 from hourwheel.model.fields import (
     DEFAULT_RETENTION_SECONDS,
     MAX_RETENTION_SECONDS,
@@ -40,7 +41,6 @@ from hourwheel.ports.storage import (
 )
 from hourwheel.ports.timers import PreciseTimers, Timers
 from hourwheel.ports.waking import EarlyWakeups, NoEarlyWakeups, NoWheelWakeups, WakeupQueues, Wakeups, WheelWakeups
-from hourwheel.seen_keys import SeenKeys
 
 T = TypeVar("T")
 

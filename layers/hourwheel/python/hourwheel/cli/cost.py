@@ -9,9 +9,9 @@ from hourwheel.cli.output import write_json, write_line, write_table
 from hourwheel.cli.settings import settings_of
 
 if TYPE_CHECKING:
-    from hourwheel.bill.counts import Counts
-    from hourwheel.bill.items import Workload
-    from hourwheel.bill.services import ServiceBill
+    from hourwheel.aws.bill.counts import Counts
+    from hourwheel.aws.bill.items import Workload
+    from hourwheel.aws.bill.services import ServiceBill
 
 _MOST_MESSAGES = 10**12
 _MOST = 1_000
@@ -68,9 +68,9 @@ def cost(
             param_hint="--delayed-per-day",
         )
     # Imported here, as the other commands need no bill.
-    from hourwheel.bill.counts import read_counts, read_other_prices
-    from hourwheel.bill.items import Workload, bill_items
-    from hourwheel.bill.services import other_bills
+    from hourwheel.aws.bill.counts import read_counts, read_other_prices
+    from hourwheel.aws.bill.items import Workload, bill_items
+    from hourwheel.aws.bill.services import other_bills
 
     workload = Workload(
         messages_per_day=messages_per_day,
@@ -93,7 +93,7 @@ def cost(
 def _write_json(
     counts: "Counts", workload: "Workload", front: Front, items: dict[str, float], others: "list[ServiceBill]"
 ) -> None:
-    from hourwheel.bill.services import comparison
+    from hourwheel.aws.bill.services import comparison
 
     write_json(
         {
@@ -118,7 +118,7 @@ def _write_json(
 
 
 def _write_tables(counts: "Counts", items: dict[str, float], others: "list[ServiceBill]") -> None:
-    from hourwheel.bill.services import comparison, money
+    from hourwheel.aws.bill.services import comparison, money
 
     rows = [(_LABELS[item], money(dollars)) for item, dollars in items.items()]
     write_table(["Hourwheel", "$ a month"], [*rows, ("total", money(sum(items.values())))])

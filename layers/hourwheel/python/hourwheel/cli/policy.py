@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
+from hourwheel.aws.policies import consumer_policy, producer_policy, url_policy
 from hourwheel.cli.output import write_json, write_line
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, settings_of
 from hourwheel.client.transport.signing import EXECUTE_API
-from hourwheel.policies import consumer_policy, producer_policy, url_policy
 
 app = typer.Typer(no_args_is_help=True, help="Print the IAM policies of programs that use one subject or group.")
 

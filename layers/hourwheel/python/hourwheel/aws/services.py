@@ -19,8 +19,8 @@ from hourwheel.adapters.scheduler import SchedulerTimers
 from hourwheel.adapters.sqs import SqsWakeupQueues
 from hourwheel.adapters.timer_queue import TimerQueue
 from hourwheel.api.boundary import Boundary, log_line
-from hourwheel.api.compression import compressed
 from hourwheel.api.events import Event, Function, Invocation, Response
+from hourwheel.aws.compression import compressed
 from hourwheel.context import Context, Settings
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.targets import NoTargets, Targets
@@ -32,8 +32,8 @@ from hourwheel.ports.waking import WakeupQueues
 from hourwheel.system import SystemClock, SystemIds
 
 if TYPE_CHECKING:
-    from hourwheel.api.aws_cells import CellLocation
-    from hourwheel.api.urls import UrlFront
+    from hourwheel.aws.cells import CellLocation
+    from hourwheel.aws.urls import UrlFront
 
 _PREFIX = "HOURWHEEL_"
 
@@ -146,7 +146,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Returns the storage of the other cells by name. Raises ``ValueError`` for a wrong value of ``cells``."""
         if self.cells is None:
             return {}
-        from hourwheel.api.aws_cells import CellLocation  # most deployments have the home cell alone
+        from hourwheel.aws.cells import CellLocation  # most deployments have the home cell alone
 
         return msgspec.json.decode(self.cells, type=dict[str, CellLocation])
 
@@ -161,7 +161,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def parse_front(self) -> "UrlFront":
         """Returns the settings for requests to function URLs. Raises ``ValueError`` for a wrong value of
         ``endpoints``."""
-        from hourwheel.api.urls import UrlFront, identity  # most deployments have the HTTP API alone
+        from hourwheel.aws.urls import UrlFront, identity  # most deployments have the HTTP API alone
 
         operators = frozenset(identity(arn) for arn in (self.operators or "").split(",") if arn)
         return UrlFront(operators, msgspec.json.decode(self.endpoints or "{}", type=dict[str, str]))
@@ -196,7 +196,7 @@ def _other_cells(
 ) -> Cells:
     """Returns the object that opens the cells other than the home cell."""
     # Imported here: most deployments have the home cell alone, and each import delays a cold start.
-    from hourwheel.api.aws_cells import AwsCells
+    from hourwheel.aws.cells import AwsCells
     from hourwheel.cells.cell_storage import GuardedCells
 
     def open_storage(cell: "CellLocation") -> CellStorage:
@@ -275,7 +275,7 @@ class Services:
         def fronted(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
             if event["routeKey"] != _URL_ROUTE:
                 return function(deployment, event, context)
-            from hourwheel.api.urls import serve  # most deployments have the HTTP API alone
+            from hourwheel.aws.urls import serve  # most deployments have the HTTP API alone
 
             return serve(name, function, deployment, event, context, self._url_front)
 

@@ -10,7 +10,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.api.grants import AccessGrant, OpenedGrant, renewed, sign_grant
-from hourwheel.api.urls import GRANT_HEADER, identity
+from hourwheel.aws.urls import GRANT_HEADER, identity
 from hourwheel.context import Settings
 from tests.function_urls import OPERATOR, OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, url_event
 from tests.support import Bench, CallByCall, HandClock, NoWakeups

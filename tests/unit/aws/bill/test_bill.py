@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hourwheel.bill.counts import (
+from hourwheel.aws.bill.counts import (
     BatchCounts,
     Counts,
     DelayCounts,
@@ -13,8 +13,8 @@ from hourwheel.bill.counts import (
     read_counts,
     read_other_prices,
 )
-from hourwheel.bill.items import Workload, at_batch, bill_items
-from hourwheel.bill.services import ServiceBill, comparison, money, other_bills
+from hourwheel.aws.bill.items import Workload, at_batch, bill_items
+from hourwheel.aws.bill.services import ServiceBill, comparison, money, other_bills
 
 MONTH_DAYS = 365 / 12
 PRICES = {

@@ -11,7 +11,7 @@ from math import ceil, exp
 
 import msgspec
 
-from hourwheel.bill.counts import (
+from hourwheel.aws.bill.counts import (
     ITEM_OVERHEAD_BYTES,
     MONTH_DAYS,
     ROW_DAYS,

@@ -10,10 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.errors import Rejected
-from hourwheel.model.groups import Group
-from hourwheel.model.wakeup_names import queue_name, queue_prefix
-from hourwheel.policies import (
+from hourwheel.aws.policies import (
     CONSUME,
     DEAD_LETTERS,
     DELAYED,
@@ -24,6 +21,9 @@ from hourwheel.policies import (
     producer_policy,
     url_policy,
 )
+from hourwheel.errors import Rejected
+from hourwheel.model.groups import Group
+from hourwheel.model.wakeup_names import queue_name, queue_prefix
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default"
 WAITING = ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"]
@@ -272,7 +272,7 @@ def test_what_is_no_api_is_refused(arn: str) -> None:
 
 
 def test_the_policy_of_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "iam.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "iam.md").read_text(encoding="utf-8")
     shown = page.partition("```json\n")[2].partition("```")[0]
     assert json.loads(shown) == consumer_policy(API, "orders", "billing")
 

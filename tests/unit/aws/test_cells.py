@@ -5,8 +5,8 @@ import json
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.api.aws_cells import AwsCells, CellLocation
-from hourwheel.api.services import Environment
+from hourwheel.aws.cells import AwsCells, CellLocation
+from hourwheel.aws.services import Environment
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, NoAccess, Unavailable

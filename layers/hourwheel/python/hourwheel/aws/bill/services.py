@@ -4,8 +4,8 @@ from math import ceil
 
 import msgspec
 
-from hourwheel.bill.counts import MONTH_DAYS, MONTH_SECONDS, Counts, OtherPrice, added
-from hourwheel.bill.items import Workload
+from hourwheel.aws.bill.counts import MONTH_DAYS, MONTH_SECONDS, Counts, OtherPrice, added
+from hourwheel.aws.bill.items import Workload
 
 _SQS_BATCH = 10  # the most messages of one request
 _SQS_UNIT_BYTES = 64 * 1024  # SQS, SNS and EventBridge bill a request for each 64 KB
