@@ -160,25 +160,25 @@ class Background:
 
 
 def _bucket_wheel(bucket: Bucket, owner: WheelOwner | None, messages: int, now_ms: int) -> BucketWheel:
-    turning = owner is not None and owner.alive(now_ms)
-    wakes_ms = bucket.start_ms - LEAD_MS
-    overdue = wakes_ms <= now_ms - _STARTING_MS
-    if owner is not None:
-        wakes_ms = owner.first_start_ms if owner.left else wakes_ms
-        overdue = lacks_wheel(owner, bucket, now_ms)
-    state: Literal["turning", "asleep", "waiting", "overdue"] = (
-        "turning" if turning else "overdue" if overdue else "waiting" if owner is None else "asleep"
-    )
+    turning = None if owner is None or not owner.alive(now_ms) else owner
+    wakes_ms = owner.first_start_ms if owner is not None and owner.left else bucket.start_ms - LEAD_MS
     return BucketWheel(
         bucket=bucket.name,
         starts_at=rfc3339(bucket.start_ms),
         ends_at=rfc3339(bucket.end_ms),
-        state=state,
-        owner=owner.owner if turning and owner is not None else None,
-        lease_until=rfc3339(owner.until_ms) if turning and owner is not None else None,
+        state="turning" if turning else _resting_state(bucket, owner, now_ms),
+        owner=turning.owner if turning else None,
+        lease_until=rfc3339(turning.until_ms) if turning else None,
         wakes_at=None if turning else rfc3339(wakes_ms),
         messages=messages,
     )
+
+
+def _resting_state(bucket: Bucket, owner: WheelOwner | None, now_ms: int) -> Literal["asleep", "waiting", "overdue"]:
+    """Returns the state of a bucket whose wheel does not turn."""
+    if owner is None:
+        return "overdue" if bucket.start_ms - LEAD_MS <= now_ms - _STARTING_MS else "waiting"
+    return "overdue" if lacks_wheel(owner, bucket, now_ms) else "asleep"
 
 
 def _lateness(context: Context) -> list[LatenessStep] | None:

@@ -4,6 +4,7 @@ The numbers of subjects come from a table in memory. Calls refresh the table, th
 ``RefreshShare`` allows: whatever the number of subjects and of open pages, this takes about a hundredth of one core.
 """
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,8 @@ from hourwheel.model.subjects import Subject
 from hourwheel.operations.queue_numbers import queue_numbers
 from hourwheel.ports.storage import transactional
 from hourwheel.registry.broadcast import consumer_groups
-from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.registry.records import subject_record
+from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames, drop_keys
 from hourwheel.times import parse_rfc3339, rfc3339, within
 
@@ -49,6 +51,21 @@ _DELAYED_MS, _DELAYED_FAR_MS = 2_000, 30_000
 _DELAYED_ROWS = 20_000  # of schedule logs, read by one call: about 100 ms on one machine
 _LISTED_MS = 5_000  # a page that is sorted by a number shows new subjects this late
 _NEVER = -(1 << 62)  # before every time, and below every number by which subjects are sorted
+
+
+_NUMBER = re.compile(r"-?\d+", re.ASCII)
+_SUMS = (
+    "waiting",
+    "in_flight",
+    "retrying",
+    "backing_off",
+    "dead",
+    "settled",
+    "held",
+    "stopped",
+    "expired_unread",
+)
+"""The numbers of a subject that are sums over its groups."""
 
 
 class OverviewRequest(NamedTuple):
@@ -86,6 +103,17 @@ class _Entry(NamedTuple):
     generation: int
     read_ms: int
     numbers: SubjectOverview
+
+
+class _OverviewRow(NamedTuple):
+    """A subject and the number by which it is sorted."""
+
+    rank: int
+    name: str
+    subject: Subject
+
+    def order_key(self) -> tuple[int, str]:
+        return self.rank, self.name
 
 
 @dataclass
@@ -185,38 +213,46 @@ class Overview:
         return self._page([self._shown(subject) for subject in shown], following)
 
     def _by_number(self, request: OverviewRequest) -> OverviewPage:
-        now_ms = self.context.clock.now_ms()
-        fresh = within(self._listed_ms, now_ms, _LISTED_MS)
-        if self._listed_ms == _NEVER or (not fresh and self._share.allows(now_ms)):
-            self._listed = [record for record in self.registry.all_subjects() if not record.deleted]
-            self._listed_ms = now_ms
-            self._share.spend(self.context.clock.now_ms() - now_ms)
-            # Numbers of subjects that were deleted since would stay in memory.
-            names = {subject.name for subject in self._listed}
-            self._entries = {name: entry for name, entry in self._entries.items() if name in names}
+        self._list()
         self._refresh(self._listed)
-        descending = request.order == "desc"
-        matching = [record for record in self._listed if record.name.startswith(request.prefix) and self._known(record)]
-        ranked = sorted(
-            ((_rank(request.sort, self._shown(record)), record.name, record) for record in matching),
-            key=lambda entry: entry[:2],
-            reverse=descending,
-        )
-        if request.after:
-            cursor = _parse_cursor(request.after)
-            ranked = [entry for entry in ranked if (entry[:2] < cursor if descending else entry[:2] > cursor)]
+        ranked = self._ranked(request)
         first = ranked[: request.limit]
-        following = f"{first[-1][0]}~{first[-1][1]}" if len(ranked) > len(first) else None
-        subjects = [self._current(subject) for _, _, subject in first]
+        following = f"{first[-1].rank}~{first[-1].name}" if len(ranked) > len(first) else None
+        subjects = [self._current(entry.subject) for entry in first]
         page = self._page([self._shown(subject) for subject in subjects if subject is not None], following)
         page.complete = all(map(self._known, self._listed))
         return page
 
+    def _list(self) -> None:
+        """Lists the subjects again where the list is old and the share allows it."""
+        now_ms = self.context.clock.now_ms()
+        fresh = within(self._listed_ms, now_ms, _LISTED_MS)
+        if self._listed_ms != _NEVER and (fresh or not self._share.allows(now_ms)):
+            return
+        self._listed = [record for record in self.registry.all_subjects() if not record.deleted]
+        self._listed_ms = now_ms
+        self._share.spend(self.context.clock.now_ms() - now_ms)
+        # Numbers of subjects that were deleted since would stay in memory.
+        names = {subject.name for subject in self._listed}
+        self._entries = {name: entry for name, entry in self._entries.items() if name in names}
+
+    def _ranked(self, request: OverviewRequest) -> list[_OverviewRow]:
+        """Returns the subjects of the request behind its cursor, in its order."""
+        matching = [record for record in self._listed if record.name.startswith(request.prefix) and self._known(record)]
+        ranked = [_OverviewRow(_rank(request.sort, self._shown(record)), record.name, record) for record in matching]
+        cursor = _parse_cursor(request.after) if request.after else None
+        if request.order == "desc":
+            ranked.sort(key=_OverviewRow.order_key, reverse=True)
+            return ranked if cursor is None else [entry for entry in ranked if entry.order_key() < cursor]
+        ranked.sort(key=_OverviewRow.order_key)
+        return ranked if cursor is None else [entry for entry in ranked if entry.order_key() > cursor]
+
     def _current(self, subject: Subject) -> Subject | None:
         """Returns the subject with its settings of now; None if it was deleted meanwhile."""
         current = subject_record(self.context, subject.name).load()
-        alive = current is not None and not current.value.deleted and current.value.generation == subject.generation
-        return current.value if alive and current is not None else None
+        if current is None or current.value.deleted or current.value.generation != subject.generation:
+            return None
+        return current.value
 
     def _page(self, subjects: list[SubjectOverview], following: str | None) -> OverviewPage:
         return OverviewPage(subjects=subjects, next=following, at=rfc3339(self.context.clock.now_ms()))
@@ -258,22 +294,15 @@ class Overview:
         began_ms = self.context.clock.now_ms()
         read = self.numbers.read(subject, self._delayed)
         groups = read.groups
+        sums = {name: sum(getattr(group, name) for group in groups) for name in _SUMS}
         numbers = SubjectOverview(
+            **sums,
             subject=subject.name,
             queues=subject.queues,
             groups=len(groups),
-            waiting=sum(group.waiting for group in groups),
-            in_flight=sum(group.in_flight for group in groups),
-            retrying=sum(group.retrying for group in groups),
-            backing_off=sum(group.backing_off for group in groups),
-            dead=sum(group.dead for group in groups),
             delayed=self._delayed_of(subject),
             oldest_at=min((group.oldest_at for group in groups if group.oldest_at is not None), default=None),
             end=sum(counted(read.totals[log].numbers) for log in self._last_logs(subject) if log in read.totals),
-            settled=sum(group.settled for group in groups),
-            held=sum(group.held for group in groups),
-            stopped=sum(group.stopped for group in groups),
-            expired_unread=sum(group.expired_unread for group in groups),
             paused=subject.paused,
             read_only=subject.read_only,
             retention_seconds=subject.retention_seconds,
@@ -303,7 +332,7 @@ def _rank(sort: OverviewSort, numbers: SubjectOverview) -> int:
 
 def _parse_cursor(after: str) -> tuple[int, str]:
     rank, separator, name = after.partition("~")
-    if not separator or not rank.removeprefix("-").isascii() or not rank.removeprefix("-").isdigit():
+    if not (separator and _NUMBER.fullmatch(rank)):
         raise Rejected(
             "field-invalid", f"after must be the next of an earlier answer, got {after[:40]!r}", field="after"
         )
