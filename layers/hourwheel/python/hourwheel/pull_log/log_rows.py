@@ -9,13 +9,13 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import GroupRemoved
-from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.cas import CasRecord, Versioned, token_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import pull_log
 from hourwheel.model.routes import FIRST, Mapping
-from hourwheel.ports.storage import Blobs, Key, Record, Table
+from hourwheel.ports.storage import Blobs, Key, Record, Table, items_of
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.records import SETTLED_KEPT_MS, Checkpoint, Position, PullRow, Tail
 from hourwheel.pull_log.selection import Selection
@@ -123,7 +123,7 @@ class LogRows:
         while current is None or not current.value.erased:
             last = Checkpoint(0, Position(self.origin), 0, now_ms) if current is None else current.value
             mark = msgspec.structs.replace(last, erased=True)
-            expect = None if current is None else current.token
+            expect = token_of(current)
             # The mark has to last as long as a record may be cached, or a writer may pause.
             current = self.checkpoint_record.swap(expect, mark, expires_ms=now_ms + SETTLED_KEPT_MS).current
         self.source.store.trim(Table.PULL, self.partition, below=_ALL)
@@ -132,6 +132,11 @@ class LogRows:
         """Returns up to ``limit`` pull rows from ``start`` on, in order, each with its number."""
         items = self.source.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
         return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
+
+    def rows_from(self, start: int, page: int) -> Iterator[tuple[int, PullRow]]:
+        """Yields the pull rows from ``start`` on, in order, each with its number. Reads ``page`` rows at a time."""
+        items = items_of(self.source.store, Table.PULL, self.partition, start=sort_of(start), page=page)
+        return ((int(sort), self.opened(int(sort), record).value) for sort, record in items)
 
     def latest(self, limit: int) -> list[PullRow]:
         """Returns the newest pull rows, up to ``limit``, the last one first."""

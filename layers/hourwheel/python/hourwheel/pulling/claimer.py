@@ -76,6 +76,14 @@ class Look:
         if result.claim is not None:
             self.claims.append((log, result.claim))
 
+    def cut_off(self, pull: str, error: Unavailable | Broken) -> "Look":
+        """Returns the look as far as it came: the messages claimed so far must be handed out, because nobody else gets
+        them before their lease ends. Without any, raises the error."""
+        if not self.claims:
+            raise error
+        _logger.warning("%s ended early: %s", pull, error)
+        return replace(self, limited=True)
+
     def left_out(self, logs: Sequence[PullLog]) -> dict[str, PullLog]:
         """Returns the retry log if the next claims leave it out, because the share of the retries is used up."""
         if not self.share_left.is_empty:
@@ -186,7 +194,10 @@ class Claimer:
         in one transaction: only there the limits leave what they left before."""
         retries = look.group.retry_log
         alone = retries in logs and not look.rows
-        turns = by_storage([name for name in logs if not (alone and name == retries)])
+        others = dict(logs)
+        if alone:
+            del others[retries]
+        turns = by_storage(others)
         first = int(self.context.ids.jitter() * len(turns))
         turns = [*turns[first:], *turns[:first]]
         turns.sort(key=lambda names: retries not in names)
@@ -232,10 +243,7 @@ class Claimer:
         try:
             return self._settle_and_claim(look, [], logs)
         except (Unavailable, Broken) as error:
-            if not look.claims:
-                raise
-            _logger.warning("a pull from %s ended early: %s", logs[0].source.name, error)
-            return replace(look, limited=True)
+            return look.cut_off(f"a pull from {logs[0].source.name}", error)
 
     def _settle_and_claim(self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]) -> Look:
         """Settles, then claims from these logs, in one transaction where all of them are in one cell."""
@@ -285,7 +293,8 @@ class Claimer:
         queues = [log for log in logs if log.queue is not None]
         first = int(self.context.ids.jitter() * len(queues))
         in_turn = [*retries, *queues[first:], *queues[:first]]
-        if len(logs) > 1 and self._takes_suspects_first(look) and (having := self._having_suspects(logs)):
+        if len(logs) > 1 and self._takes_suspects_first(look):
+            having = self._having_suspects(logs)
             in_turn.sort(key=lambda log: log.source.name not in having)
         return in_turn
 

@@ -67,6 +67,9 @@ class _GroupState(msgspec.Struct, frozen=True):
         return sum(sum(log.leased.values()) for log in self.logs.values())
 
 
+_UNSEEN = _GroupState({}, -_TRUSTED_MS)
+
+
 @dataclass
 class FlowControl:
     """Remembers what this process has read of the groups that have limits. Replaces a state as a whole; losing one
@@ -84,24 +87,23 @@ class FlowControl:
         group = logs[0].group
         name = group.retry_log
         now_ms = logs[0].context.clock.now_ms()
-        state = self._states.get(name)
-        if state is None or not 0 <= now_ms - state.at_ms < _TRUSTED_MS:
+        state = self._states.get(name, _UNSEEN)
+        if not 0 <= now_ms - state.at_ms < _TRUSTED_MS:
             state = _GroupState({}, now_ms)
         state = _with_new_rows(state, logs, now_ms)
         if group.max_in_flight and state.leased + max_messages > group.max_in_flight:
             state = _without_settled(state, logs)
         self._states[name] = state
         rows = {partition: log.next_row for partition, log in state.logs.items()}
-        left, limit = max_messages, None
-        if group.max_in_flight and group.max_in_flight - state.leased < left:
-            left = max(0, group.max_in_flight - state.leased)
-            limit = Limit("max_in_flight", _ELSEWHERE_SECONDS)
+        allowances = [Allowance(max_messages, None, rows)]
+        if group.max_in_flight:
+            free = max(0, group.max_in_flight - state.leased)
+            allowances.append(Allowance(free, Limit("max_in_flight", _ELSEWHERE_SECONDS), rows))
         if group.messages_per_second:
             # Not the time before the rows were read: claims that came meanwhile would seem to be of the future.
             at_rate, wait_seconds = _at_rate(group, state.due_ms, logs[0].context.clock.now_ms())
-            if at_rate < left:
-                left, limit = at_rate, Limit("messages_per_second", wait_seconds)
-        return Allowance(left, limit, rows)
+            allowances.append(Allowance(at_rate, Limit("messages_per_second", wait_seconds), rows))
+        return min(allowances, key=lambda allowance: allowance.messages)
 
 
 def is_current(logs: Sequence[PullLog], rows: dict[str, int]) -> bool:
@@ -127,7 +129,7 @@ def _with_new_rows_of(log: PullLog, before: _LogState, now_ms: int) -> tuple[_Lo
     if start == _UNREAD:
         before = _LogState(log.beginning().row_no, {})
         start = _first_recent(log, before.next_row, now_ms)
-    rows = _rows_from(log, start)
+    rows = list(log.rows_from(start, _PAGE))
     # The last rows may have expired before earlier ones.
     next_row = max([before.next_row, *(row_no + 1 for row_no, _ in rows)])
     leased = before.leased | {row_no: len(row.unsettled()) for row_no, row in rows if row.state == OPEN}
@@ -147,16 +149,6 @@ def _first_recent(log: PullLog, first: int, now_ms: int) -> int:
             break  # removed long after they were settled
         first, claimed_ms = earlier[0][0], earlier[0][1].value.claimed_ms
     return first
-
-
-def _rows_from(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
-    claims: list[tuple[int, PullRow]] = []
-    while True:
-        rows = log.rows(start, _PAGE)
-        claims += [(row_no, row.value) for row_no, row in rows]
-        if len(rows) < _PAGE:
-            return claims
-        start = rows[-1][0] + 1
 
 
 def _without_settled(state: _GroupState, logs: Sequence[PullLog]) -> _GroupState:

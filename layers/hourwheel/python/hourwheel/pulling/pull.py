@@ -298,14 +298,14 @@ class Puller:
 
     def _remember(self, look: Look, sources: Sources) -> None:
         """Remembers the claims of the look, and where logs have no message left."""
+        ended = [*look.nothing]
         for log, claim in look.claims:
             self.leases.record_claim(log, claim.row_no, claim.pull_row.value.lease_until_ms)
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), sources.subject)
-        ended = [
-            (log, Nothing(claim.row_no + 1, claim.log_end)) for log, claim in look.claims if claim.log_end is not None
-        ]
-        for log, nothing in (*look.nothing, *ended):
+            if claim.log_end is not None:
+                ended.append((log, Nothing(claim.row_no + 1, claim.log_end)))
+        for log, nothing in ended:
             # What is not remembered costs a look; an error here would lose what was claimed.
             with suppress(Unavailable, Broken):
                 self._source_logs.remember(log.on(self.context), nothing, sources.totals[log.source.name])
@@ -324,7 +324,7 @@ class Puller:
             try:
                 look = claimer.claim_held_back(look)
             except (Unavailable, Broken) as error:
-                look = self._cut_off(look, error)
+                look = look.cut_off(f"a pull of {self.subject}/{self.group}", error)
         return replace(look, limited=True) if look.held_back and not look.limited else look
 
     def _claim_by_parts(
@@ -346,20 +346,12 @@ class Puller:
             try:
                 look = claimer.claim_messages(look, opened, {log.source.name: log for log in first})
             except (Unavailable, Broken) as error:
-                return self._cut_off(look, error)
+                return look.cut_off(f"a pull of {self.subject}/{self.group}", error)
             opened = ()
             left = [] if not later or claimer.is_satisfied(look) else _left_behind(look, *before, left)
             if not left:
                 # Of the queues from which this look claimed, other pulls may claim the next parts.
                 return replace(look, limited=look.limited or bool(later and look.claims))
-
-    def _cut_off(self, look: Look, error: Unavailable | Broken) -> Look:
-        """Returns the look as far as it came: the messages claimed so far must be handed out, because nobody else gets
-        them before their lease ends. Without any, raises the error."""
-        if not look.claims:
-            raise error
-        _logger.warning("a pull of %s/%s ended early: %s", self.subject, self.group, error)
-        return replace(look, limited=True)
 
     def _paused(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], pause: Limit) -> Look:
         """Ends leases and settles, and claims nothing. Reads nothing where there is nothing to settle."""

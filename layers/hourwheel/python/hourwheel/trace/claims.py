@@ -41,7 +41,7 @@ def claims_of(log: PullLog, position: Position) -> Claims:
 def _claims_from(log: PullLog, position: Position, tail: Tail, low: int) -> Claims:
     """Returns what ``claims_of`` returns, where ``low`` is the first row that is left."""
     short = tail.row_no - low <= _READ_WHOLE
-    rows = _all(log, low) if short else _by_halving(log, low, tail.row_no, position)
+    rows = list(log.rows_from(low, _PAGE)) if short else _by_halving(log, low, tail.row_no, position)
     removed = list(_removed(rows, tail))
     covering = [(row_no, row) for row_no, row in rows if _covers(row, position)]
     forgotten = any(start <= position < end for start, end in removed)
@@ -53,18 +53,8 @@ def _claims_from(log: PullLog, position: Position, tail: Tail, low: int) -> Clai
 def latest_rows(log: PullLog) -> tuple[list[PullRow], bool]:
     """Returns the last 1,000 rows of the pull log, oldest first, and whether they are all that ever were."""
     start = max(0, log.tail().row_no - _READ_WHOLE)
-    rows = _all(log, start)
+    rows = list(log.rows_from(start, _PAGE))
     return [row for _, row in rows], start == 0 and (not rows or rows[0][0] == 0)
-
-
-def _all(log: PullLog, start: int) -> list[tuple[int, PullRow]]:
-    kept: list[tuple[int, PullRow]] = []
-    while True:
-        rows = log.rows(start, _PAGE)
-        kept += [(row_no, row.value) for row_no, row in rows]
-        if len(rows) < _PAGE:
-            return kept
-        start = rows[-1][0] + 1
 
 
 def _by_halving(log: PullLog, low: int, high: int, position: Position) -> list[tuple[int, PullRow]]:
