@@ -11,7 +11,8 @@ from hourwheel.context import Context
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.registry import broadcast
-from hourwheel.registry.registry import Registry, group_record
+from hourwheel.registry.records import group_record
+from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
 from hourwheel.sweep import consumers
 from tests.simulation.bugs import Bug, registrar

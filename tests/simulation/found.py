@@ -32,7 +32,8 @@ from hourwheel.model.subjects import Subject
 from hourwheel.producing import produce
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import EXPIRED, Position, PullRow
-from hourwheel.registry.registry import Registry, group_record, subject_record
+from hourwheel.registry.records import group_record, subject_record
+from hourwheel.registry.registry import Registry
 from hourwheel.settling import settle
 from hourwheel.settling.settle import Settler
 from hourwheel.sweep import erasure

@@ -18,7 +18,7 @@ from hourwheel.model.routes import MoveTarget, Route, RouteChange
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Counter
 from hourwheel.reach.pauses import Pauses
-from hourwheel.registry.registry import subject_record
+from hourwheel.registry.records import subject_record
 from hourwheel.settling.settlements import Settlements
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults

@@ -8,7 +8,7 @@ import msgspec
 
 from hourwheel.cells.plans import plan_move
 from hourwheel.model.groups import RetryPolicy
-from hourwheel.registry.registry import subject_record
+from hourwheel.registry.records import subject_record
 from tests.simulation.dates import RequestedDue
 from tests.simulation.delays import Delays
 from tests.simulation.faults import Faults

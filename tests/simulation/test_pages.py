@@ -49,7 +49,7 @@ WHOLE = {
     "dozing.dozing._TRIES": "dozing is simulated on its own, by tests/simulation/dozing.py",
     "cells.lost_cells.MOST_OFFSETS": "no run gives a cell up: tests/unit/operations has the walk",
     "cells.lost_cells._TRIES": "no run gives a cell up: tests/unit/operations has the walk",
-    "registry.registry._TRIES": "an error after lost races: actors without faults do not expect it",
+    "registry.record_changes._TRIES": "an error after lost races: actors without faults do not expect it",
     "cells.withdrawals._TRIES": "no run withdraws a change: tests/unit/operations has the races",
     "retention.extend_ttl._MOST": "stores with TTL are not simulated with an archive that is days behind",
     "sweep.decisions.LINES": "lines of a log",

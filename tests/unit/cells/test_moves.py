@@ -16,7 +16,7 @@ from hourwheel.model.log_names import HOME
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
 from hourwheel.ports.storage import CellStorage
-from hourwheel.registry.registry import subject_record
+from hourwheel.registry.records import subject_record
 from tests.support import AT_ONCE, Bench, CallByCall
 
 

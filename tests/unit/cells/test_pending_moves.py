@@ -16,7 +16,7 @@ from hourwheel.model.log_names import HOME
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.route_records import SubjectRoute
 from hourwheel.model.routes import RouteChange
-from hourwheel.registry.registry import subject_record
+from hourwheel.registry.records import subject_record
 from tests.support import AT_ONCE, Bench
 from tests.unit.cells.scenes import with_a_queue_in_each_cell
 

@@ -12,7 +12,7 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Key, Record, Table
-from hourwheel.registry.registry import subject_record
+from hourwheel.registry.records import subject_record
 from tests.unit.dozing.dozing import GROUP, Scene
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from hourwheel.api.routes import CONSUME, DELAYED, PRODUCE
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import UNDECODABLE, NotGranted, Unauthenticated
-from hourwheel.logs.cas import CasRecord
+from hourwheel.logs.cas import CasRecord, token_of
 from hourwheel.ports.storage import Key, Table
 
 _PREFIX = "hwg_"
@@ -128,7 +128,7 @@ def rotate(context: Context, *, revoke: bool) -> int:
     while True:
         # Tokens of the version and of the one before are valid: to revoke is to skip a version.
         version = (0 if current is None else current.value) + (2 if revoke else 1)
-        result = record.swap(None if current is None else current.token, version)
+        result = record.swap(token_of(current), version)
         if result.stored:
             return version
         current = result.current

@@ -57,7 +57,7 @@ from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Checkpoint
 from hourwheel.pull_log.skipped import skip
-from hourwheel.registry.registry import group_record, subject_record
+from hourwheel.registry.records import group_record, subject_record
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record

@@ -24,7 +24,7 @@ from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.records import SOUGHT, Moved, Position
-from hourwheel.registry.registry import alive
+from hourwheel.registry.records import alive
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
 from hourwheel.retention.manifests import Manifest, Segment, manifests
 

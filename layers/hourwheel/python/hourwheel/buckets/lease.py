@@ -17,7 +17,7 @@ from hourwheel.buckets.buckets import LEAD_MS, Bucket, order_timer
 from hourwheel.buckets.starts import COARSE_MS
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.logs.cas import CasRecord
+from hourwheel.logs.cas import CasRecord, token_of, value_of
 from hourwheel.ports.storage import Key, Table, items_of
 
 LEASE_MS = 30_000  # a wheel renews its lease every 12 s
@@ -123,12 +123,12 @@ def _plan_start(context: Context, bucket: Bucket, need_ms: int, *, minute: bool)
     current = record.load()
     for _ in range(_RACES):
         now_ms = context.clock.now_ms()
-        owner = None if current is None else current.value
+        owner = value_of(current)
         planned = planned_start(owner, bucket, need_ms, now_ms, minute=minute)
         if planned is None or planned is START_NOW:
             return PlannedStart(None if planned is None else now_ms, 0 if owner is None else owner.wakes_ms)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
-        stored, current = record.swap(None if current is None else current.token, planned)
+        stored, current = record.swap(token_of(current), planned)
         if stored:
             return PlannedStart(need_ms if minute else planned.wakes_ms, planned.wakes_ms)
     return PlannedStart(context.clock.now_ms())
@@ -180,7 +180,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
     record = owner_record(context, bucket)
     current = record.load()
     for _ in range(_RACES):
-        owner = None if current is None else current.value
+        owner = value_of(current)
         wakes_ms = max(due_ms - LEAD_MS, now_ms)
         if owner is None:
             if bucket.start_ms - LEAD_MS <= now_ms:
@@ -195,7 +195,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
         # It keeps a coarse start, which was ordered while timers were precise and may be lost.
         minute_ms = 0 if owner is None else owner.minute_ms
         announcement = WheelOwner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
-        stored, current = record.swap(None if current is None else current.token, announcement)
+        stored, current = record.swap(token_of(current), announcement)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
         if stored:
             return wakes_ms

@@ -20,7 +20,8 @@ from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.model.routes import MOST_OFFSETS, MoveTarget, RouteChange, continued, joined
 from hourwheel.model.subjects import Subject
-from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.registry.records import subject_record
+from hourwheel.registry.registry import Registry
 
 _TRIES = 20  # each needs another change of the subject meanwhile, or a target that stops answering
 

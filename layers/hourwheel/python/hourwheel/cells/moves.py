@@ -22,11 +22,12 @@ from hourwheel.cells.cells import shown
 from hourwheel.cells.move_steps import carried_out, check_target, continuation
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, Conflict, HourwheelError, MovePending, Rejected, Unavailable
-from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.cas import CasRecord, Versioned, value_of
 from hourwheel.model.routes import MAX_MAPPINGS, Mapping, MoveTarget, RouteChange, joined
 from hourwheel.model.subjects import Subject
 from hourwheel.reach.outages import is_logged
-from hourwheel.registry.registry import Registry, subject_record, unknown_subject
+from hourwheel.registry.records import subject_record, unknown_subject
+from hourwheel.registry.registry import Registry
 
 _TRIES = 10  # each needs another change of the subject between the read and the write
 
@@ -243,7 +244,7 @@ def _finish(registry: Registry, name: str) -> tuple[Subject | None, Unavailable 
             break
         current, held_up = record.swap(current.token, after).current, None
     registry.forget(name)
-    return None if current is None else current.value, held_up
+    return value_of(current), held_up
 
 
 def refresh_route(registry: Registry, seen: Subject) -> None:

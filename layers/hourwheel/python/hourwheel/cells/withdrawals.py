@@ -16,7 +16,8 @@ from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.model.routes import MoveTarget, RouteChange, change_of
 from hourwheel.model.subjects import Subject
-from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.registry.records import subject_record
+from hourwheel.registry.registry import Registry
 
 _TRIES = 10  # each needs another change of the subject between the read and the write
 

@@ -27,7 +27,7 @@ from hourwheel.model.pages import DeadPage
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table, items_of
 from hourwheel.pull_log.records import Position
-from hourwheel.registry.registry import unknown_group
+from hourwheel.registry.records import unknown_group
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import removable_below
 from hourwheel.wire.answer_size import answerable, first_page

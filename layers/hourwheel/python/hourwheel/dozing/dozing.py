@@ -39,7 +39,8 @@ from hourwheel.model.subjects import DozingGroup, Subject
 from hourwheel.model.wakeup_names import group_prefix, queue_name
 from hourwheel.ports.machine import Clock
 from hourwheel.ports.waking import WakeupQueues, Wakeups
-from hourwheel.registry.registry import Registry, subject_record
+from hourwheel.registry.records import subject_record
+from hourwheel.registry.registry import Registry
 from hourwheel.times import within
 
 MOST_DOZING = 100

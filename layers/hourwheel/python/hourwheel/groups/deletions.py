@@ -7,7 +7,8 @@ from hourwheel.errors import NotFound
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.broadcast import delete_consumer_groups
-from hourwheel.registry.registry import Registry, group_record
+from hourwheel.registry.records import group_record
+from hourwheel.registry.registry import Registry
 
 
 def delete_subject(registry: Registry, name: str) -> list[str]:

@@ -21,7 +21,8 @@ from hourwheel.push.pauses import pause_group
 from hourwheel.push.state import PushState, retarget, state_record, target_of
 from hourwheel.push.waking import start_free
 from hourwheel.registry.broadcast import consumer_groups
-from hourwheel.registry.registry import Registry, unknown_group
+from hourwheel.registry.records import unknown_group
+from hourwheel.registry.registry import Registry
 
 if TYPE_CHECKING:
     from hourwheel.groups.state import GroupState

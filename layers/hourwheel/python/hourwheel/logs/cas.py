@@ -22,6 +22,16 @@ class Versioned(Generic[S]):
     token: bytes
 
 
+def value_of(current: Versioned[S] | None) -> S | None:
+    """Returns the value; None where there is none."""
+    return None if current is None else current.value
+
+
+def token_of(current: Versioned[S] | None) -> bytes | None:
+    """Returns the token by which a swap replaces this record; None for a key that was empty."""
+    return None if current is None else current.token
+
+
 class CasResult(NamedTuple, Generic[S]):
     """Says whether the value was stored. ``current`` is the content of the key now: the stored value, or the value that
     another writer stored (None: the key is empty)."""

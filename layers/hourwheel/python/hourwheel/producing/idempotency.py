@@ -26,7 +26,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
-from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.logs.cas import CasRecord, Versioned, token_of
 from hourwheel.logs.log import Reservation
 from hourwheel.model.fields import IDEMPOTENCY_MS, SEQUENCE_MS
 from hourwheel.ports.storage import Key, Table, transactional
@@ -132,7 +132,7 @@ def remember(
     """Stores the offer under its key in place of the record ``current`` (None: none is known), and returns the record
     that counts: the offer, or an earlier one that has not expired. An offer with a sequence replaces the record of a
     lower one. Raises ``Unavailable`` when other requests with the key keep winning the race."""
-    expect = None if current is None else current.token
+    expect = token_of(current)
     for _ in range(_TRIES):
         outcome = record.swap(expect, offer, token=offer.token, expires_ms=offer.ends_ms)
         current = outcome.current
@@ -142,7 +142,7 @@ def remember(
         if current is not None and current.value.answers(offer.sequence, offer.at_ms):
             return current
         # The record is that of an earlier batch, or has expired: the next try replaces it.
-        expect = None if current is None else current.token
+        expect = token_of(current)
     raise Unavailable("many requests use this idempotency key at once: send the batch again")
 
 

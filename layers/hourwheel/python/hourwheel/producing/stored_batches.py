@@ -14,7 +14,7 @@ from hourwheel.model.messages import CompactProduceResult, SendResult
 from hourwheel.model.subjects import Subject
 from hourwheel.producing.routing import BatchPart
 from hourwheel.reach.storages import check_reserves
-from hourwheel.registry.registry import subject_record
+from hourwheel.registry.records import subject_record
 from hourwheel.times import rfc3339
 
 

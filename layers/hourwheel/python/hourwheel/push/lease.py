@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.cas import Versioned
+from hourwheel.logs.cas import Versioned, token_of
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.targets import Outcome
 from hourwheel.push.decisions import SETTLING_SECONDS, PusherEnd, TargetHealth, group_lease_ms, taken_by_another
@@ -45,7 +45,7 @@ class PushLease:
         # Read again: the look for messages may have taken seconds.
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
         taken = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
-        stored, current = record.swap(None if current is None else current.token, taken)
+        stored, current = record.swap(token_of(current), taken)
         self._held = current
         return None if stored else PusherEnd.BUSY
 

@@ -11,7 +11,8 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.push.state import retarget
 from hourwheel.push.waking import start_free
-from hourwheel.registry.registry import Registry, unknown_group, unknown_subject
+from hourwheel.registry.records import unknown_group, unknown_subject
+from hourwheel.registry.registry import Registry
 
 
 def pause_subject(context: Context, registry: Registry, name: str, *, paused: bool) -> Subject:

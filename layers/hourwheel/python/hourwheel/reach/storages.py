@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from hourwheel.context import Context, record_of_cell
 from hourwheel.errors import CellUnavailable
+from hourwheel.logs.cas import value_of
 from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.routes import CellRecord
 
@@ -78,4 +79,4 @@ def stored_cell(context: Context, name: str) -> CellRecord | None:
     """Reads the record of a cell, strongly consistent; None for the home cell, and for one that never was registered.
     One read."""
     current = None if name == HOME else record_of_cell(context.store, context.ids, name).load()
-    return None if current is None else current.value
+    return value_of(current)

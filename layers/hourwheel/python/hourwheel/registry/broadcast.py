@@ -20,7 +20,8 @@ from hourwheel.model.fields import MAX_BROADCAST_CONSUMERS
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table, items_of
-from hourwheel.registry.registry import Registry, alive, group_record
+from hourwheel.registry.records import alive, group_record
+from hourwheel.registry.registry import Registry
 
 _SEEN_MS = 3_600_000
 """A consumer's record is written at most this often while it pulls: 720 writes a month."""

@@ -1,16 +1,7 @@
-"""Looks subjects and groups up, caches them for a moment, and creates them on first use.
-
-    table      meta
-    partition  subjects          groups/{subject}
-    sort       {subject}         {group}
-    value      Subject, msgpack  Group, msgpack
-
-A deleted record stays as a tombstone: it keeps the generation, from which the next one counts on, and says whether the
-logs of the subject or group are erased.
-"""
+"""Looks subjects and groups up, caches them for a moment, and creates them on first use."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from typing import Literal, Protocol, TypeAlias, TypeVar
@@ -19,12 +10,24 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, ErasureUnfinished, NotFound, Unavailable
-from hourwheel.logs.cas import CasRecord, CasResult, Versioned
-from hourwheel.model.fields import DEFAULT_CONSUMER_EXPIRES_SECONDS, check_name
+from hourwheel.logs.cas import CasRecord
+from hourwheel.model.fields import check_name
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports.storage import Key, Store, Table, atomically, items_of
-from hourwheel.registry.quotas import Room, check_groups, check_subjects
+from hourwheel.ports.storage import Table, items_of
+from hourwheel.registry.quotas import check_groups, check_subjects
+from hourwheel.registry.record_cache import RecordCache
+from hourwheel.registry.record_changes import RecordChange
+from hourwheel.registry.records import (
+    alive,
+    group_record,
+    new_group,
+    new_subject,
+    subject_record,
+    unfinished_deletion,
+    unknown_group,
+    unknown_subject,
+)
 from hourwheel.registry.removed_names import RemovedNames
 
 T = TypeVar("T", Subject, Group)
@@ -33,41 +36,6 @@ ReportUnreadable: TypeAlias = Callable[[str, Exception], None]
 """Receives the name of a record that cannot be decoded, and the error."""
 
 _PAGE = 100  # the largest page of a list
-_TRIES = 10  # each needs another change of the record between the read and the write
-
-
-def unknown_subject(name: str, *, creating: bool = False) -> NotFound:
-    """``creating``: the request would create the subject if ``auto_create`` was set."""
-    lists = "hourwheel subject list shows those that exist"
-    advice = f"create it with hourwheel subject create {name}, or PUT /v1/subjects/{name}" if creating else lists
-    return NotFound("subject-unknown", f"there is no subject {name!r}: {advice}", field="subject")
-
-
-def unfinished_deletion(name: str) -> Unavailable:
-    return Unavailable(
-        f"the deletion of subject {name!r} is not finished, which takes the sweeper a minute: send the request again"
-    )
-
-
-def unknown_group(subject: str, name: str, *, creating: bool = False) -> NotFound:
-    """``creating``: the request would create the group if ``auto_create`` was set."""
-    lists = f"hourwheel group list {subject} shows those that exist"
-    creates = f"create it with hourwheel group create {subject} {name}, or PUT /v1/subjects/{subject}/groups/{name}"
-    advice = creates if creating else lists
-    return NotFound("group-unknown", f"subject {subject!r} has no group {name!r}: {advice}", field="group")
-
-
-def subject_record(context: Context, name: str) -> CasRecord[Subject]:
-    return CasRecord(context.store, context.ids, Key(Table.META, "subjects", name), Subject)
-
-
-def group_record(context: Context, subject: str, name: str) -> CasRecord[Group]:
-    return CasRecord(context.store, context.ids, Key(Table.META, f"groups/{subject}", name), Group)
-
-
-def alive(group: Group | None, subject: Subject) -> bool:
-    """Returns whether the group exists and belongs to this generation of the subject."""
-    return group is not None and not group.deleted and group.subject_generation == subject.generation
 
 
 class Erasure(Protocol):
@@ -86,13 +54,16 @@ class Registry:
     erasure: Erasure
     on_deletion: Callable[[RemovedNames], object] = lambda deleted: None
     """Drops what the process keeps by the names of a deleted subject or group."""
-    _seen: dict[tuple[str, ...], tuple[int, Subject | Group]] = field(default_factory=dict)
+    _records: RecordCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._records = RecordCache(self.context)
 
     def subject(self, name: str, *, create: bool = False) -> Subject:
         """Returns the subject. If there is none, creates it with the defaults (``create``, and ``auto_create`` is set)
         or raises ``NotFound``. Raises ``Unavailable`` where it would create it, and the deletion of the former one is
         not finished: the function that takes messages has no right to delete anything."""
-        cached = self._cached((name,))
+        cached = self._records.get((name,))
         if isinstance(cached, Subject):
             return cached
         began_ms = self.context.clock.now_ms()
@@ -104,12 +75,12 @@ class Registry:
             value = self.change_subject(name, lambda subject: subject, finishes_deletion=False)
         else:
             value = current.value
-        return self._keep((name,), value, began_ms)
+        return self._records.keep((name,), value, began_ms)
 
     def group(self, subject: Subject, name: str, *, create: bool = False) -> Group:
         """Returns the group. If there is none, creates it with the defaults (``create``, and ``auto_create`` is set) or
         raises ``NotFound``."""
-        cached = self._cached((subject.name, name))
+        cached = self._records.get((subject.name, name))
         if isinstance(cached, Group) and alive(cached, subject):
             return cached
         current = group_record(self.context, subject.name, name).load()
@@ -122,7 +93,7 @@ class Registry:
             value = self.change_group(subject, name, lambda group: group)
         else:
             value = current.value
-        return self._keep((subject.name, name), value, self.context.clock.now_ms())
+        return self._records.keep((subject.name, name), value, self.context.clock.now_ms())
 
     def known_group(self, subject: Subject, name: str) -> Group | None:
         """Returns the record of a consumer's group as ``group`` does; None if there is none."""
@@ -139,18 +110,15 @@ class Registry:
 
     def forget(self, subject: str) -> None:
         """Drops the cached records of a subject and its groups."""
-        for path in [path for path in list(self._seen) if path[0] == subject]:
-            self._seen.pop(path, None)
+        self._records.forget(subject)
 
     def drop(self, deleted: RemovedNames) -> None:
         """Drops the cached records of deleted subjects and groups."""
-        for path in list(self._seen):
-            if deleted.has_subject(path[0]) if len(path) == 1 else deleted.has_group(*path):
-                self._seen.pop(path, None)
+        self._records.drop(deleted)
 
     def forget_subject(self, name: str) -> None:
         """Drops the cached record of a subject, and keeps those of its groups."""
-        self._seen.pop((name,), None)
+        self._records.forget_subject(name)
 
     def change_subject(
         self,
@@ -170,13 +138,7 @@ class Registry:
                 if not finishes_deletion:
                     raise unfinished_deletion(name)
                 self.erasure.erase_subject(self.context, last, self._of_generation(last))
-            return Subject(
-                name=name,
-                generation=last.generation + 1 if last else 1,
-                queues=queues,
-                retention_seconds=self.context.settings.retention_seconds,
-                created_ms=self.context.clock.now_ms(),
-            )
+            return new_subject(self.context, name, last, queues)
 
         def is_new(current: Subject | None) -> bool:
             return current is None or current.deleted
@@ -185,7 +147,7 @@ class Registry:
             return change(fresh(current) if current is None or current.deleted else current)
 
         room = check_subjects if self.context.settings.max_subjects else None
-        value = self._change(subject_record(self.context, name), decide, is_new, room)
+        value = RecordChange(self.context, subject_record(self.context, name), decide, is_new, room).stored()
         self.forget(name)
         return value
 
@@ -206,22 +168,7 @@ class Registry:
         def fresh(last: Group | None) -> Group:
             if last is not None and last.subject_generation == subject.generation and not last.erased:
                 self.erasure.erase_group(self.context, subject, last)
-            # The parts that are closed lie before the latest message.
-            logs = [subject.log(queue) for queue in range(subject.queues)] if start == "latest" else []
-            return Group(
-                subject=subject.name,
-                subject_generation=subject.generation,
-                name=name,
-                generation=last.generation + 1 if last else 1,
-                start=start,
-                created_ms=self.context.clock.now_ms(),
-                origins=tuple(self.context.log(log).totals().rows for log in logs),
-                origin_epoch=subject.epoch,
-                origin_logs=tuple(logs) if subject.routes else (),
-                broadcast=broadcast,
-                consumer_expires_seconds=DEFAULT_CONSUMER_EXPIRES_SECONDS if broadcast else 0,
-                ordered=ordered,
-            )
+            return new_group(self.context, subject, name, last, start=start, broadcast=broadcast, ordered=ordered)
 
         def decide(current: Group | None) -> Group:
             if current is not None and current.subject_generation > subject.generation:
@@ -233,7 +180,8 @@ class Registry:
             return not alive(current, subject)
 
         room = check_groups(subject) if self.context.settings.max_groups else None
-        value = self._change(group_record(self.context, subject.name, name), decide, is_new, room)
+        record = group_record(self.context, subject.name, name)
+        value = RecordChange(self.context, record, decide, is_new, room).stored()
         self.forget(subject.name)
         return value
 
@@ -337,7 +285,7 @@ class Registry:
         """Yields the subjects and tombstones behind the name ``after`` whose names begin with ``prefix``, by name.
         Passes records that cannot be decoded to ``unreadable``; without it the first one ends the list."""
         # No name sorts between two names that begin with the prefix.
-        subjects = self._records("subjects", Subject, after, first=prefix, consistent=consistent, unreadable=unreadable)
+        subjects = self._stored("subjects", Subject, after, first=prefix, consistent=consistent, unreadable=unreadable)
         return takewhile(lambda subject: subject.name.startswith(prefix), subjects)
 
     def all_groups(
@@ -345,10 +293,10 @@ class Registry:
     ) -> Iterator[Group]:
         """Yields the groups and tombstones of the subject behind the name ``after``, by name. Passes records that
         cannot be decoded to ``unreadable``; without it the first one ends the list."""
-        groups = self._records(f"groups/{subject.name}", Group, after, consistent=consistent, unreadable=unreadable)
+        groups = self._stored(f"groups/{subject.name}", Group, after, consistent=consistent, unreadable=unreadable)
         return (group for group in groups if group.subject_generation == subject.generation)
 
-    def _records(
+    def _stored(
         self,
         partition: str,
         kind: type[T],
@@ -385,60 +333,6 @@ class Registry:
         self.forget(subject.name)
         return Unavailable(f"subject {subject.name!r} was created again meanwhile: send the request again")
 
-    def _change(
-        self,
-        record: CasRecord[T],
-        decide: Callable[[T | None], T],
-        is_new: Callable[[T | None], bool],
-        room: Room | None,
-    ) -> T:
-        """Stores what ``decide`` makes of the record (None: there is none), and returns it. Decides again where another
-        process was faster. Checks ``room`` for a value that is new. Raises ``Unavailable`` after ``_TRIES``."""
-        current = record.load()
-        for _ in range(_TRIES):
-            value = decide(None if current is None else current.value)
-            # Nothing changes: a repeated put costs no write.
-            if current is not None and value == current.value:
-                return value
-            bounded = room if room is not None and is_new(None if current is None else current.value) else None
-            outcome = self._swap(record, current, value, bounded)
-            if outcome.stored:
-                return value
-            current = outcome.current
-        raise Unavailable(f"many requests change {record.key.sort!r} at once: send the request again")
-
-    def _swap(self, record: CasRecord[T], current: Versioned[T] | None, value: T, room: Room | None) -> CasResult[T]:
-        """Stores the value if there is ``room`` for one more; exact where the store has transactions."""
-        expect = None if current is None else current.token
-        if room is None:
-            return record.swap(expect, value)
-        # Checked outside first: a work that raises makes all work in the same transaction run again.
-        room(self.context.store, self.context.settings)
-
-        def swap(store: Store) -> CasResult[T]:
-            room(store, self.context.settings)
-            return replace(record, store=store).swap(expect, value)
-
-        return atomically(self.context.store, swap)
-
-    def _cached(self, path: tuple[str, ...]) -> Subject | Group | None:
-        seen = self._seen.get(path)
-        if seen is None:
-            return None
-        age_ms = self.context.clock.now_ms() - seen[0]
-        # Entries from the future are dropped too: the clock was set back since.
-        return seen[1] if 0 <= age_ms < self.context.settings.registry_seconds * 1_000 else None
-
-    def _keep(self, path: tuple[str, ...], value: T, at_ms: int) -> T:
-        """Caches the record and returns it. ``at_ms`` is for a subject a time before it was read: a copy must not count
-        as younger than its content, because dozing groups rely on its age. A record that has not changed stays the same
-        object: what others keep for it, such as ``GroupLogs``, need not be made again."""
-        seen = self._seen.get(path)
-        if seen is not None and seen[1] == value:
-            value = seen[1]
-        self._seen[path] = (at_ms, value)
-        return value
-
 
 def _page(records: Iterator[T], limit: int) -> tuple[list[T], str | None]:
     page: list[T] = []
@@ -448,9 +342,6 @@ def _page(records: Iterator[T], limit: int) -> tuple[list[T], str | None]:
                 return page, page[-1].name
             page.append(record)
     return page, None
-
-
-__all__ = ["Registry", "Versioned", "alive", "group_record", "subject_record", "unknown_group", "unknown_subject"]
 
 
 def _unfinished(erase: Callable[[], None]) -> list[str]:

@@ -54,6 +54,10 @@ class RemovedNames:
         """Returns whether there is no subject of this name any more."""
         return name in self._subjects_now
 
+    def has(self, path: tuple[str, ...]) -> bool:
+        """Returns whether there is no subject (``path`` has its name) or group (subject, name) of this name."""
+        return self.has_subject(path[0]) or path in self._groups_now
+
     def has_group(self, subject: str, name: str) -> bool:
         """Returns whether there is no group of this name any more."""
         return subject in self._subjects_now or (subject, name) in self._groups_now

@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from hourwheel.faults import Faults
-from hourwheel.logs.cas import Versioned
+from hourwheel.logs.cas import Versioned, token_of, value_of
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table
@@ -371,10 +371,8 @@ class Leases:
         elif start.row_no == 0:
             return None
         # A refused swap needs no repeat: another sweeper saved a checkpoint, and the next sweep compares again.
-        _, stored = record.swap(
-            None if current is None else current.token, Checkpoint(start.row_no, start.position, start.seq, now_ms)
-        )
-        return None if stored is None else stored.value
+        _, stored = record.swap(token_of(current), Checkpoint(start.row_no, start.position, start.seq, now_ms))
+        return value_of(stored)
 
     def _trim(self, log: PullLog, watch: _Watch, checkpoint: Checkpoint | None) -> None:
         """Trims rows below the checkpoint that were closed long ago, about once an hour."""

@@ -8,7 +8,8 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.registry.broadcast import away, is_orphan
-from hourwheel.registry.registry import Registry, alive, group_record
+from hourwheel.registry.records import alive, group_record
+from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
 
 

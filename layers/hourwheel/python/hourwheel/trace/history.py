@@ -10,6 +10,7 @@ from hourwheel.dead_letters.dead_rows import DeadState, dead_state_record
 from hourwheel.delay.ownership import DispatchLog
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
+from hourwheel.logs.cas import value_of
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import Row
 from hourwheel.model.groups import Group
@@ -128,7 +129,7 @@ class StoredHistory:
 
     def dead_state(self, row_no: int) -> DeadState | None:
         current = dead_state_record(self.context, self.group, row_no).load()
-        return None if current is None else current.value
+        return value_of(current)
 
     def redriven(self, queue: int, offset: int, died_ms: int, others: Set[Position]) -> RedrivenCopy | None:
         log = self.context.log(self.group.retry_log)
