@@ -1,7 +1,8 @@
 """Traces a message through the history of one group: from its queue through retries and dead letters.
 
 A pull row names its consumer and its times, and the target of each message that was not acknowledged. A copy in
-the retry log has pull rows of its own, and so on until the message is settled.
+the retry log has pull rows of its own, and so on until the message is settled. Nothing is written for traces, but for
+where a redrive put a dead letter: a few bytes in the write that ends the redrive.
 """
 
 from collections.abc import Callable
