@@ -19,7 +19,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check docs bench bench-peers profile cost serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
+.PHONY: demo test verify check docs bench bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -74,6 +74,11 @@ profile: $(VENV)/ready
 # Counts the requests of the functions' code on dynalite, which stops by itself. Takes three minutes.
 cost: $(VENV)/ready node_modules/.package-lock.json
 	@$(RUN) -m bench.cost
+
+# Scenarios on a model of AWS: what saturates first, and what does not hold yet. Takes four minutes. Some scenarios:
+# make load SCENARIOS="hot-20 claims-64", and the numbers of the model with their sources: make load SCENARIOS=--limits
+load: $(VENV)/ready
+	@$(RUN) -m tests.load.run $(SCENARIOS)
 
 serve: $(VENV)/ready
 	$(VENV)/bin/hourwheel serve --data hourwheel-data

@@ -91,7 +91,7 @@ PARTS = [
     Part("integration", 300, ("integration",)),
     Part("demo", 170, ("e2e", "docs", "fuzz", "mutants")),
     Part("deployed", 340, ("deployed",)),
-    Part("infra", 120, ("infra", "cost", "layers", "project")),
+    Part("infra", 145, ("infra", "cost", "load", "layers", "project")),
     Part("apps", 345, ("apps",)),
     Part("console", 195, ("console",)),
     Part("site", 10, ("site",)),
