@@ -1,28 +1,11 @@
-"""Parses the options of ``hourwheel group create``, except those of filters and push."""
+"""Parses the options for the retry policy of a group."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from hourwheel.client import RetryPolicy
 
-StartOption: TypeAlias = Annotated[
-    Literal["earliest", "latest"] | None, typer.Option(help="Where a new group begins (default: earliest).")
-]
-MaxAttemptsOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(help="Attempts after which a message becomes a dead letter: 1 to 1000 (16 by default)."),
-]
-MaxInFlightOption: TypeAlias = Annotated[
-    int | None, typer.Option(help="Messages that may be leased at once: 0 to 1000000 (0: no limit).")
-]
-MessagesPerSecondOption: TypeAlias = Annotated[
-    float | None, typer.Option(help="Messages that may be leased per second: 0 to 1000000 (0: no limit).")
-]
-RetryPercentOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(help="Percentage of retries while new messages wait: 1 to 100 (50 by default)."),
-]
 RetryFirstOption: TypeAlias = Annotated[float | None, typer.Option(help="Seconds before the first retry.")]
 RetryFactorOption: TypeAlias = Annotated[
     float | None, typer.Option(help="Factor by which each wait is longer than the one before.")
@@ -34,31 +17,6 @@ RetryDelaysOption: TypeAlias = Annotated[
         metavar="SECONDS,…",
         help="Seconds before each retry, in place of the three above; the last one is repeated.",
     ),
-]
-BroadcastOption: TypeAlias = Annotated[
-    bool | None, typer.Option("--broadcast", help="Hand every message to each consumer of a new group.")
-]
-ConsumerExpiresOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(help="With --broadcast: seconds without a pull after which a consumer is forgotten (259200)."),
-]
-OrderedOption: TypeAlias = Annotated[
-    bool | None, typer.Option("--ordered", help="Serve the messages of each key one after the other.")
-]
-WhenDeadOption: TypeAlias = Annotated[
-    Literal["continue", "stop"] | None,
-    typer.Option(help="Whether a key goes on when its message is given up (default: continue)."),
-]
-RedeliveryDelayOption: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        help="Seconds that a message waits whose lease ended for the first time: 0 to 2592000 (at once by default)."
-    ),
-]
-
-MaxHeldOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(help="The most held keys of a queue: 1 to 100000 (10000 by default)."),
 ]
 
 

@@ -8,21 +8,10 @@ import typer
 
 from hourwheel.cli.filters import NoFilterOption, TagsAllOption, TagsAnyOption, TagsNoneOption, filter_of
 from hourwheel.cli.group_options import (
-    BroadcastOption,
-    ConsumerExpiresOption,
-    MaxAttemptsOption,
-    MaxHeldOption,
-    MaxInFlightOption,
-    MessagesPerSecondOption,
-    OrderedOption,
-    RedeliveryDelayOption,
     RetryCapOption,
     RetryDelaysOption,
     RetryFactorOption,
     RetryFirstOption,
-    RetryPercentOption,
-    StartOption,
-    WhenDeadOption,
     retry_of,
 )
 from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
@@ -34,6 +23,7 @@ from hourwheel.cli.push import (
     PushTimeoutOption,
     push_of,
 )
+from hourwheel.cli.setting_options import takes_settings
 from hourwheel.cli.settings import (
     GroupArgument,
     SubjectArgument,
@@ -50,6 +40,7 @@ from hourwheel.cli.settings import (
 from hourwheel.client import Api, QueueOffset
 from hourwheel.client.records.groups import Group
 from hourwheel.model.fields import MAX_QUEUES
+from hourwheel.model.group_settings import AllGroupSettings
 from hourwheel.wire.words import counted
 
 app = typer.Typer(
@@ -58,15 +49,11 @@ app = typer.Typer(
 
 
 @app.command()
+@takes_settings(AllGroupSettings)
 def create(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    start: StartOption = None,
-    max_attempts: MaxAttemptsOption = None,
-    max_in_flight: MaxInFlightOption = None,
-    messages_per_second: MessagesPerSecondOption = None,
-    retry_percent: RetryPercentOption = None,
     retry_first: RetryFirstOption = None,
     retry_factor: RetryFactorOption = None,
     retry_cap: RetryCapOption = None,
@@ -80,12 +67,7 @@ def create(
     tags_all: TagsAllOption = None,
     tags_none: TagsNoneOption = None,
     no_filter: NoFilterOption = False,
-    broadcast: BroadcastOption = None,
-    consumer_expires: ConsumerExpiresOption = None,
-    ordered: OrderedOption = None,
-    when_dead: WhenDeadOption = None,
-    max_held: MaxHeldOption = None,
-    redelivery_delay: RedeliveryDelayOption = None,
+    **settings: Any,
 ) -> None:
     """Create a group, or change one. The tag options replace the former filter as a whole.
 
@@ -100,22 +82,7 @@ def create(
         secret_version=push_secret_version,
     )
     tag_filter = filter_of(tags_any, tags_all, tags_none, remove=no_filter)
-    settings: dict[str, Any] = {
-        "start": start,
-        "max_attempts": max_attempts,
-        "max_in_flight": max_in_flight,
-        "messages_per_second": messages_per_second,
-        "retry_percent": retry_percent,
-        "retry": retry,
-        "push": target,
-        "filter": tag_filter,
-        "broadcast": broadcast,
-        "consumer_expires_seconds": consumer_expires,
-        "ordered": ordered,
-        "when_dead": when_dead,
-        "max_held": max_held,
-        "redelivery_delay_seconds": redelivery_delay,
-    }
+    settings |= {"retry": retry, "push": target, "filter": tag_filter}
     with connect(ctx) as api:
         record = api.put_group(subject, group, **settings)
     named = [f"{name} {text_of(getattr(record, name))}" for name, value in settings.items() if value is not None]

@@ -152,7 +152,9 @@ _LABELS = {"text": "body", "data": "body"}  # a message has one of the two, whic
 def write_fields(record: msgspec.Struct, labels: Mapping[str, str] | None = None) -> None:
     """Writes a record, one field on each line. ``labels``: what to write in place of the names of fields."""
     named = {**_LABELS, **(labels or {})}
-    fields = [(named.get(name, name), getattr(record, name)) for name in record.__struct_fields__]
+    required = [field.name for field in msgspec.structs.fields(record) if field.required]  # what names the record
+    names = dict.fromkeys([*required, *record.__struct_fields__])
+    fields = [(named.get(name) or name, getattr(record, name)) for name in names]
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         if value is not None and value != [] and value != {}:

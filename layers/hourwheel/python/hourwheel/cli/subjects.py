@@ -1,11 +1,12 @@
 """``hourwheel subject …``"""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Any
 
 import typer
 
 from hourwheel.cli.peek import peek
+from hourwheel.cli.setting_options import takes_settings
 from hourwheel.cli.settings import (
     SubjectArgument,
     YesOption,
@@ -17,7 +18,7 @@ from hourwheel.cli.settings import (
 )
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
-from hourwheel.model.fields import MAX_QUEUES, MAX_RETENTION_SECONDS, MIN_RETENTION_SECONDS
+from hourwheel.model.subject_settings import SubjectSettings
 
 app = typer.Typer(no_args_is_help=True, help="Create, show, change, pause and delete subjects.")
 
@@ -27,37 +28,14 @@ _PAGE = 100  # the largest page of the server
 
 
 @app.command()
-def create(
-    ctx: typer.Context,
-    subject: SubjectArgument,
-    queues: Annotated[
-        int | None, typer.Option(min=1, max=MAX_QUEUES, help="The number of queues: 1 to 64; it can only grow.")
-    ] = None,
-    retention: Annotated[
-        int | None,
-        typer.Option(
-            min=MIN_RETENTION_SECONDS,
-            max=MAX_RETENTION_SECONDS,
-            help="Seconds that messages are kept: 60 to 2592000 (3 days by default).",
-        ),
-    ] = None,
-    clamp_delays: Annotated[
-        bool | None,
-        typer.Option("--clamp-delays/--no-clamp-delays", help="Shorten delays that are too long, or refuse them."),
-    ] = None,
-    read_only: Annotated[
-        bool | None,
-        typer.Option("--read-only/--no-read-only", help="Refuse new messages, or take them again."),
-    ] = None,
-) -> None:
+@takes_settings(SubjectSettings)
+def create(ctx: typer.Context, subject: SubjectArgument, **settings: Any) -> None:
     """Create a subject, or change one. Settings that no option names stay as they are.
 
     Example: hourwheel subject create orders --queues 4 --retention 604800
     """
     with connect(ctx) as api:
-        record = api.put_subject(
-            subject, queues=queues, retention_seconds=retention, clamp_delays=clamp_delays, read_only=read_only
-        )
+        record = api.put_subject(subject, **settings)
     write_record(ctx, record)
 
 

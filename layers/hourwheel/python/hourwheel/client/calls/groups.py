@@ -108,12 +108,22 @@ class GroupCalls(Calls):
             >>> api.put_group("orders", "billing", max_attempts=5, retry=RetryPolicy(first_seconds=1)).max_attempts
             5
         """
-        body = without_none(start=start, max_attempts=max_attempts, retry=retry, push=push, filter=filter)
-        body |= without_none(redelivery_delay_seconds=redelivery_delay_seconds)
-        body |= without_none(max_in_flight=max_in_flight, messages_per_second=messages_per_second)
-        body |= without_none(retry_percent=retry_percent)
-        body |= without_none(broadcast=broadcast, consumer_expires_seconds=consumer_expires_seconds)
-        body |= without_none(ordered=ordered, when_dead=when_dead, max_held=max_held)
+        body = without_none(
+            start=start,
+            max_attempts=max_attempts,
+            max_in_flight=max_in_flight,
+            messages_per_second=messages_per_second,
+            retry_percent=retry_percent,
+            retry=retry,
+            push=push,
+            filter=filter,
+            broadcast=broadcast,
+            consumer_expires_seconds=consumer_expires_seconds,
+            ordered=ordered,
+            when_dead=when_dead,
+            max_held=max_held,
+            redelivery_delay_seconds=redelivery_delay_seconds,
+        )
         if push is NO_PUSH:
             body["push"] = None
         if filter is NO_FILTER:

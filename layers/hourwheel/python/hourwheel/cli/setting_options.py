@@ -1,0 +1,66 @@
+"""Makes an option of the command line for each setting that a record declares."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+from msgspec import Struct
+
+from hourwheel.model.settings import DeclaredField, declared, without_links
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def takes_settings(record: type[Struct]) -> Callable[[F], F]:
+    """Returns a decorator that gives a command an option for each setting of a record. The command gets them as its
+    keyword arguments, under the names of the settings; None stands for an option that was left out."""
+
+    def decorate(command: F) -> F:
+        signature = inspect.signature(command)
+        own = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        arguments = [parameter for parameter in own if parameter.default is inspect.Parameter.empty]
+        options = [parameter for parameter in own if parameter not in arguments]
+        parameters = [*arguments, *map(_option, declared(record)), *options]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
+        return command
+
+    return decorate
+
+
+def _option(field: DeclaredField) -> inspect.Parameter:
+    bounds: dict[str, Any] = {"min": field.setting.least, "max": field.setting.most}
+    option = typer.Option(_names(field), help=_help(field), **bounds)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(field.name, kind, default=None, annotation=Annotated[field.kind | None, option])
+
+
+def _names(field: DeclaredField) -> str:
+    """Returns the names of the option: ``--max-attempts``, or ``--read-only/--no-read-only`` for what can be undone."""
+    name = field.name.removesuffix("_seconds").replace("_", "-")
+    return f"--{name}/--no-{name}" if field.kind is bool and not field.setting.fixed else f"--{name}"
+
+
+def _help(field: DeclaredField) -> str:
+    text = without_links(field.setting.text)
+    if field.kind is bool:
+        text = text.removeprefix("whether ")
+    limits = {
+        "in seconds": field.in_seconds,
+        "can only grow": field.setting.rises,
+        "at creation only": field.setting.fixed,
+        f"with --{field.setting.needs}": field.setting.needs,
+    }
+    listed = "; ".join([text, *(limit for limit, holds in limits.items() if holds)])
+    return f"{listed[0].upper()}{listed[1:]}{_default(field)}."
+
+
+def _default(field: DeclaredField) -> str:
+    if field.kind is bool:
+        return ""
+    shown = f"{field.default:,.15g}" if isinstance(field.default, int | float) else field.default
+    return f" ({shown} by default{field.setting.zero and ': '}{field.setting.zero})"
