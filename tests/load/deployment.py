@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from aws_lambda_powertools import Logger
-from hourwheel.api.services import Environment
 
 from bench.cost.meter import S3_GET_SECONDS, S3_PUT_SECONDS, CountedBlobs
 from bench.cost.meter import Meter as Billed
@@ -27,6 +26,7 @@ from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
 from hourwheel.api.sweep import sweep
 from hourwheel.api.wheel import turning
+from hourwheel.aws.services import Environment
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.ports.machine import MeterUnit

@@ -60,7 +60,7 @@ _PRECISION = Source(
     "https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html",
 )
 _ASSUMED_LATENCY = Source("assumed; the Developer Guide promises single-digit milliseconds")
-_COUNTED = Source("fitted to the billed time of produce and pull in the counts that ship with hourwheel.bill")
+_COUNTED = Source("fitted to the billed time of produce and pull in the counts that ship with hourwheel.aws.bill")
 _BENCH = Source("bench.cost.deployment.INIT_SECONDS, as in make cost")
 _ASSUMED = Source("assumed")
 

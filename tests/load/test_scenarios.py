@@ -1,8 +1,8 @@
 """The quick scenarios hold their bounds, and the model repeats itself."""
 
 import pytest
-from hourwheel.bill.counts import read_counts
 
+from hourwheel.aws.bill.counts import read_counts
 from tests.load.actors import Samples
 from tests.load.deployment import Conditions
 from tests.load.run import main, report
