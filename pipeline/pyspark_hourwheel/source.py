@@ -18,7 +18,7 @@ from pyspark_hourwheel.writing import batch_writer, stream_writer
 
 
 class HourwheelDataSource(DataSource):
-    """The format ``hourwheel`` of Spark. ``docs/spark.md`` lists the options of reads and writes.
+    """The format ``hourwheel`` of Spark. ``docs/reference/spark.md`` lists the options of reads and writes.
 
     A read raises ``ValueError`` for an option that is unknown, missing or wrong, and fails where the archive is damaged
     (option ``onDamage``). A write fails where the server does not take the rows within ``retrySeconds``.
