@@ -22,7 +22,7 @@ def pending(body: str, *, give_up_at: float = math.inf) -> Pending:
 
 def request(store: Store, *messages: Pending) -> OutgoingRequest[Pending]:
     return OutgoingRequest(
-        RequestContext(store, StillIds(), threading.Event(), Outage(), create=True), "orders", messages
+        RequestContext(store, StillIds(), threading.Event().wait, Outage(), create=True), "orders", messages
     )
 
 

@@ -112,7 +112,7 @@ def store() -> Store:
 
 @pytest.fixture
 def sends(store: Store) -> SharedSends:
-    context = RequestContext(store, StillIds(), threading.Event(), Outage(), create=True)
+    context = RequestContext(store, StillIds(), threading.Event().wait, Outage(), create=True)
     return SharedSends(context, most_messages=10, most_bytes=1_000)
 
 

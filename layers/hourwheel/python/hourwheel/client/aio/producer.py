@@ -16,9 +16,10 @@ from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.options import check_options
-from hourwheel.client.producing.outgoing import NO_ROOM, out_of_time
+from hourwheel.client.producing.outgoing import NO_ROOM, RequestContext, out_of_time
 from hourwheel.client.producing.sizes import batch_bytes
 from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
+from hourwheel.client.transport.backoff import Outage
 from hourwheel.client.transport.signing import Sign
 from hourwheel.model.fields import Precision
 from hourwheel.ports.machine import Ids
@@ -106,9 +107,9 @@ class AsyncProducer:
             timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),  # no try outlasts its messages
             ids=ids,
         )
-        self._sends = AsyncSharedSends(
-            self._api, ids, create=create, most_messages=batch_messages, most_bytes=batch_bytes
-        )
+        self._outage = Outage()
+        context = RequestContext(self._api.calls, ids, asyncio.sleep, self._outage, create)
+        self._sends = AsyncSharedSends(context, most_messages=batch_messages, most_bytes=batch_bytes)
         self._messages = 0
         self._bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()  # calls that wait for room, in order
@@ -234,7 +235,7 @@ class AsyncProducer:
         try:
             await self.flush(self._close_seconds if timeout_seconds is None else timeout_seconds)
         finally:
-            error = out_of_time(self._sends.outage)
+            error = out_of_time(self._outage)
             for batch in outstanding:
                 batch.fail(error)
             await self._sends.abandon()

@@ -10,12 +10,10 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.errors import AnswerError, DeliveryTimeout, ServerFault
-from hourwheel.client.producing.outgoing import NOT_ACCEPTED, NOT_SENT, RequestParts, log_answer, log_failure
+from hourwheel.client.producing.outgoing import NOT_ACCEPTED, NOT_SENT, OutgoingRequest, RequestContext
 from hourwheel.client.records.messages import Message, SendResult
-from hourwheel.client.transport.backoff import Outage
-from hourwheel.ports.machine import Ids
+from hourwheel.client.transport.steps import awaited
 from hourwheel.wire.words import counted, shown
 
 _log = logging.getLogger("hourwheel.client")
@@ -87,11 +85,8 @@ class _Subject:
 class AsyncSharedSends:
     """Sends the batches of tasks. A request takes up to ``most_messages`` and ``most_bytes`` of several tasks."""
 
-    def __init__(self, api: AsyncApi, ids: Ids, *, create: bool, most_messages: int, most_bytes: int) -> None:
-        self._api = api
-        self._ids = ids
-        self._create = create
-        self.outage = Outage()
+    def __init__(self, context: RequestContext, *, most_messages: int, most_bytes: int) -> None:
+        self._context = context
         self._most_messages = most_messages
         self._most_bytes = most_bytes
         self._subjects: dict[str, _Subject] = {}
@@ -132,7 +127,7 @@ class AsyncSharedSends:
             while subject.waiting:
                 subject.under_way = self._cut(subject.waiting)
                 self._watch(subject)
-                await self._deliver(name, RequestParts(self._ids, subject.under_way))
+                await awaited(OutgoingRequest(self._context, name, subject.under_way).sending())
                 subject.under_way = []
                 await asyncio.sleep(0)  # tasks with a new answer often send again at once: they join the next request
         finally:
@@ -141,30 +136,6 @@ class AsyncSharedSends:
                 subject.deadline.cancel()
             if self._subjects.get(name) is subject:
                 del self._subjects[name]
-
-    async def _deliver(self, name: str, parts: RequestParts[AwaitedBatch]) -> None:
-        while parts.left:
-            if parts.pause_seconds:
-                await asyncio.sleep(parts.pause_seconds)
-            attempt = parts.attempt(time.monotonic())
-            if attempt is None:
-                continue
-            messages, key, repeated = attempt
-            try:
-                results = await self._api.produce(
-                    name,
-                    messages,
-                    idempotency_key=key,
-                    repeated=repeated,
-                    retry_seconds=0,
-                    create=self._create,
-                )
-            except Exception as error:
-                parts.failed(error, time.monotonic())
-                log_failure(self.outage, error, parts.unfinished(), time.monotonic())
-            else:
-                parts.accepted(attempt, results, time.monotonic())
-                log_answer(self.outage, time.monotonic())
 
     def _cut(self, waiting: deque[AwaitedBatch]) -> list[AwaitedBatch]:
         batches: list[AwaitedBatch] = []

@@ -4,10 +4,10 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from hourwheel.client.api import Api
+from hourwheel.client.calls.produce import ProduceCalls
 from hourwheel.client.errors import (
     AnswerError,
     BadRequest,
@@ -23,7 +23,7 @@ from hourwheel.client.errors import (
 )
 from hourwheel.client.records.messages import Message, SendResult
 from hourwheel.client.transport.backoff import Outage, pause_seconds
-from hourwheel.locks import Event
+from hourwheel.client.transport.steps import Steps, finished
 from hourwheel.ports.machine import Ids
 from hourwheel.wire.words import counted, shown
 
@@ -67,11 +67,11 @@ NOT_STORED = "the messages were not accepted in time, and none of them is stored
 
 
 class RequestContext(NamedTuple):
-    """Holds what all requests of a producer use. Setting ``closing`` ends the pauses between tries."""
+    """Holds what all requests of a producer use. ``pause`` waits for this many seconds, in a thread or in a task."""
 
-    api: Api
+    calls: ProduceCalls
     ids: Ids
-    closing: Event
+    pause: Callable[[float], Any]
     outage: Outage
     create: bool
     """Whether a request creates a subject that is missing."""
@@ -199,7 +199,8 @@ class RequestParts(Generic[B]):
 class OutgoingRequest(Generic[B]):
     """Sends the batches of several callers to one subject: as one request, unless the server refuses it.
 
-    One thread at a time calls ``run``. After its call another thread may call it and continue the request.
+    One thread at a time calls ``run``. After its call another thread may call it and continue the request. A task
+    awaits the steps of ``sending``.
     """
 
     def __init__(self, context: RequestContext, subject: str, batches: Sequence[B]) -> None:
@@ -209,16 +210,20 @@ class OutgoingRequest(Generic[B]):
 
     def run(self, own: B | None = None) -> None:
         """Sends the batches until all of them are done, or ``own`` is."""
+        finished(self.sending(own))
+
+    def sending(self, own: B | None = None) -> Steps[None]:
+        """Does what ``run`` does, in steps for a thread or a task."""
         parts, context = self._parts, self._context
         while parts.left and not (own is not None and own.done):
             if parts.pause_seconds:
-                context.closing.wait(parts.pause_seconds)
+                yield context.pause(parts.pause_seconds)
             attempt = parts.attempt(time.monotonic())
             if attempt is None:
                 continue
             messages, key, repeated = attempt
             try:
-                results = context.api.produce(
+                results = yield context.calls.produce(
                     self._subject,
                     messages,
                     idempotency_key=key,

@@ -134,7 +134,7 @@ class Producer:
     def _begin(self) -> None:
         self._api = self._connect()
         self._closing = Event()
-        self._context = RequestContext(self._api, self._ids, self._closing, Outage(), self._create)
+        self._context = RequestContext(self._api, self._ids, self._closing.wait, Outage(), self._create)
         self._shared_sends = SharedSends(
             self._context, most_messages=self._batch_messages, most_bytes=self._batch_bytes
         )
