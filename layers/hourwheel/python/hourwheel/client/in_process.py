@@ -29,16 +29,6 @@ class Exchange(Protocol):
     def close(self) -> None: ...
 
 
-class AsyncExchange(Protocol):
-    """Exchanges requests and answers with one server, for the tasks of one event loop."""
-
-    async def exchange(
-        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
-    ) -> Reply: ...
-
-    async def close(self) -> None: ...
-
-
 class AwaitedExchange:
     """Makes an ``Exchange`` awaitable. An exchange within the process ends at once: there is no socket to wait for."""
 

@@ -201,20 +201,30 @@ class CallCodec:
 
 
 class Tries:
-    """Decides whether a call is made again while the server is unavailable, and after which pause."""
+    """Decides what a call sends next, and after which pause: what one of threads and one of tasks have in common. Does
+    no input or output."""
 
-    def __init__(self, ids: Ids, *, safe: bool, give_up_at: float) -> None:
+    def __init__(self, codec: CallCodec, call: Call[Any], ids: Ids, *, safe: bool, give_up_at: float) -> None:
+        self._codec = codec
+        self._call = call
         self._ids = ids
         self._safe = safe
         self._give_up_at = give_up_at
         self._attempt = 0
+        self.request = codec.request(call)
 
-    def pause_seconds(self, error: ServerUnavailable, now: float) -> float | None:
-        """Returns the pause before the next try. Returns None if there is no next try, because the time would be over
-        or because the call might take effect twice."""
+    def pause_seconds(self, error: ServerUnavailable | BadRequest, now: float) -> float:
+        """Prepares the request of the next try, and returns the pause before it. Raises the error of the last try if
+        there is no next one: it would be too late, change nothing, or might take effect twice."""
+        if isinstance(error, BadRequest):
+            self.request = self._codec.instead(self._call, self.request, error)
+            return 0.0
         pause = pause_seconds(self._attempt, self._ids, at_least_seconds=error.retry_after_seconds)
         self._attempt += 1
-        return None if (error.sent and not self._safe) or now + pause >= self._give_up_at else pause
+        if (error.sent and not self._safe) or now + pause >= self._give_up_at:
+            raise error
+        self.request = self.request.repeated()
+        return pause
 
 
 def _decompressed(reply: Reply) -> bytes:

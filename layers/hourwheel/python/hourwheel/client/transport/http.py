@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from hourwheel.client.errors import AnswerError, BadRequest, ServerUnavailable
-from hourwheel.client.in_process import Exchange, server_at
+from hourwheel.client.in_process import Exchange, InProcessServer, server_at
 from hourwheel.client.transport import signing
 from hourwheel.client.transport.codec import Call, CallCodec, HttpRequest, MsgpackAnswer, Tries
 from hourwheel.client.transport.connections import Connections
 from hourwheel.client.transport.endpoint import Endpoint, closed
 from hourwheel.client.transport.signing import Sign
+from hourwheel.client.transport.steps import Steps, finished
 from hourwheel.locks import Event
 from hourwheel.ports.machine import Ids
 
@@ -42,8 +43,8 @@ def begin(
     return endpoint, codec, urls
 
 
-class Http:
-    """Makes calls to one server. Thread-safe."""
+class HttpCalls:
+    """Makes calls to one server: what ``Http`` and ``AsyncHttp`` have in common. They add what waits."""
 
     def __init__(
         self,
@@ -58,13 +59,14 @@ class Http:
         ids: Ids,
     ) -> None:
         endpoint, self._codec, self._urls = begin(url, token=token, ca_file=ca_file, sign=sign, region=region)
-        self._connections = _connected(url, endpoint, self._urls, timeout_seconds)
+        self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
         self._ids = ids
+        self._connections = self._connected(url, endpoint)
+        self._closing = self._new_event()
         self.host = endpoint.host
         self.signer = self._codec.signer
         """Signs the requests; None where they are not signed."""
-        self._closing = Event()
 
     def call(
         self,
@@ -81,45 +83,62 @@ class Http:
         refused: Callable[[AnswerError], Any] | None = None,
         repeated: bool = False,
     ) -> Any:
-        """Makes a ``Call`` and returns its result. Raises ``AnswerError``, and ``Closed`` after ``close``.
+        """Makes a ``Call`` and returns its result; ``AsyncHttp`` returns a coroutine. Raises ``AnswerError``, and
+        ``Closed`` after ``close``.
 
         While the server is unavailable, retries the call with back-off for ``retry_seconds`` (None: those of the
         client; 0: not at all), if repeating it is ``safe`` or the call certainly had no effect.
         """
-        if self._urls is not None and not self._urls.complete:
-            self._find_endpoints(self._urls)
         call = Call(method, target, answer, body, wait_seconds, msgpack, then, refused, repeated)
-        seconds = self._retry_seconds if retry_seconds is None else retry_seconds
-        request = self._codec.request(call)
-        try:
-            return self._answer(call, request, safe, seconds)
-        except BadRequest as error:
-            request = self._codec.instead(call, request, error)
-        return self._answer(call, request, safe, seconds)
+        return self._send(call, safe, self._retry_seconds if retry_seconds is None else retry_seconds)
 
-    def _find_endpoints(self, urls: "FrontUrls") -> None:
-        from hourwheel.client.transport.urls import ENDPOINTS, ENDPOINTS_ANSWER
+    def _connected(self, url: str, endpoint: Endpoint) -> Any:
+        if self._urls is not None:
+            from hourwheel.client.transport.urls import UrlConnections
 
-        call: Call[Any] = Call("GET", ENDPOINTS, ENDPOINTS_ANSWER, None, 0.0, None, None, None)
-        urls.learn(self._answer(call, self._codec.request(call), True, self._retry_seconds))
+            return UrlConnections(self._urls, self._connect, self._run)
+        server = server_at(url)
+        return self._connect(endpoint) if server is None else self._connect_in_process(server)
 
-    def _answer(self, call: Call[Any], request: HttpRequest, safe: bool, retry_seconds: float) -> Any:
-        tries = Tries(self._ids, safe=safe, give_up_at=time.monotonic() + retry_seconds)
-        while True:
-            try:
-                return self._once(call, request)
-            except ServerUnavailable as error:
-                pause = tries.pause_seconds(error, time.monotonic())
-                if pause is None:
-                    raise
-                if self._closing.wait(pause):
-                    raise closed() from error
-                request = request.repeated()
+    def _tries(self, call: Call[Any], safe: bool, retry_seconds: float) -> Tries:
+        return Tries(self._codec, call, self._ids, safe=safe, give_up_at=time.monotonic() + retry_seconds)
+
+    # What waits
+
+    def _send(self, call: Call[Any], safe: bool, retry_seconds: float) -> Any:
+        raise NotImplementedError
+
+    def _run(self, steps: Steps[T]) -> Any:
+        raise NotImplementedError
+
+    def _new_event(self) -> Any:
+        raise NotImplementedError
+
+    def _connect(self, endpoint: Endpoint) -> Any:
+        raise NotImplementedError
+
+    def _connect_in_process(self, server: InProcessServer) -> Any:
+        raise NotImplementedError
+
+
+class Http(HttpCalls):
+    """Makes calls to one server. Thread-safe."""
 
     def close(self) -> None:
         """Closes the connections. Calls under way, also those that wait for a retry, raise ``Closed``."""
         self._closing.set()
         self._connections.close()
+
+    def _send(self, call: Call[Any], safe: bool, retry_seconds: float) -> Any:
+        if self._urls is not None and (lookup := self._urls.lookup_before(call)) is not None:
+            self._send(lookup, True, self._retry_seconds)
+        tries = self._tries(call, safe, retry_seconds)
+        while True:
+            try:
+                return self._once(call, tries.request)
+            except (ServerUnavailable, BadRequest) as error:
+                if self._closing.wait(tries.pause_seconds(error, time.monotonic())):
+                    raise closed() from error
 
     def _once(self, call: Call[Any], request: HttpRequest) -> Any:
         method, target, data, headers = request
@@ -127,11 +146,14 @@ class Http:
         reply = self._connections.exchange(method, target, data, {**headers, **signed}, extra_seconds=call.wait_seconds)
         return self._codec.answer(call, request, signed, reply)
 
+    def _run(self, steps: Steps[T]) -> T:
+        return finished(steps)
 
-def _connected(url: str, endpoint: Endpoint, urls: "FrontUrls | None", timeout_seconds: float) -> Exchange:
-    if urls is not None:
-        from hourwheel.client.transport.urls import UrlConnections
+    def _new_event(self) -> Event:
+        return Event()
 
-        return UrlConnections(urls, lambda front: Connections(front, timeout_seconds=timeout_seconds))
-    server = server_at(url)
-    return Connections(endpoint, timeout_seconds=timeout_seconds) if server is None else server.connect()
+    def _connect(self, endpoint: Endpoint) -> Connections:
+        return Connections(endpoint, timeout_seconds=self._timeout_seconds)
+
+    def _connect_in_process(self, server: InProcessServer) -> Exchange:
+        return server.connect()

@@ -5,18 +5,17 @@ A client is given the URL of the function ``meta``, whose answer to ``GET /v1/en
 
 import os
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from hourwheel.client.in_process import AsyncExchange, Exchange
-from hourwheel.client.transport.endpoint import Endpoint, Reply, closed
+from hourwheel.client.transport.codec import Call
+from hourwheel.client.transport.endpoint import Endpoint, closed
+from hourwheel.client.transport.steps import Steps
 
-E = TypeVar("E", Exchange, AsyncExchange)
-
-ENDPOINTS = "/v1/endpoints"
-ENDPOINTS_ANSWER = msgspec.json.Decoder(dict[str, str])
+_ENDPOINTS = "/v1/endpoints"
+_ENDPOINTS_ANSWER = msgspec.json.Decoder(dict[str, str])
 
 _META = "meta"
 _FUNCTIONS = {"messages": "produce", "pull": "pull", "ack": "ack"}
@@ -24,17 +23,23 @@ _FUNCTIONS = {"messages": "produce", "pull": "pull", "ack": "ack"}
 
 
 class FrontUrls:
-    """Knows the URLs of the functions: at first that of ``meta`` alone, all once it is ``complete``."""
+    """Knows the URLs of the functions: at first that of ``meta`` alone, and all once the server has named them."""
 
     def __init__(self, url: str, *, ca_file: str | os.PathLike[str] | None) -> None:
         self._urls = {_META: url}
         self._ca_file = ca_file
-        self.complete = False
+        self._complete = False
+
+    def lookup_before(self, call: Call[Any]) -> Call[Any] | None:
+        """Returns the call that finds the other URLs, if it has to come before this one; None if they are known."""
+        if self._complete or call.target == _ENDPOINTS:
+            return None
+        return Call("GET", _ENDPOINTS, _ENDPOINTS_ANSWER, None, 0.0, None, self.learn, None)
 
     def learn(self, urls: dict[str, str]) -> None:
-        """Records the URLs that ``GET /v1/endpoints`` has answered. Then the URLs are ``complete``."""
+        """Records the URLs that the server has named."""
         self._urls |= {function: url for function, url in urls.items() if function != _META}
-        self.complete = True
+        self._complete = True
 
     def function(self, method: str, target: str) -> str:
         """Returns the function that serves a request; ``meta`` while the URL of the other function is not known."""
@@ -51,59 +56,36 @@ class FrontUrls:
         return Endpoint(self._urls[function], ca_file=self._ca_file)
 
 
-class FunctionConnections(Generic[E]):
-    """Opens the connections to a function when the first request needs them."""
+class UrlConnections:
+    """Exchanges each request with the function that serves it, for threads or for tasks.
 
-    def __init__(self, urls: FrontUrls, connect: Callable[[Endpoint], E]) -> None:
+    Opens the connections to a function by ``connect``, when the first request needs them. ``run`` runs steps.
+    """
+
+    def __init__(self, urls: FrontUrls, connect: Callable[[Endpoint], Any], run: Callable[[Steps[None]], Any]) -> None:
         self._urls = urls
-        self._open: Callable[[Endpoint], E] = connect
-        self._opened: dict[str, E] = {}
+        self._connect = connect
+        self._run = run
+        self._opened: dict[str, Any] = {}
         self._closed = False
 
-    def of(self, method: str, target: str) -> E:
-        """Returns the connections to the function that serves a request. Raises ``Closed`` after ``close``."""
+    def exchange(
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
+    ) -> Any:
+        """Returns the reply, or for tasks an awaitable of it. Raises ``Closed`` after ``close``."""
         function = self._urls.function(method, target)
         opened = self._opened.get(function)
         if opened is None and self._closed:
             raise closed()
         if opened is None:
-            opened = self._opened.setdefault(function, self._open(self._urls.endpoint(function)))
-        return opened
+            opened = self._opened.setdefault(function, self._connect(self._urls.endpoint(function)))
+        return opened.exchange(method, target, body, headers, extra_seconds=extra_seconds)
 
-    def close(self) -> list[E]:
-        """Opens no more connections, and returns those that are open."""
+    def close(self) -> Any:
+        """Opens no more connections, and closes those that are open."""
         self._closed = True
-        return list(self._opened.values())
+        return self._run(self._closing())
 
-
-class UrlConnections:
-    """Exchanges each request with the function that serves it. Thread-safe."""
-
-    def __init__(self, urls: FrontUrls, connect: Callable[[Endpoint], Exchange]) -> None:
-        self._opened = FunctionConnections(urls, connect)
-
-    def exchange(
-        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
-    ) -> Reply:
-        return self._opened.of(method, target).exchange(method, target, body, headers, extra_seconds=extra_seconds)
-
-    def close(self) -> None:
-        for opened in self._opened.close():
-            opened.close()
-
-
-class AsyncUrlConnections:
-    """Exchanges each request with the function that serves it, for the tasks of one event loop."""
-
-    def __init__(self, urls: FrontUrls, connect: Callable[[Endpoint], AsyncExchange]) -> None:
-        self._opened = FunctionConnections(urls, connect)
-
-    async def exchange(
-        self, method: str, target: str, body: bytes | None, headers: dict[str, str], *, extra_seconds: float = 0.0
-    ) -> Reply:
-        opened = self._opened.of(method, target)
-        return await opened.exchange(method, target, body, headers, extra_seconds=extra_seconds)
-
-    async def close(self) -> None:
-        for opened in self._opened.close():
-            await opened.close()
+    def _closing(self) -> Steps[None]:
+        for opened in list(self._opened.values()):
+            yield opened.close()
