@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.serving import Served
-from hourwheel.adapters.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.synced_mark import SyncedMark
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGES = ("page_count", "freelist_count", "page_size")

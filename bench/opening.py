@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.measures import bodies
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.buckets.buckets import buckets
 from hourwheel.context import Settings
 from hourwheel.delay.wheel import Wheel, WheelEnd

@@ -7,7 +7,7 @@ import time
 import tracemalloc
 from tempfile import TemporaryDirectory
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ordered.snapshots import Snapshots

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hourwheel.adapters.group_commit import GroupCommit
+from hourwheel.adapters.sqlite.group_commit import GroupCommit
 from hourwheel.cli.app import app
 from hourwheel.embedded import greenlets
 from hourwheel.embedded.http.answers import Answer

@@ -22,7 +22,7 @@ from typing import Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from hourwheel.adapters.aws import make_client
+from hourwheel.adapters.aws.clients import make_client
 from infra.functions import layers_runtime
 from infra.names import function_name
 from infra.settings import PREFIX, Settings, Wrong

@@ -1,4 +1,4 @@
-"""Defines the tables of the store, which ``hourwheel.adapters.dynamodb`` describes."""
+"""Defines the tables of the store, which ``hourwheel.adapters.aws.dynamodb`` describes."""
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb

@@ -21,7 +21,7 @@ from bench.cost.meter import (
     metered_client,
 )
 from bench.cost.prices import Usage
-from hourwheel.adapters import dynamodb
+from hourwheel.adapters.aws import dynamodb
 from hourwheel.adapters.metrics import EmfMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.cost.clock import ModelClock
 from bench.cost.prices import Usage
-from hourwheel.adapters import dynamodb
+from hourwheel.adapters.aws import dynamodb
+from hourwheel.adapters.aws.sqs import THREADS
 from hourwheel.adapters.memory import MemoryBlobs
-from hourwheel.adapters.sqs import THREADS
 from hourwheel.model.pulls import WakeupQueue
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ def blobs_at(location: str, region: str | None = None, endpoint_url: str | None 
     if not on_s3(location):
         return FileBlobs(folder_of(location))
     # Imported here: botocore takes long to import, and a folder does not need it.
-    from hourwheel.adapters.s3 import S3Blobs, client
+    from hourwheel.adapters.aws.s3 import S3Blobs, client
 
     parts = urlsplit(location)
     prefix = parts.path.strip("/")

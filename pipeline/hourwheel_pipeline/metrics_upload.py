@@ -17,8 +17,8 @@ from typing import Any
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import error_code
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import error_code
 from hourwheel_pipeline.compact import CompactReport
 from hourwheel_pipeline.reconcile import Reconciled
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters import s3
-from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
+from hourwheel.adapters.aws import s3
+from hourwheel.adapters.aws.dynamodb import DynamoStore, client, create_tables
 from hourwheel.ports.storage import Blobs, Store, Transactional
 from tests.simulation.pages import small_pages
 

@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 import pytest
 
-from hourwheel.adapters import dynamodb as dynamodb_adapter
-from hourwheel.adapters.dynamodb import DynamoStore, create_tables
+from hourwheel.adapters.aws import dynamodb as dynamodb_adapter
+from hourwheel.adapters.aws.dynamodb import DynamoStore, create_tables
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.cells.requests import shown_route
 from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy

@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest
 
-from hourwheel.adapters.targets import AwsTargets
+from hourwheel.adapters.aws.targets import AwsTargets
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.model.groups import PushTarget
 from hourwheel.model.messages import Message

@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 
 
 def main() -> None:

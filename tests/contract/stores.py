@@ -12,12 +12,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
+from hourwheel.adapters.aws.dynamodb import DynamoStore, client, create_tables
+from hourwheel.adapters.aws.s3 import S3Blobs
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.adapters.retrying import RetryingStore
-from hourwheel.adapters.s3 import S3Blobs
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.ports.storage import Blobs, Key, Record, Store
 from tests.simulation.faults import Faults
 from tests.simulation.scenes import PLAN

@@ -9,9 +9,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.retries.standard import ThrottledRetryableChecker
 from moto import mock_aws
 
-from hourwheel.adapters import s3
-from hourwheel.adapters.aws_errors import LOST_ANSWERS, THROTTLING_CODES, translated
-from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
+from hourwheel.adapters.aws import s3
+from hourwheel.adapters.aws.dynamodb import DynamoStore, client, create_tables
+from hourwheel.adapters.aws.errors import LOST_ANSWERS, THROTTLING_CODES, translated
 from hourwheel.errors import Broken, Corrupt, OutcomeUnknown, Sealed, Throttled
 from hourwheel.ports.storage import MAX_VALUE_BYTES, Counter, Key, Refused, Table
 

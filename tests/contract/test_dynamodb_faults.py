@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hourwheel.adapters.dynamodb import DynamoStore
+from hourwheel.adapters.aws.dynamodb import DynamoStore
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.errors import OutcomeUnknown, Throttled, Unavailable
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table

@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater
 from hourwheel.ordered import snapshots

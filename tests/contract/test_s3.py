@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters import s3
-from hourwheel.adapters.s3 import S3Blobs, S3LakeFiles
+from hourwheel.adapters.aws import s3
+from hourwheel.adapters.aws.s3 import S3Blobs, S3LakeFiles
 from hourwheel.errors import Broken, OutcomeUnknown
 
 from .stores import BUCKET

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.functions import AsyncFunction
-from hourwheel.adapters.scheduler import SOON_MS, SchedulerTimers
+from hourwheel.adapters.aws.functions import AsyncFunction
+from hourwheel.adapters.aws.scheduler import SOON_MS, SchedulerTimers
 from hourwheel.buckets.buckets import LEAD_MS, Bucket
 from hourwheel.errors import Broken, OutcomeUnknown, Throttled, Unavailable
 from hourwheel.model.fields import MAX_DELAY_MS

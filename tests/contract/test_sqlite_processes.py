@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
 
 from .records import record

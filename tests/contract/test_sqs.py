@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hourwheel.adapters.functions import patient_config
-from hourwheel.adapters.sqs import SqsWakeupQueues
+from hourwheel.adapters.aws.functions import patient_config
+from hourwheel.adapters.aws.sqs import SqsWakeupQueues
 from hourwheel.client.consuming.dozing import Doze, QueueListener, WaitResult
 from hourwheel.client.transport.signing import Signer
 from hourwheel.client.transport.steps import finished

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.adapters.synced_mark import NOTHING, Synced, SyncedMark
+from hourwheel.adapters.sqlite.synced_mark import NOTHING, Synced, SyncedMark
 from tests.processes import Child
 
 RAISES = 500_000
@@ -14,7 +14,7 @@ RAISES = 500_000
 WRITER = f"""
 import sys
 from pathlib import Path
-from hourwheel.adapters.synced_mark import Synced, SyncedMark
+from hourwheel.adapters.sqlite.synced_mark import Synced, SyncedMark
 mark = SyncedMark(Path(sys.argv[1]))
 for number in range(1, {RAISES} + 1):
     twice = number << 32 | number

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from hourwheel.adapters.timer_queue import TimerQueue
+from hourwheel.adapters.aws.timer_queue import TimerQueue
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.errors import Broken
 from hourwheel.system import SystemClock

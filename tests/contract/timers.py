@@ -15,8 +15,8 @@ import boto3
 import pytest
 from aws_lambda_powertools import Logger
 
-from hourwheel.adapters.functions import AsyncFunction
-from hourwheel.adapters.scheduler import SchedulerTimers
+from hourwheel.adapters.aws.functions import AsyncFunction
+from hourwheel.adapters.aws.scheduler import SchedulerTimers
 from hourwheel.api.boundary import Boundary
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.deployment.deployment import Deployment

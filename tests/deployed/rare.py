@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from hourwheel.adapters.dynamodb import DynamoStore
-from hourwheel.adapters.s3 import S3Blobs
+from hourwheel.adapters.aws.dynamodb import DynamoStore
+from hourwheel.adapters.aws.s3 import S3Blobs
 from hourwheel.aws.services import ARCHIVE_PREFIX, LAKE_PREFIX
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment

@@ -19,8 +19,8 @@ import pytest
 from botocore import UNSIGNED, useragent
 from botocore.config import Config
 
-from hourwheel.adapters import dynamodb
-from hourwheel.adapters.aws import session
+from hourwheel.adapters.aws import dynamodb
+from hourwheel.adapters.aws.clients import session
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.api.router import Match, Router, make_event
 from hourwheel.aws.services import ARCHIVE_PREFIX

@@ -19,7 +19,7 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
-from hourwheel.adapters import dynamodb
+from hourwheel.adapters.aws import dynamodb
 from hourwheel.aws import services
 from hourwheel.aws.services import Services
 from hourwheel.cli.app import app

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from hourwheel.adapters.aws import make_client
+from hourwheel.adapters.aws.clients import make_client
 from infra import account
 from infra.account import ANSWER_SECONDS, UNRESERVED, Account, chosen, operator_context, options
 from infra.settings import Settings, Wrong

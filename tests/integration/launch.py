@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from hourwheel.adapters import sqlite
+from hourwheel.adapters.sqlite import store as sqlite
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.server import serve
 

@@ -15,8 +15,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from hourwheel.adapters import dynamodb
-from hourwheel.adapters.aws import session
+from hourwheel.adapters.aws import dynamodb
+from hourwheel.adapters.aws.clients import session
 from hourwheel.api.router import Match, Router, make_event
 from hourwheel.buckets.buckets import LEAD_MS
 from hourwheel.system import SystemClock

@@ -17,7 +17,7 @@ from botocore import httpsession
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from hourwheel.adapters import s3
+from hourwheel.adapters.aws import s3
 from hourwheel.system import SystemClock
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.locations import blobs_at

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from moto import mock_aws
 
-from hourwheel.adapters.dynamodb import DynamoStore, client, create_tables
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.aws.dynamodb import DynamoStore, client, create_tables
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.errors import Sealed
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 from tests.simulation.store import Partition, State, Wanted

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from hourwheel.adapters.dynamodb import DynamoStore
-from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.sqlite_writer import SqliteWriter
+from hourwheel.adapters.aws.dynamodb import DynamoStore
+from hourwheel.adapters.sqlite.store import SqliteStore
+from hourwheel.adapters.sqlite.writer import SqliteWriter
 from hourwheel.ports.storage import Key, Record, Refused, Store
 from tests.simulation.plan import draw, on_engine
 from tests.simulation.schedule import run_plan, simulate

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from moto import mock_aws
 
-from hourwheel.adapters import dynamodb
+from hourwheel.adapters.aws import dynamodb
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.context import Settings
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement

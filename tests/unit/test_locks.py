@@ -15,9 +15,9 @@ FAR_SECONDS = 30.0
 PACKAGE = Path(hourwheel.__file__).parent
 
 OF_SERVERS = {
-    "adapters/group_commit.py",
+    "adapters/sqlite/group_commit.py",
     "adapters/metrics.py",
-    "adapters/targets.py",
+    "adapters/aws/targets.py",
     "delay/pending_counts.py",
     "embedded",
     "faults.py",
@@ -25,8 +25,8 @@ OF_SERVERS = {
     "push/lease.py",
     "settling/leases.py",
     "aws/cells.py",
-    "adapters/aws.py",
-    "adapters/sqlite_writer.py",
+    "adapters/aws/clients.py",
+    "adapters/sqlite/writer.py",
 }
 """Entered by the threads of a server. Its main thread runs an event loop, which takes signals between two callbacks.
 Greenlets of one thread share some of these locks, which a lock that knows its thread would let in together."""

@@ -35,7 +35,7 @@ ORDERED = frozenset(
         "sweep/erasure.py",  # removes snapshots, also where no process has opened the logs
         "trace/key_reader.py",
         # A start that was ordered, and pieces in order:
-        "adapters/targets.py",
+        "adapters/aws/targets.py",
         "delay/schedule_rows.py",
         "embedded/rates.py",
         "embedded/wheels.py",

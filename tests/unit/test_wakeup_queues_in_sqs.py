@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from botocore.config import Config
 
-from hourwheel.adapters.sqs import SqsWakeupQueues, impatient_config
+from hourwheel.adapters.aws.sqs import SqsWakeupQueues, impatient_config
 from hourwheel.errors import Broken, Throttled, Unavailable
 from hourwheel.model.pulls import WakeupQueue
 from tests.support import HandClock

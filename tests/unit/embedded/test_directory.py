@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.embedded.directory import Neighbours, database, prepare
 from tests.processes import Child
 
 NEIGHBOUR = """
 import sys
 from pathlib import Path
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.embedded.directory import Neighbours, database
 data = Path(sys.argv[1])
 store, neighbours = SqliteStore(database(data)), Neighbours(data)

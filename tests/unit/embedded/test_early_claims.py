@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.sqlite_writer import SqliteWriter
-from hourwheel.adapters.synced_mark import last_transaction
+from hourwheel.adapters.sqlite.synced_mark import last_transaction
+from hourwheel.adapters.sqlite.writer import SqliteWriter
 from hourwheel.buckets.buckets import buckets
 from hourwheel.delay.wheel import Pause, WheelEnd
 from hourwheel.embedded.directory import database

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.embedded.directory import Neighbours, archive_of, database, lake_of, prepare
 from hourwheel.errors import Broken
 

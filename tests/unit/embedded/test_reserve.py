@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.embedded import cells, reserve, runtime
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.readiness import Readiness

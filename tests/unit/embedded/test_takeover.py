@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.adapters.sqlite_writer import SqliteWriter
+from hourwheel.adapters.sqlite.writer import SqliteWriter
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import LEASE_MS, WheelOwner, owner_record
 from hourwheel.embedded.options import ServeOptions

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.errors import Throttled
 from hourwheel.logs.index_sets import pack_indexes
 from hourwheel.model.groups import RetryPolicy

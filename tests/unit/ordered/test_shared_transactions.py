@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.context import Context
 from hourwheel.embedded.greenlets import GreenletRunner, GreenletStore
 from hourwheel.model.groups import RetryPolicy

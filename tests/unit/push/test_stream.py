@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.functions import MappedStream
+from hourwheel.adapters.aws.functions import MappedStream
 from hourwheel.errors import Unavailable
 from hourwheel.model.groups import PushTarget
 from tests.contract import wire

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.targets import AwsTargets
+from hourwheel.adapters.aws.targets import AwsTargets
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.errors import Rejected

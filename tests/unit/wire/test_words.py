@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hourwheel.adapters.synced_mark import Synced
+from hourwheel.adapters.sqlite.synced_mark import Synced
 from hourwheel.embedded.loss import _description
 from hourwheel.wire.words import counted
 

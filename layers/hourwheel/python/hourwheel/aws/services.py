@@ -10,14 +10,14 @@ import msgspec
 from aws_lambda_powertools.logging import Logger
 from msgspec import Meta
 
-from hourwheel.adapters import dynamodb, s3
-from hourwheel.adapters.functions import AsyncFunction, LambdaPushes, MappedStream
+from hourwheel.adapters.aws import dynamodb, s3
+from hourwheel.adapters.aws.functions import AsyncFunction, LambdaPushes, MappedStream
+from hourwheel.adapters.aws.scheduler import SchedulerTimers
+from hourwheel.adapters.aws.sqs import SqsWakeupQueues
+from hourwheel.adapters.aws.timer_queue import TimerQueue
 from hourwheel.adapters.metrics import EmfMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
-from hourwheel.adapters.scheduler import SchedulerTimers
-from hourwheel.adapters.sqs import SqsWakeupQueues
-from hourwheel.adapters.timer_queue import TimerQueue
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.aws.compression import compressed
@@ -171,7 +171,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.push_targets is None:
             return NoTargets()
         # Only meta and push have targets, and HTTPS takes long to import.
-        from hourwheel.adapters.targets import AwsTargets
+        from hourwheel.adapters.aws.targets import AwsTargets
         from hourwheel.adapters.webhooks import Webhooks
 
         allowed = [pattern for pattern in self.push_targets.split(",") if pattern]

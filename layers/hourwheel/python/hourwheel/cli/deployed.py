@@ -101,7 +101,7 @@ def _call(region: str | None, service: str, verb: str, **how: Any) -> Any:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
 
-        from hourwheel.adapters.aws import make_client
+        from hourwheel.adapters.aws.clients import make_client
     except ModuleNotFoundError as error:
         raise NoPipeline("AWS needs botocore: pip install 'hourwheel[aws]'") from error
     try:

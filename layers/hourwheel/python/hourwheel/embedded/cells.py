@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.sqlite_writer import Synchronous
-from hourwheel.adapters.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.store import SqliteStore
+from hourwheel.adapters.sqlite.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.writer import Synchronous
 from hourwheel.embedded.directory import DirectoryCells, Neighbours, database, mark_cells, prepare, synced
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
 from hourwheel.embedded.loss import check_complete

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from hourwheel.adapters.group_commit import Ticket
-from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.sqlite_session import SqliteWrites
+from hourwheel.adapters.sqlite.group_commit import Ticket
+from hourwheel.adapters.sqlite.session import SqliteWrites
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.ports.storage import Blobs, Store
 
 T = TypeVar("T")

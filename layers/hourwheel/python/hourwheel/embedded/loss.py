@@ -4,8 +4,8 @@ import logging
 import sqlite3
 from pathlib import Path
 
-from hourwheel.adapters.sqlite_writer import translated
-from hourwheel.adapters.synced_mark import NOTHING, Synced, SyncedMark, last_transaction
+from hourwheel.adapters.sqlite.synced_mark import NOTHING, Synced, SyncedMark, last_transaction
+from hourwheel.adapters.sqlite.writer import translated
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
 from hourwheel.ports.storage import Blobs

@@ -7,8 +7,8 @@ from pathlib import Path
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.polling import PollingWakeups
-from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.store import SqliteStore
+from hourwheel.adapters.sqlite.synced_mark import SyncedMark
 from hourwheel.cells.cell_marks import home_id
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.cells.cells import given_up_names, registered_cells

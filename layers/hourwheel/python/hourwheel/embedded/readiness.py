@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from hourwheel.adapters.sqlite import SqliteStore
+from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
 from hourwheel.embedded.reserve import Reserves

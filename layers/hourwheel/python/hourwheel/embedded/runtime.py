@@ -12,8 +12,8 @@ from aws_lambda_powertools import Logger
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
-from hourwheel.adapters.sqlite import SqliteStore
-from hourwheel.adapters.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.store import SqliteStore
+from hourwheel.adapters.sqlite.synced_mark import SyncedMark
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.archive.archiver import Archiver, CommitLimits

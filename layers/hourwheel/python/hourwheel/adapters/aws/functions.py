@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import error_code, translating
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import error_code, translating
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient

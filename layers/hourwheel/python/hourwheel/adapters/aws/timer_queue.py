@@ -10,10 +10,10 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import translating
-from hourwheel.adapters.functions import MappedStream, patient_config
-from hourwheel.adapters.scheduler import SchedulerTimers, started_with
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import translating
+from hourwheel.adapters.aws.functions import MappedStream, patient_config
+from hourwheel.adapters.aws.scheduler import SchedulerTimers, started_with
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

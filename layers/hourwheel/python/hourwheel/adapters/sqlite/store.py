@@ -11,11 +11,11 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from hourwheel.adapters.group_commit import GroupCommit, Notify, Ticket
-from hourwheel.adapters.sqlite_schema import prepare
-from hourwheel.adapters.sqlite_session import SqliteSession, SqliteWrites
-from hourwheel.adapters.sqlite_writer import SqliteWriter, Synchronous, connect, translated
-from hourwheel.adapters.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.group_commit import GroupCommit, Notify, Ticket
+from hourwheel.adapters.sqlite.schema import prepare
+from hourwheel.adapters.sqlite.session import SqliteSession, SqliteWrites
+from hourwheel.adapters.sqlite.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.writer import SqliteWriter, Synchronous, connect, translated
 from hourwheel.ports.storage import Counter, Key, Record, Store, Table
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import error_code, translating
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import error_code, translating
 from hourwheel.adapters.limits import check_blob_key, check_range
 from hourwheel.errors import Corrupt, NoAccess, NotFound
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import error_code, translating
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import error_code, translating
 from hourwheel.model.pulls import WakeupQueue
 from hourwheel.ports.machine import Clock
 

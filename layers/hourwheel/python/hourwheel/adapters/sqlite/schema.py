@@ -13,7 +13,7 @@ the same for both.
 import sqlite3
 from pathlib import Path
 
-from hourwheel.adapters.sqlite_writer import Synchronous, sync_durably
+from hourwheel.adapters.sqlite.writer import Synchronous, sync_durably
 from hourwheel.errors import Corrupt, DataVersion
 from hourwheel.ports.storage import Table
 

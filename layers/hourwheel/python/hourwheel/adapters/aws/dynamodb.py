@@ -17,8 +17,8 @@ from zlib import crc32
 from botocore.config import Config
 from botocore.exceptions import ChecksumError, ClientError
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import error_code, translating
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import error_code, translating
 from hourwheel.adapters.limits import check_value
 from hourwheel.errors import Corrupt, Sealed, Throttled
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Table

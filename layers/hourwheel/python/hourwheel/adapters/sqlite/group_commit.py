@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from hourwheel.adapters.sqlite_writer import SqliteWriter, translated
+from hourwheel.adapters.sqlite.writer import SqliteWriter, translated
 from hourwheel.errors import Broken
 from hourwheel.ports.storage import Store
 

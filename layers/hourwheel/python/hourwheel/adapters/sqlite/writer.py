@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from hourwheel.adapters.sqlite_session import SqliteSession
-from hourwheel.adapters.synced_mark import Synced, SyncedMark
+from hourwheel.adapters.sqlite.session import SqliteSession
+from hourwheel.adapters.sqlite.synced_mark import Synced, SyncedMark
 from hourwheel.errors import Broken, Corrupt, StorageFull, Throttled
 
 BUSY_SECONDS = 10.0

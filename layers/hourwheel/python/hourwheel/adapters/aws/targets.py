@@ -21,8 +21,8 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import FOREIGN, LOST_ANSWERS, error_code
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import FOREIGN, LOST_ANSWERS, error_code
 from hourwheel.adapters.webhooks import Webhooks
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import PushTarget

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
 
-from hourwheel.adapters.aws import make_client
-from hourwheel.adapters.aws_errors import error_code, translating
-from hourwheel.adapters.functions import AsyncFunction, patient_config
+from hourwheel.adapters.aws.clients import make_client
+from hourwheel.adapters.aws.errors import error_code, translating
+from hourwheel.adapters.aws.functions import AsyncFunction, patient_config
 from hourwheel.ports.machine import Clock
 
 if TYPE_CHECKING:

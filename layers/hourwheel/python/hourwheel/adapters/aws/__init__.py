@@ -1,0 +1,1 @@
+"""Implements the ports over DynamoDB, S3, SQS, Lambda and EventBridge."""
