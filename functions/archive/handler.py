@@ -1,6 +1,6 @@
 """Entry point of the Lambda function ``archive``."""
 
-from hourwheel.api.archive import archiving
+from hourwheel.api.background.archive import archiving
 from hourwheel.aws.services import Services
 
 # Built at import: Lambda gives the initialisation of a function more CPU than its calls.

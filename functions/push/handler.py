@@ -1,6 +1,6 @@
 """Entry point of the Lambda function ``push``."""
 
-from hourwheel.api.push import pushing
+from hourwheel.api.background.push import pushing
 from hourwheel.aws.services import Services
 
 # Built at import: Lambda gives the initialisation of a function more CPU than its calls.

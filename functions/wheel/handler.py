@@ -1,6 +1,6 @@
 """Entry point of the Lambda function ``wheel``."""
 
-from hourwheel.api.wheel import turning
+from hourwheel.api.background.wheel import turning
 from hourwheel.aws.services import Services
 
 # Built at import: Lambda gives the initialisation of a function more CPU than its calls.

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from hourwheel.api import bodies, queries
+from hourwheel.api import queries
+from hourwheel.api.control import bodies
 from hourwheel.client import (
     ArchiveState,
     BucketWheels,

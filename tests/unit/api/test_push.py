@@ -8,8 +8,8 @@ import pytest
 from aws_lambda_powertools import Logger
 
 from hourwheel.adapters.webhooks import Webhooks
+from hourwheel.api.background.push import pushing
 from hourwheel.api.boundary import Boundary
-from hourwheel.api.push import pushing
 from hourwheel.client.webhooks import verify
 from hourwheel.embedded.targets import EmbeddedTargets
 from hourwheel.errors import Rejected, Throttled

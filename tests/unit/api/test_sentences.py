@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from hourwheel.api.bodies import DecisionBody, GroupBody, PushBody, SeekBody, SelectionBody, SubjectBody
+from hourwheel.api.control.bodies import DecisionBody, GroupBody, PushBody, SeekBody, SelectionBody, SubjectBody
 from hourwheel.api.queries import LeaveQuery, OverviewQuery, PageQuery, PeekQuery
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.api.wheel import turning
+from hourwheel.api.background.wheel import turning
 from hourwheel.delay.wheel import Pause, WheelEnd
 from hourwheel.delay.wheel_steps import RELAY_MS
 from tests.support import NOON_MS, Bench

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.api.wheel import turning
+from hourwheel.api.background.wheel import turning
 from hourwheel.errors import Throttled
 from tests.support import NOON_MS, Bench
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from hourwheel import __version__
-from hourwheel.api import cells, consumers, dead_letters, messages, overview, scheduled, subjects
+from hourwheel.api.control import cells, consumers, dead_letters, messages, overview, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, answered, ok
 from hourwheel.deployment.deployment import Deployment
 

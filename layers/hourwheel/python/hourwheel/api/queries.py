@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hourwheel.api.bodies import DeathDetail, DeathReason, Offset, QueueNumber, check_detail
+from hourwheel.api.control.bodies import DeathDetail, DeathReason, Offset, QueueNumber, check_detail
 from hourwheel.model.overview import OverviewSort, SortOrder
 
 # The most entries of a page. A subject lists its first hundred groups, so a page of subjects names at most 10,000.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hourwheel.api.bodies import GrantBody, RotateBody
+from hourwheel.api.control.bodies import GrantBody, RotateBody
 from hourwheel.api.events import Event, Function, Invocation, Response, ok
 from hourwheel.api.grants import (
     MOST_TOKEN_CHARACTERS,

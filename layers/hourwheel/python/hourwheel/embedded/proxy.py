@@ -17,12 +17,12 @@ from urllib.parse import unquote
 
 import msgspec
 
+from hourwheel.api.control.subjects import READ_ONLY_HEADER
 from hourwheel.api.events import Response
 from hourwheel.api.problems import problem_of
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.router import Match, Router
 from hourwheel.api.routes import ROUTES
-from hourwheel.api.subjects import READ_ONLY_HEADER
 from hourwheel.client.errors import AnswerError, Problem, ServerUnavailable, from_answer
 from hourwheel.client.transport.connections import Connections
 from hourwheel.client.transport.endpoint import Endpoint, Reply

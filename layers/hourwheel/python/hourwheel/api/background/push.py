@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from hourwheel.api.background.periodic_flush import periodic_flush
 from hourwheel.api.events import Event, Function, Invocation, Response
-from hourwheel.api.periodic_flush import periodic_flush
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import NotFound
 from hourwheel.model.fields import check_name

@@ -1,8 +1,8 @@
 """Shows and moves routes, and administers cells."""
 
-from hourwheel.api.bodies import CellBody, DrainBody, MoveBody, QueuesBody, SpreadBody
+from hourwheel.api.control.bodies import CellBody, DrainBody, MoveBody, QueuesBody, SpreadBody
+from hourwheel.api.control.messages import queue_number
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.messages import queue_number
 from hourwheel.api.queries import RemovalQuery, WithdrawQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.deployment.deployment import Deployment

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from hourwheel.api.background.periodic_flush import periodic_flush
 from hourwheel.api.events import Event, Function, Invocation, Response
-from hourwheel.api.periodic_flush import periodic_flush
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.starts import SOON_MS
 from hourwheel.delay.wheel import Pause

@@ -69,7 +69,7 @@ class PushBody(_Body):
     name: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     batch: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 10
     concurrency: Annotated[int, Meta(ge=1, le=20)] = 2
-    # The function push needs twice this time and a minute more (``api/push.py``), of Lambda's 15 minutes.
+    # The function push needs twice this time and a minute more (``api/background/push.py``), of Lambda's 15 minutes.
     timeout_seconds: Annotated[int, Meta(ge=1, le=300)] = 30
     secret_version: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 

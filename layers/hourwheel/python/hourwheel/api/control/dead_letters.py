@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hourwheel.api.bodies import SelectionBody
+from hourwheel.api.control.bodies import SelectionBody
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.queries import DeadQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text

@@ -1,0 +1,1 @@
+"""Works without requests: schedules, timers and streams invoke these functions."""

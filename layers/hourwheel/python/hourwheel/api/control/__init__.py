@@ -1,0 +1,1 @@
+"""Serves the control plane: the calls that neither send, pull nor settle messages."""
