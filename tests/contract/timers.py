@@ -20,7 +20,7 @@ from hourwheel.adapters.aws.scheduler import SchedulerTimers
 from hourwheel.api.boundary import Boundary
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.deployment.deployment import Deployment
-from hourwheel.embedded.wheels import Wheels
+from hourwheel.embedded.workers.wheels import Wheels
 from hourwheel.ports.timers import Timers
 from hourwheel.system import SystemClock
 

@@ -38,7 +38,7 @@ ORDERED = frozenset(
         "adapters/aws/targets.py",
         "delay/schedule_rows.py",
         "embedded/rates.py",
-        "embedded/wheels.py",
+        "embedded/workers/wheels.py",
     }
 )
 GROWTH = frozenset({"pull_log/growth.py", "pull_log/pull_log.py", "pull_log/records.py"})

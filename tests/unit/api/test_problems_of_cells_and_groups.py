@@ -8,7 +8,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cells import moves
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Settings
-from hourwheel.embedded.directory import DirectoryCells
+from hourwheel.embedded.directories.directory import DirectoryCells
 from hourwheel.errors import CellUnavailable, Throttled
 from hourwheel.model import routes
 from hourwheel.ports.storage import CellStorage

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from hourwheel.embedded import console_server
-from hourwheel.embedded.console_server import Console
+from hourwheel.embedded.browser import console_server
+from hourwheel.embedded.browser.console_server import Console
 from tests.unit.cli.conftest import Shell
 
 ADDRESS = "http://127.0.0.1:7421/console/#secret="

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.embedded.access import Access, Grant, read_only_refusal
+from hourwheel.embedded.credentials.access import Access, Grant, read_only_refusal
+from hourwheel.embedded.credentials.tls import server_context
+from hourwheel.embedded.credentials.tokens import Tokens, read_tokens
 from hourwheel.embedded.options import ServeOptions
-from hourwheel.embedded.tls import server_context
-from hourwheel.embedded.tokens import Tokens, read_tokens
 from tests.certificates import Certificate
 
 PUSH = "GET /v1/subjects/{subject}/groups/{group}/push"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from hourwheel.adapters.sqlite.store import SqliteStore
-from hourwheel.embedded.directory import Neighbours, database, prepare
+from hourwheel.embedded.directories.directory import Neighbours, database, prepare
 from tests.processes import Child
 
 NEIGHBOUR = """
 import sys
 from pathlib import Path
 from hourwheel.adapters.sqlite.store import SqliteStore
-from hourwheel.embedded.directory import Neighbours, database
+from hourwheel.embedded.directories.directory import Neighbours, database
 data = Path(sys.argv[1])
 store, neighbours = SqliteStore(database(data)), Neighbours(data)
 print("open", flush=True)

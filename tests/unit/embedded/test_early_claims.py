@@ -15,7 +15,7 @@ from hourwheel.adapters.sqlite.synced_mark import last_transaction
 from hourwheel.adapters.sqlite.writer import SqliteWriter
 from hourwheel.buckets.buckets import buckets
 from hourwheel.delay.wheel import Pause, WheelEnd
-from hourwheel.embedded.directory import database
+from hourwheel.embedded.directories.directory import database
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model.messages import NewMessage, SendResult

@@ -9,7 +9,7 @@ import pytest
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite.store import SqliteStore
-from hourwheel.embedded.directory import Neighbours, archive_of, database, lake_of, prepare
+from hourwheel.embedded.directories.directory import Neighbours, archive_of, database, lake_of, prepare
 from hourwheel.errors import Broken
 
 FILES = ("format", "hourwheel.db", "hourwheel.db-wal", "hourwheel.db-shm", "servers")

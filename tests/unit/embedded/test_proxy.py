@@ -13,10 +13,10 @@ from hourwheel.client.transport.connections import Connections
 from hourwheel.client.transport.http import begin
 from hourwheel.client.transport.signing import Sign
 from hourwheel.console.settings import ConsoleSettings
+from hourwheel.embedded.browser.proxy import ConsoleProxy, Upstream
 from hourwheel.embedded.http.bodies import SizedBody
 from hourwheel.embedded.http.heads import parse_head
 from hourwheel.embedded.http.requests import Request
-from hourwheel.embedded.proxy import ConsoleProxy, Upstream
 from tests.unit.client.fake import TOKEN, FakeServer
 from tests.unit.client.test_signing import REGION, SECRET, assert_signed
 

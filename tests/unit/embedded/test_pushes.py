@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hourwheel.embedded import pushes as module
-from hourwheel.embedded.pushes import EmbeddedPushes
+from hourwheel.embedded.workers import pushes as module
+from hourwheel.embedded.workers.pushes import EmbeddedPushes
 from hourwheel.push.pusher import PusherEnd
 from tests.support import Bench
 

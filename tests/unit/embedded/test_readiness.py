@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from hourwheel.embedded.directories.reserve import Reserves
 from hourwheel.embedded.readiness import Readiness
-from hourwheel.embedded.reserve import Reserves
 
 
 def test_who_asks_while_an_attempt_ends_is_answered_too() -> None:

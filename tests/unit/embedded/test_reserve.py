@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.sqlite.store import SqliteStore
-from hourwheel.embedded import cells, reserve, runtime
+from hourwheel.embedded import runtime
+from hourwheel.embedded.directories import cells, reserve
+from hourwheel.embedded.directories.reserve import (
+    MEGABYTE,
+    SPARE_BYTES,
+    Reserves,
+    free_bytes,
+    keep_spare,
+    release_spare,
+)
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.readiness import Readiness
-from hourwheel.embedded.reserve import MEGABYTE, SPARE_BYTES, Reserves, free_bytes, keep_spare, release_spare
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.errors import Broken, CellFull, StorageFull
 from hourwheel.model.messages import NewMessage

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel.embedded.roster import Roster
+from hourwheel.embedded.directories.roster import Roster
 from tests.processes import Child
 
 OTHER = """
 import sys
 from pathlib import Path
-from hourwheel.embedded.roster import Roster
+from hourwheel.embedded.directories.roster import Roster
 roster = Roster(Path(sys.argv[1]), "other")
 print("entered", flush=True)
 sys.stdin.read()

@@ -8,8 +8,8 @@ import pytest
 from hourwheel.adapters.sqlite.writer import SqliteWriter
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import LEASE_MS, WheelOwner, owner_record
+from hourwheel.embedded.directories.roster import Roster
 from hourwheel.embedded.options import ServeOptions
-from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.errors import Throttled
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hourwheel.embedded import wheel_sleep as module
-from hourwheel.embedded.wheel_sleep import WheelSleep
+from hourwheel.embedded.workers import wheel_sleep as module
+from hourwheel.embedded.workers.wheel_sleep import WheelSleep
 
 SECONDS = 10
 HOUR = 3_600

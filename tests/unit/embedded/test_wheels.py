@@ -9,8 +9,8 @@ import pytest
 
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.wheel import WheelEnd
-from hourwheel.embedded import wheels as module
-from hourwheel.embedded.wheels import Wheels
+from hourwheel.embedded.workers import wheels as module
+from hourwheel.embedded.workers.wheels import Wheels
 from hourwheel.system import SystemClock
 
 SECONDS = 10

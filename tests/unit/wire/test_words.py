@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hourwheel.adapters.sqlite.synced_mark import Synced
-from hourwheel.embedded.loss import _description
+from hourwheel.embedded.directories.loss import _description
 from hourwheel.wire.words import counted
 
 

@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import pytest
 
+from hourwheel.embedded.credentials.tls import server_context
 from hourwheel.embedded.greenlets import GreenletRunner
 from hourwheel.embedded.http.answers import Answer, encode_answer
 from hourwheel.embedded.http.bounds import Bounds
 from hourwheel.embedded.http.connection import Connection, Plan, no_plan
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.http.secure import Secure
-from hourwheel.embedded.tls import server_context
 from tests.certificates import Certificate
 from tests.unit.embedded.http.talking import LAST, LONG, Client, Tls, chunked, get, post, quick, said
 

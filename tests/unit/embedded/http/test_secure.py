@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel.embedded.credentials.tls import server_context
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Request
-from hourwheel.embedded.tls import server_context
 from tests.certificates import Certificate
 from tests.unit.embedded.http.talking import LAST, LONG, Client, Tls, get, post, quick, said, statuses
 

@@ -33,7 +33,7 @@ from hourwheel.cli.output import write_error, write_raw
 from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
 from hourwheel.client import DEFAULT_URL
 from hourwheel.client.transport.signing import Sign
-from hourwheel.embedded.tokens import Tokens, check_token, read_tokens
+from hourwheel.embedded.credentials.tokens import Tokens, check_token, read_tokens
 from hourwheel.errors import HourwheelError
 from hourwheel.wire.words import shown
 

@@ -37,7 +37,7 @@ def console(
     """
     # Imported here, as the other commands need no server.
     from hourwheel.client.transport.http import begin
-    from hourwheel.embedded.console_server import Console, serve_console
+    from hourwheel.embedded.browser.console_server import Console, serve_console
 
     settings = settings_of(ctx)
     endpoint, codec, _ = to_server(begin, settings)

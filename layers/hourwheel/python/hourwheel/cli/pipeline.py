@@ -19,7 +19,7 @@ from hourwheel.cli.output import write_fields, write_json, write_line, write_tab
 from hourwheel.cli.serve_options import CellOption, directories_of
 from hourwheel.cli.settings import settings_of
 from hourwheel.client import TracePage
-from hourwheel.embedded.ownership import check_directory
+from hourwheel.embedded.directories.ownership import check_directory
 from hourwheel.errors import HourwheelError
 from hourwheel.system import SystemClock
 

@@ -13,7 +13,7 @@ import typer
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.client import Api, Unauthorized
 from hourwheel.client.transport.signing import Sign
-from hourwheel.embedded.tokens import Tokens
+from hourwheel.embedded.credentials.tokens import Tokens
 from hourwheel.errors import HourwheelError, Rejected
 from hourwheel.times import parse_rfc3339
 from hourwheel.wire.words import shown

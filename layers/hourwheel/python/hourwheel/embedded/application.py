@@ -17,8 +17,8 @@ from hourwheel.api.pull import pull
 from hourwheel.api.requests import too_large_request
 from hourwheel.api.router import Match, Router, check_query, make_event, unknown_path, wrong_method
 from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.embedded.access import OWN_ROUTES, PROBES, Access, Grant, read_only_refusal
-from hourwheel.embedded.console import console_answer, is_console, settings_for
+from hourwheel.embedded.browser.console import console_answer, is_console, settings_for
+from hourwheel.embedded.credentials.access import OWN_ROUTES, PROBES, Access, Grant, read_only_refusal
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.requests import Disconnected, Request

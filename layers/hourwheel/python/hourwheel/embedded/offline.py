@@ -13,7 +13,7 @@ from hourwheel.cells.cell_marks import home_id
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.cells.cells import given_up_names, registered_cells
 from hourwheel.context import Context, Settings
-from hourwheel.embedded.directory import (
+from hourwheel.embedded.directories.directory import (
     INLINE_BYTES,
     DirectoryCells,
     check_cells_of_new_home,
@@ -23,7 +23,7 @@ from hourwheel.embedded.directory import (
     prepare,
     synced,
 )
-from hourwheel.embedded.loss import check_complete
+from hourwheel.embedded.directories.loss import check_complete
 from hourwheel.ports.storage import CellStorage
 from hourwheel.system import SystemClock, SystemIds
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from hourwheel.embedded.tokens import check_new_token
+from hourwheel.embedded.credentials.tokens import check_new_token
 
 _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.IGNORECASE)
 _CELL_NAME = "[a-z0-9-]{1,30}"

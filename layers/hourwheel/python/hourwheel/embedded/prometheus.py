@@ -10,7 +10,7 @@ from hourwheel.adapters.metrics import BOUNDS_SECONDS, Histogram
 from hourwheel.api.events import Response
 from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.embedded.runtime import Runtime
-from hourwheel.embedded.wheels import Wheels
+from hourwheel.embedded.workers.wheels import Wheels
 from hourwheel.groups.progress import lag_of
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import HeldKeys, Lag

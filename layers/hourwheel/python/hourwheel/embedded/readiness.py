@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.api.events import Response, ok
 from hourwheel.api.problems import problem
-from hourwheel.embedded.reserve import Reserves
-from hourwheel.embedded.roster import Roster
+from hourwheel.embedded.directories.reserve import Reserves
+from hourwheel.embedded.directories.roster import Roster
 from hourwheel.errors import HourwheelError, StorageFull
 
 _PATIENCE_SECONDS = 2.0  # a write takes milliseconds: one that takes this long is blocked

@@ -26,8 +26,8 @@ from hourwheel.cells.cells import all_cells, given_up_names, registered_cells
 from hourwheel.context import Context, Settings
 from hourwheel.delay.maintenance import buckets_due_soon, start_wheels
 from hourwheel.deployment.deployment import Deployment
-from hourwheel.embedded.cells import EmbeddedCells
-from hourwheel.embedded.directory import (
+from hourwheel.embedded.directories.cells import EmbeddedCells
+from hourwheel.embedded.directories.directory import (
     INLINE_BYTES,
     Neighbours,
     archive_of,
@@ -38,18 +38,18 @@ from hourwheel.embedded.directory import (
     prepare,
     synced,
 )
+from hourwheel.embedded.directories.loss import check_archived, check_complete
+from hourwheel.embedded.directories.reserve import MEGABYTE, Reserves, release_spare
+from hourwheel.embedded.directories.roster import Roster
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore, LoopStore
-from hourwheel.embedded.housekeeping import Repeating
 from hourwheel.embedded.lake import LakeDirectory
-from hourwheel.embedded.loss import check_archived, check_complete
 from hourwheel.embedded.options import ServeOptions
-from hourwheel.embedded.pushes import EmbeddedPushes
 from hourwheel.embedded.readiness import Readiness, WriteWatch
-from hourwheel.embedded.reserve import MEGABYTE, Reserves, release_spare
-from hourwheel.embedded.roster import Roster
 from hourwheel.embedded.targets import EmbeddedTargets, load_handler
 from hourwheel.embedded.wakeups import EmbeddedWakeups
-from hourwheel.embedded.wheels import Wheels
+from hourwheel.embedded.workers.housekeeping import Repeating
+from hourwheel.embedded.workers.pushes import EmbeddedPushes
+from hourwheel.embedded.workers.wheels import Wheels
 from hourwheel.errors import Broken
 from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.groups import RetryPolicy

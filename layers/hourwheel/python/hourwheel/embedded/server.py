@@ -12,15 +12,15 @@ from contextlib import suppress
 
 import uvloop
 
-from hourwheel.embedded.access import PROBES
 from hourwheel.embedded.application import Application
+from hourwheel.embedded.credentials.access import PROBES
+from hourwheel.embedded.credentials.tls import server_context
 from hourwheel.embedded.http.bounds import Bounds, connection_cap
 from hourwheel.embedded.http.connection import Connection
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.secure import Secure
 from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
-from hourwheel.embedded.tls import server_context
 from hourwheel.errors import HourwheelError
 
 _BACKLOG = 2_048  # after a restart many clients connect at once

@@ -13,10 +13,10 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.adapters.sqlite.synced_mark import SyncedMark
 from hourwheel.adapters.sqlite.writer import Synchronous
-from hourwheel.embedded.directory import DirectoryCells, Neighbours, database, mark_cells, prepare, synced
+from hourwheel.embedded.directories.directory import DirectoryCells, Neighbours, database, mark_cells, prepare, synced
+from hourwheel.embedded.directories.loss import check_complete
+from hourwheel.embedded.directories.reserve import release_spare
 from hourwheel.embedded.greenlets import GreenletBlobs, GreenletRunner, GreenletStore
-from hourwheel.embedded.loss import check_complete
-from hourwheel.embedded.reserve import release_spare
 from hourwheel.ports.storage import CellStorage
 
 

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hourwheel.embedded.ownership import check_directory
+from hourwheel.embedded.directories.ownership import check_directory
 from hourwheel.errors import Broken, CellUnavailable, Corrupt, DataVersion
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.storage import CellStorage

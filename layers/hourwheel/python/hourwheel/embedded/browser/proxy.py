@@ -29,8 +29,8 @@ from hourwheel.client.transport.endpoint import Endpoint, Reply
 from hourwheel.client.transport.signing import Signer
 from hourwheel.console.files import SECURITY_HEADERS
 from hourwheel.console.settings import ConsoleSettings
-from hourwheel.embedded.access import OWN_ROUTES, Grant, header, read_only_refusal
-from hourwheel.embedded.console import console_answer, is_console
+from hourwheel.embedded.browser.console import console_answer, is_console
+from hourwheel.embedded.credentials.access import OWN_ROUTES, Grant, header, read_only_refusal
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.model.fields import REQUEST_BYTES

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from hourwheel.embedded.private import read_private
+from hourwheel.embedded.credentials.private import read_private
 
 _TOKEN = re.compile(r"[!-~]{1,1000}")  # characters that a header carries unchanged
 _LEAST_CHARACTERS = 6  # a billion guesses even with lower-case letters and digits alone

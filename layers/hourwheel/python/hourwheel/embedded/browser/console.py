@@ -7,7 +7,7 @@ from hourwheel.api.problems import problem
 from hourwheel.api.router import wrong_method
 from hourwheel.console.files import SECURITY_HEADERS, file_answer
 from hourwheel.console.settings import ConsoleSettings
-from hourwheel.embedded.access import Grant, Headers, header
+from hourwheel.embedded.credentials.access import Grant, Headers, header
 
 PREFIX = "/console"
 _FILES = f"{PREFIX}/"

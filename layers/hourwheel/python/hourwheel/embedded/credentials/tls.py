@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from hourwheel.embedded.private import read_private
+from hourwheel.embedded.credentials.private import read_private
 
 
 class _Encrypted(Exception):

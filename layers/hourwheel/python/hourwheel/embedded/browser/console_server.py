@@ -14,10 +14,10 @@ from hourwheel.client.transport.endpoint import Endpoint
 from hourwheel.client.transport.signing import Signer
 from hourwheel.console.costs import CALL_USD, READ_USD
 from hourwheel.console.settings import ConsoleSettings
+from hourwheel.embedded.browser.proxy import ConsoleProxy, Upstream, UpstreamCall
 from hourwheel.embedded.http.bounds import Bounds
 from hourwheel.embedded.http.connection import Connection
 from hourwheel.embedded.http.registry import ConnectionRegistry
-from hourwheel.embedded.proxy import ConsoleProxy, Upstream, UpstreamCall
 
 _HOST = "127.0.0.1"  # no other machine may reach a port that acts with the user's rights
 _CONNECTIONS = 64  # enough for the tabs of one person: a browser opens six connections for each

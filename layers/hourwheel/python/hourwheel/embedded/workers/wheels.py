@@ -10,7 +10,7 @@ from hourwheel.api.problems import is_fault
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.wheel import WheelEnd
 from hourwheel.deployment.deployment import Deployment
-from hourwheel.embedded.wheel_sleep import WheelSleep
+from hourwheel.embedded.workers.wheel_sleep import WheelSleep
 from hourwheel.system import SystemClock
 
 _RETRY_MS = 2_000  # doubled after each further error in a row

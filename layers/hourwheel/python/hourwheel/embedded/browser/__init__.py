@@ -1,0 +1,1 @@
+"""Serves the console to a browser on this machine."""

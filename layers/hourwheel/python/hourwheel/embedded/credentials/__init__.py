@@ -1,0 +1,1 @@
+"""Reads tokens and keys, and decides what a request may do."""

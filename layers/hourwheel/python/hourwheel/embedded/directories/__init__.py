@@ -1,0 +1,1 @@
+"""Opens data directories, and keeps them safe from other servers, full volumes and losses."""

@@ -1,0 +1,1 @@
+"""Works in threads of the server, beside its requests."""
