@@ -17,15 +17,15 @@ from bench.cost.prices import Usage
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.api.ack import ack
-from hourwheel.api.archive import archiving
+from hourwheel.api.background.archive import archiving
+from hourwheel.api.background.sweep import sweep
+from hourwheel.api.background.wheel import turning
 from hourwheel.api.boundary import Boundary
 from hourwheel.api.events import Function as Code
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
-from hourwheel.api.sweep import sweep
-from hourwheel.api.wheel import turning
 from hourwheel.aws.services import Environment
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment

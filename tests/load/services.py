@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from bench.cost.meter import SQS_SECONDS, TIMER_SECONDS
 from bench.cost.prices import Usage
-from hourwheel.adapters.functions import ATTEMPTS
-from hourwheel.adapters.scheduler import SOON_MS, started_with
+from hourwheel.adapters.aws.functions import ATTEMPTS
+from hourwheel.adapters.aws.scheduler import SOON_MS, started_with
 from hourwheel.errors import Throttled
 from hourwheel.model.pulls import WakeupQueue
 from tests.load.lambdas import Lambdas
@@ -22,7 +22,7 @@ _QUEUE_MS = value("start by SQS or Lambda")
 
 
 class SimulatedScheduler:
-    """Implements ``Timers`` as ``adapters/scheduler.py`` does. ``creations``: the schedules that may be made in a
+    """Implements ``Timers`` as ``adapters/aws/scheduler.py`` does. ``creations``: the schedules that may be made in a
     second; a client of the SDK makes three tries."""
 
     def __init__(self, machine: Machine, lambdas: Lambdas, usage: Usage, creations: float) -> None:
@@ -64,7 +64,7 @@ class SimulatedScheduler:
 
 
 class SimulatedTimerQueue:
-    """Implements ``PreciseTimers`` as ``adapters/timer_queue.py`` does. Its reading is on at once."""
+    """Implements ``PreciseTimers`` as ``adapters/aws/timer_queue.py`` does. Its reading is on at once."""
 
     def __init__(self, scheduler: SimulatedScheduler, lambdas: Lambdas) -> None:
         self._scheduler = scheduler

@@ -23,7 +23,7 @@ _LATENCY = spread("store call, median", "store call, p99")
 
 
 def record_bytes(key: Key, record: Record) -> int:
-    """Returns the billed bytes of the item that ``adapters/dynamodb.py`` makes of a record."""
+    """Returns the billed bytes of the item that ``adapters/aws/dynamodb.py`` makes of a record."""
     item: dict[str, dict[str, object]] = {
         "pk": {"S": key.partition},
         "sk": {"S": key.sort},
@@ -41,7 +41,7 @@ def _read_units(size: int, *, consistent: bool) -> float:
 
 class MeteredStore:
     """Implements ``Store`` for all processes of a run. A call takes effect when its latency is over; it then answers at
-    once. Raises ``Throttled`` where ``adapters/dynamodb.py`` would, whose client sends each request once: the retries
+    once. Raises ``Throttled`` where ``adapters/aws/dynamodb.py`` would, whose client sends each request once: the retries
     are those of ``RetryingStore``. Nothing is late outside of a task, and nothing is counted there."""
 
     def __init__(self, machine: Machine, throughputs: Throughputs, usage: Usage) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.cost.deployment import INIT_SECONDS
-from hourwheel.adapters.scheduler import SOON_MS
+from hourwheel.adapters.aws.scheduler import SOON_MS
 from hourwheel.errors import Throttled
 from tests.load.lambdas import Invocation, Lambdas, TooManyRequests
 from tests.load.limits import LIMITS, lines, value

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.cost.meter import item_bytes
-from hourwheel.adapters.dynamodb import DynamoStore
+from hourwheel.adapters.aws.dynamodb import DynamoStore
 from hourwheel.errors import Throttled
 from hourwheel.ports.storage import Key, Record, Table
 from tests.load.machine import START_MS, Machine

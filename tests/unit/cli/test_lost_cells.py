@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel.cli import cells
+from hourwheel.cli.subjects import cells
 from hourwheel.client import Api, LostPart, QueueRoute, RemovedCell, RouteMapping, SubjectRoute
 from tests.unit.cli.conftest import Shell
 

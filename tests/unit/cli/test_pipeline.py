@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hourwheel.archive.sources import Item, MessageLog
-from hourwheel.cli import deployed
+from hourwheel.cli.pipeline import deployed
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.offline import opened
 from hourwheel.errors import Corrupt

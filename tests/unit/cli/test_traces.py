@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.cli.messages import write_traces
+from hourwheel.cli.messages.messages import write_traces
 from hourwheel.client.records.trace import MessageTrace
 
 

@@ -9,28 +9,16 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from hourwheel import __version__
-from hourwheel.cli import (
-    cells,
-    console,
-    consume,
-    cost,
-    dead,
-    grants,
-    groups,
-    lag,
-    messages,
-    outbox,
-    pipeline,
-    policy,
-    produce,
-    queues,
-    scheduled,
-    serve,
-    subjects,
-)
+from hourwheel.cli import outbox
+from hourwheel.cli.aws import cost, grants, policy
+from hourwheel.cli.groups import groups, lag
+from hourwheel.cli.messages import consume, dead, messages, produce, scheduled
 from hourwheel.cli.misfits import describe_misfit, name_values, suggest_options
 from hourwheel.cli.output import write_error, write_raw
+from hourwheel.cli.pipeline import pipeline
+from hourwheel.cli.server import console, serve
 from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
+from hourwheel.cli.subjects import cells, queues, subjects
 from hourwheel.client import DEFAULT_URL
 from hourwheel.client.transport.signing import Sign
 from hourwheel.embedded.credentials.tokens import Tokens, check_token, read_tokens

@@ -6,16 +6,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from hourwheel.cli.filters import NoFilterOption, TagsAllOption, TagsAnyOption, TagsNoneOption, filter_of
-from hourwheel.cli.group_options import (
+from hourwheel.cli.groups.filters import NoFilterOption, TagsAllOption, TagsAnyOption, TagsNoneOption, filter_of
+from hourwheel.cli.groups.group_options import (
     RetryCapOption,
     RetryDelaysOption,
     RetryFactorOption,
     RetryFirstOption,
     retry_of,
 )
-from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
-from hourwheel.cli.push import (
+from hourwheel.cli.groups.push import (
     PushBatchOption,
     PushConcurrencyOption,
     PushOption,
@@ -23,6 +22,7 @@ from hourwheel.cli.push import (
     PushTimeoutOption,
     push_of,
 )
+from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
 from hourwheel.cli.setting_options import takes_settings
 from hourwheel.cli.settings import (
     GroupArgument,

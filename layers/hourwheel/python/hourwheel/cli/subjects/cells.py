@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
-from hourwheel.cli.queues import DryRunOption, write_step
 from hourwheel.cli.settings import YesOption, confirm, connect, settings_of, write_list
+from hourwheel.cli.subjects.queues import DryRunOption, write_step
 from hourwheel.client import Api, CellContent, CellDescription, DrainResult, LostPart
 from hourwheel.locks import Event
 from hourwheel.wire.words import counted

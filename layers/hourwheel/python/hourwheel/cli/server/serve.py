@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hourwheel.cli import serve_options as options
+from hourwheel.cli.server import serve_options as options
 from hourwheel.cli.settings import settings_of
 from hourwheel.wire.misfits import of_pydantic
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from hourwheel.cli.deployed import Deployed
-from hourwheel.cli.messages import write_traces
+from hourwheel.cli.messages.messages import write_traces
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
-from hourwheel.cli.serve_options import CellOption, directories_of
+from hourwheel.cli.pipeline.deployed import Deployed
+from hourwheel.cli.server.serve_options import CellOption, directories_of
 from hourwheel.cli.settings import settings_of
 from hourwheel.client import TracePage
 from hourwheel.embedded.directories.ownership import check_directory

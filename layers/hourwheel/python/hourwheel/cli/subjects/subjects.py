@@ -5,7 +5,6 @@ from typing import Any
 
 import typer
 
-from hourwheel.cli.peek import peek
 from hourwheel.cli.setting_options import takes_settings
 from hourwheel.cli.settings import (
     SubjectArgument,
@@ -16,6 +15,7 @@ from hourwheel.cli.settings import (
     write_list,
     write_record,
 )
+from hourwheel.cli.subjects.peek import peek
 from hourwheel.client import Api
 from hourwheel.client.records.subjects import Subject
 from hourwheel.model.subject_settings import SubjectSettings

@@ -1,0 +1,1 @@
+"""``hourwheel group …`` and ``hourwheel lag``"""

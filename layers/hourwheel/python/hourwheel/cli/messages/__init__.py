@@ -1,0 +1,1 @@
+"""Sends, consumes and shows messages: plain, delayed and dead."""

@@ -1,0 +1,1 @@
+"""``hourwheel pipeline …``"""

@@ -1,0 +1,1 @@
+"""Serves the API and the console on one machine."""

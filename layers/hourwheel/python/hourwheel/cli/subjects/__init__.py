@@ -1,0 +1,1 @@
+"""Commands of subjects, their queues, and the cells of these."""
