@@ -24,7 +24,8 @@ from hourwheel.model.groups import Group
 from hourwheel.ports.storage import Counter, Key, Record, Table
 from hourwheel.producing import produce
 from hourwheel.producing.idempotency import IdempotencyKey, Remembered
-from hourwheel.pull_log import claim_range, transfers
+from hourwheel.pull_log import transfers
+from hourwheel.pull_log.claiming import claim_range
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import EXPIRED, OPEN, Position, PullRow, Tail
 from hourwheel.settling import settle

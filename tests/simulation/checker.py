@@ -7,7 +7,7 @@ from hourwheel.logs.rows import sort_of
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports.storage import Table
-from hourwheel.pull_log.selection import PASSED_MS
+from hourwheel.pull_log.claiming.selection import PASSED_MS
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
 from tests.simulation.buckets import BucketHistory

@@ -10,7 +10,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.model.messages import Message
-from hourwheel.pull_log.claims import Claim, ClaimRequest, ClaimResult
+from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import UNREADABLE
 from hourwheel.pulling import answers

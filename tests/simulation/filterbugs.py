@@ -12,10 +12,10 @@ from hourwheel.logs.index_sets import every
 from hourwheel.logs.tags import TagSummary
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.subjects import Subject
+from hourwheel.pull_log.claiming.selection import RowSelection
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow
-from hourwheel.pull_log.selection import RowSelection
 from hourwheel.settling.leases import Leases
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, filtered, left

@@ -11,8 +11,9 @@ import msgspec
 from hourwheel.context import Context
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.model.pulls import Settlement
-from hourwheel.pull_log import growth, pull_log
-from hourwheel.pull_log.claims import Claim
+from hourwheel.pull_log import pull_log
+from hourwheel.pull_log.claiming import growth
+from hourwheel.pull_log.claiming.claims import Claim
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement, parse_settlement
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow

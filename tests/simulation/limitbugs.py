@@ -10,7 +10,7 @@ import msgspec
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.producing import produce
-from hourwheel.pull_log.claims import ClaimRequest, ClaimResult
+from hourwheel.pull_log.claiming.claims import ClaimRequest, ClaimResult
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import PullRow
 from hourwheel.pulling import claimer, flow, pull

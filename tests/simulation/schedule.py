@@ -20,7 +20,8 @@ from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
 from hourwheel.ordered import key_state_cache, key_states, later_messages, snapshots
 from hourwheel.ordered import selection as ordered_selection
 from hourwheel.ports.storage import Counter, Key, Record, Refused
-from hourwheel.pull_log import claim_range, growth, keyed_rows
+from hourwheel.pull_log import keyed_rows
+from hourwheel.pull_log.claiming import claim_range, growth
 from hourwheel.pulling import answers, claimer
 from hourwheel.wire import answer_size
 from tests.simulation.actors import Actor, Machine

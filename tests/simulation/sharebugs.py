@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare
+from hourwheel.pull_log.claiming.retry_share import NOT_SHARED, RetryShare
 from hourwheel.pulling import claimer
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import NONE

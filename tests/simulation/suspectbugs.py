@@ -13,7 +13,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import Message
 from hourwheel.ordered import ordered_log
-from hourwheel.pull_log import selection
+from hourwheel.pull_log.claiming import selection
 from hourwheel.settling.settle import Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.delaybugs import waiting

@@ -41,7 +41,7 @@ ORDERED = frozenset(
         "embedded/workers/wheels.py",
     }
 )
-GROWTH = frozenset({"pull_log/growth.py", "pull_log/pull_log.py", "pull_log/records.py"})
+GROWTH = frozenset({"pull_log/claiming/growth.py", "pull_log/pull_log.py", "pull_log/records.py"})
 DOZING = frozenset(
     {
         "deployment/deployment.py",

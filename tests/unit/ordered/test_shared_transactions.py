@@ -20,7 +20,7 @@ from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.stopped_keys import KeyDecision
 from hourwheel.ports.storage import Store
-from hourwheel.pull_log.claims import ClaimRequest
+from hourwheel.pull_log.claiming.claims import ClaimRequest
 from hourwheel.pull_log.pull_log import PullLog
 from tests.support import Bench
 from tests.unit.ordered.test_key_states import pull_log, settled_somehow, told

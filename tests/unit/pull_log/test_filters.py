@@ -17,11 +17,11 @@ from hourwheel.model.groups import PushTarget, TagFilter
 from hourwheel.model.log_names import pull_log
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports.storage import Key, Table
-from hourwheel.pull_log.claim_range import EMPTY_BYTES, EMPTY_ROWS
+from hourwheel.pull_log.claiming.claim_range import EMPTY_BYTES, EMPTY_ROWS
+from hourwheel.pull_log.claiming.selection import MOST_BODIES, PASSED_MS
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import PASSED, PullRow
-from hourwheel.pull_log.selection import MOST_BODIES, PASSED_MS
 from hourwheel.wire.answer_size import PULL_BYTES
 from tests.support import AT_ONCE, Bench, CallByCall
 

@@ -14,8 +14,8 @@ from hourwheel.model.groups import Group, TagFilter
 from hourwheel.model.pulls import Pull, PullRequest, Settled, Settlement
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Key, Record, Refused, Table
-from hourwheel.pull_log.claims import SettledRow
-from hourwheel.pull_log.growth import ALONE_PULLS, GROWS_MS, growth_of
+from hourwheel.pull_log.claiming.claims import SettledRow
+from hourwheel.pull_log.claiming.growth import ALONE_PULLS, GROWS_MS, growth_of
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED, EXPIRED, OPEN, SETTLED, Growth, PullRow

@@ -15,7 +15,7 @@ from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, SettleRequest
 from hourwheel.ports.storage import Counter, Record, Table
-from hourwheel.pull_log.claim_range import EMPTY_ROWS
+from hourwheel.pull_log.claiming.claim_range import EMPTY_ROWS
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.records import SETTLED_KEPT_MS
 from hourwheel.wire.answer_size import PULL_BYTES

@@ -12,7 +12,7 @@ from hourwheel.logs.cas import Versioned
 from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.selection import ClaimLimits, OrderedSelection
-from hourwheel.pull_log.claims import Claim, ClaimRequest, ClaimResult, Nothing
+from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult, Nothing
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import PASSED, PullRow

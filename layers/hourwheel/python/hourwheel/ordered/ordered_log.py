@@ -20,7 +20,7 @@ from hourwheel.ordered.key_state_cache import KeyStateCache
 from hourwheel.ordered.parts import in_turn
 from hourwheel.ordered.settle import settle_in_order
 from hourwheel.ordered.suspects import has_suspect
-from hourwheel.pull_log.claims import ClaimRequest, ClaimResult
+from hourwheel.pull_log.claiming.claims import ClaimRequest, ClaimResult
 from hourwheel.pull_log.open_logs import LogMaker, first_parts, pull_logs
 from hourwheel.pull_log.ordered_rows import STOPPED_MS, Order, OrderedRow
 from hourwheel.pull_log.parked_counts import ParkedLag

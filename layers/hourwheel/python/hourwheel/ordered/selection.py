@@ -17,13 +17,13 @@ from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.keyed_range import KeyedRange, RowSpan
 from hourwheel.ordered.suspects import without_suspects
 from hourwheel.ports.storage import GET_MANY
-from hourwheel.pull_log import claim_range
+from hourwheel.pull_log.claiming import claim_range
+from hourwheel.pull_log.claiming.retry_share import NOT_SHARED, RetryShare
 from hourwheel.pull_log.keyed_rows import KeyedMessages, KeyedRow, KeyedRowCache
 from hourwheel.pull_log.log_rows import first_page
 from hourwheel.pull_log.ordered_rows import Order, OrderedMessages, Parked, bits
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position
-from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare
 from hourwheel.wire.answer_size import message_size
 
 AHEAD = 100

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from hourwheel.model.groups import Group
 from hourwheel.ports.storage import Counter
+from hourwheel.pull_log.claiming.selection import PASSED_MS
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.pull_log.selection import PASSED_MS
 from hourwheel.registry.removed_names import RemovedNames, drop_logs
 
 _TRUSTED_MS = 300_000

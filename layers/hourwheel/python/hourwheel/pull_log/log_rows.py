@@ -16,9 +16,9 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import pull_log
 from hourwheel.model.routes import FIRST, Mapping
 from hourwheel.ports.storage import Blobs, Key, Record, Table, items_of
+from hourwheel.pull_log.claiming.selection import Selection
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.records import SETTLED_KEPT_MS, Checkpoint, Position, PullRow, Tail
-from hourwheel.pull_log.selection import Selection
 
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB

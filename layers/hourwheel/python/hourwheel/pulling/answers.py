@@ -17,7 +17,7 @@ from hourwheel.model.messages import Message
 from hourwheel.model.pulls import CompactPull, MessageBlock, Pull
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs
-from hourwheel.pull_log.claims import Claim
+from hourwheel.pull_log.claiming.claims import Claim
 from hourwheel.pull_log.message_blocks import block_from, block_of
 from hourwheel.pull_log.pull_log import PullLog, holds_claim
 from hourwheel.pull_log.receipts import Receipt, sign_receipt

@@ -14,11 +14,11 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import HOME
 from hourwheel.model.pulls import PullRequest, Settled
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledRow
+from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledRow
+from hourwheel.pull_log.claiming.retry_share import NOT_SHARED, RetryShare, share_of
 from hourwheel.pull_log.limits import Limit
 from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare, share_of
 from hourwheel.pulling.flow import FlowControl, is_current
 from hourwheel.reach.storages import at_home, by_storage
 from hourwheel.settling.settlements import OpenedSettlement, SettlementAnswers, Settlements, are_at_home, settled_logs

@@ -25,7 +25,7 @@ from hourwheel.model.pulls import (
     WakeupQueue,
 )
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.claims import Claim, Nothing
+from hourwheel.pull_log.claiming.claims import Claim, Nothing
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.limits import Limit, pause_of
 from hourwheel.pull_log.message_blocks import count_of

@@ -11,7 +11,7 @@ from hourwheel.errors import Broken, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Counter
-from hourwheel.pull_log.claims import Nothing
+from hourwheel.pull_log.claiming.claims import Nothing
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.log_rows import erased
 from hourwheel.pull_log.open_logs import PullLogs

@@ -12,7 +12,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import queue_log
 from hourwheel.model.pulls import Settled, Settlement
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.claims import ClaimRequest, ClaimResult, SettledRow
+from hourwheel.pull_log.claiming.claims import ClaimRequest, ClaimResult, SettledRow
 from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement, parse_settlement
 from hourwheel.pull_log.pull_log import PullLog

@@ -32,7 +32,7 @@ before it. A sweeper that has read that row as open could end its lease after th
 
 import msgspec
 
-from hourwheel.pull_log.claims import SettledRow
+from hourwheel.pull_log.claiming.claims import SettledRow
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.records import Growth, Position, PullRow
 

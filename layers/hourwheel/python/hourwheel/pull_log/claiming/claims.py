@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import Row
+from hourwheel.pull_log.claiming.retry_share import NOT_SHARED, RetryShare
 from hourwheel.pull_log.keyed_rows import KeyedMessages
 from hourwheel.pull_log.records import PullRow
-from hourwheel.pull_log.retry_share import NOT_SHARED, RetryShare
 
 
 @dataclass(frozen=True)

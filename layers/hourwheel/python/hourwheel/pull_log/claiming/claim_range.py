@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.index_sets import IndexSet, pack_indexes
 from hourwheel.logs.rows import Row
-from hourwheel.pull_log.claims import Claim, ClaimRequest
+from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest
+from hourwheel.pull_log.claiming.selection import MOST_BODIES, RowSelection, Unmatched
 from hourwheel.pull_log.records import Position, PullRow
-from hourwheel.pull_log.selection import MOST_BODIES, RowSelection, Unmatched
 
 EMPTY_ROWS = 2_000
 """A claim covers at most this many rows without messages, so that its receipt stays below the 16 KB that a settlement
