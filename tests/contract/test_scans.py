@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.adapters.sqlite.store import session as sqlite_session
+from hourwheel.adapters.sqlite import session as sqlite_session
 from hourwheel.ports.storage import MAX_VALUE_BYTES, Key, Refused, Store, Table
 
 from .records import FAR_OFF_MS, filled, record, stored

@@ -37,7 +37,7 @@ STEPS = tuple(
 ROOMS = {
     "logs": Room(("logs/*.py",), ("tests/unit/logs", *STEPS)),
     "handover": Room(("handover/*.py",), ("tests/unit/handover", *STEPS, "tests/unit/delay")),
-    "pull_log": Room(("pull_log/*.py",), ("tests/unit/pull_log", *STEPS)),
+    "pull_log": Room(("pull_log/*.py", "pull_log/claiming/*.py"), ("tests/unit/pull_log", *STEPS)),
     "ordered": Room(("ordered/*.py",), ("tests/unit/ordered", *STEPS)),
     "producing": Room(("producing/*.py",), ("tests/unit/producing", "tests/unit/cells", *STEPS)),
     "settling": Room(("settling/*.py",), ("tests/unit/settling", *STEPS)),

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel.adapters.sqlite import schema as sqlite_schema
+from hourwheel.adapters.sqlite import writer as sqlite_writer
 from hourwheel.adapters.sqlite.group_commit import Notify, Ticket
 from hourwheel.adapters.sqlite.store import SqliteStore
-from hourwheel.adapters.sqlite.store import schema as sqlite_schema
-from hourwheel.adapters.sqlite.store import writer as sqlite_writer
 from hourwheel.adapters.sqlite.synced_mark import SyncedMark, last_transaction
 from hourwheel.errors import HourwheelError, Sealed, Throttled
 from hourwheel.ports.storage import Counter, Key, Record, Store, Table

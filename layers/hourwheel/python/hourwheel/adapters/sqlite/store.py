@@ -1,7 +1,7 @@
 """Implements the store on SQLite: write-ahead log, one writer at a time, group commit.
 
-Other processes may use the same file at the same time. ``sqlite_schema.py`` draws the tables, ``sqlite_session.py`` has
-the statements, ``sqlite_writer.py`` the transactions, ``group_commit.py`` the queue of callers.
+Other processes may use the same file at the same time. ``schema.py`` draws the tables, ``session.py`` has
+the statements, ``writer.py`` the transactions, ``group_commit.py`` the queue of callers.
 """
 
 import queue
