@@ -40,9 +40,10 @@ def _read_units(size: int, *, consistent: bool) -> float:
 
 
 class MeteredStore:
-    """Implements ``Store`` for all processes of a run. A call takes effect when its latency is over; it then answers at
-    once. Raises ``Throttled`` where ``adapters/aws/dynamodb.py`` would, whose client sends each request once: the retries
-    are those of ``RetryingStore``. Nothing is late outside of a task, and nothing is counted there."""
+    """Implements ``Store`` for all processes of a run. A call takes effect when its latency is over; it then
+    answers at once. Raises ``Throttled`` where ``adapters/aws/dynamodb.py`` would, whose client sends each request
+    once: the retries are those of ``RetryingStore``. Nothing is late outside of a task, and nothing is counted
+    there."""
 
     def __init__(self, machine: Machine, throughputs: Throughputs, usage: Usage) -> None:
         self._machine = machine
