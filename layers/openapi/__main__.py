@@ -1,15 +1,13 @@
-"""``make openapi``: writes the OpenAPI document for the server and for the readers of the documentation."""
+"""``make openapi``: writes the OpenAPI document, and the tables of settings in docs/api/."""
 
 from pathlib import Path
 
 from layers.openapi.document import text
+from layers.openapi.tables import write_tables
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVED = ROOT / "layers/hourwheel/python/hourwheel/api/openapi.json"
-READ = ROOT / "docs/openapi.json"
-
-INDENTS = {SERVED: None, READ: 1}
+DOCUMENT = ROOT / "layers/hourwheel/python/hourwheel/api/openapi.json"
 
 if __name__ == "__main__":
-    for path, indent in INDENTS.items():
-        path.write_text(text(indent=indent))
+    DOCUMENT.write_text(text())
+    write_tables(ROOT / "docs/api")

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from layers.openapi.tables import TABLES as SETTINGS
+from layers.openapi.tables import SettingTable, with_settings
 from tests.docs.api_pages import Document, Table, calls, drawn, tables
-from tests.docs.pages import API_PAGES
+from tests.docs.pages import API_PAGES, ROOT
 
 DOCUMENT = Document()
 TABLES = tables()
@@ -80,6 +82,12 @@ def test_a_table_has_each_field_of_the_request_with_its_limits(head: str) -> Non
     fields = {name: field for schema in BODIES[head] for name, field in DOCUMENT.schema(schema)["properties"].items()}
     assert table.names == set(fields)
     assert {name: gap for name, field in fields.items() if (gap := missing(name, field, table.row(name)))} == {}
+
+
+@pytest.mark.parametrize("table", SETTINGS, ids=lambda table: table.page)
+def test_a_table_has_the_declared_settings(table: SettingTable) -> None:
+    page = (ROOT / "docs/api" / table.page).read_text()
+    assert with_settings(page, table) == page, "make openapi writes the table"
 
 
 def test_each_request_has_a_table() -> None:

@@ -3,6 +3,9 @@
 import msgspec
 
 from hourwheel import __version__
+from hourwheel.console.form_fields import FormField, form_fields
+from hourwheel.model.group_settings import AllGroupSettings
+from hourwheel.model.subject_settings import SubjectSettings
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,3 +34,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str = __version__
     """The version of the server or of ``hourwheel console``; "" for a caller without a token."""
+
+    group_settings: tuple[FormField, ...] = form_fields(AllGroupSettings)
+    """The fields of the forms that create and change groups."""
+
+    subject_settings: tuple[FormField, ...] = form_fields(SubjectSettings)
+    """The fields of the form that changes subjects."""

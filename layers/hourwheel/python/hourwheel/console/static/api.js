@@ -23,6 +23,8 @@ export const settings = {
   passesOn: false,
   callUsd: 0,
   readUsd: 0,
+  groupSettings: [],
+  subjectSettings: [],
 };
 
 /** The calls of this page since it was opened: how many, and the most that they read. */
@@ -175,6 +177,8 @@ async function loadSettings() {
     passesOn: answer.passes_on,
     callUsd: answer.call_usd,
     readUsd: answer.read_usd,
+    groupSettings: answer.group_settings,
+    subjectSettings: answer.subject_settings,
   };
   Object.assign(settings, known);
 }

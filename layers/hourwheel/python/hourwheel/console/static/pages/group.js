@@ -8,6 +8,7 @@ import { failure, heading, section } from "../frame.js";
 import { table } from "../table.js";
 import { deletePanel, pauseButton } from "./parts/acts.js";
 import { consumersPanel, leasesPanel, progressPanel } from "./parts/consumers.js";
+import { shownSetting } from "./parts/declared.js";
 import { groupSettings } from "./parts/group_form.js";
 import { heldPanel } from "./parts/held.js";
 import { record, values } from "./parts/history.js";
@@ -123,10 +124,9 @@ function limitsOf(group) {
       .map(([name, tags]) => `${name}: ${tags.join(", ")}`)
       .join("; ");
   return facts([
-    ["attempts", count(group.max_attempts)],
-    ["in flight at once", group.max_in_flight ? count(group.max_in_flight) : "no limit"],
-    ["messages per second", group.messages_per_second ? count(group.messages_per_second) : "no limit"],
-    ["percentage of retries", `${group.retry_percent} %, while new messages wait`],
+    ...settings.groupSettings
+      .filter(({ name, fixed, needs }) => !fixed && !needs && group[name] !== undefined)
+      .map((declared) => [declared.title.toLowerCase(), shownSetting(declared, group[declared.name])]),
     ["filter", filter || "none"],
     ["created", time(group.created_at)],
   ]);

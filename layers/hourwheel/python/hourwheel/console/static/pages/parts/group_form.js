@@ -1,16 +1,16 @@
 /** The form of a group's settings, for a group that exists and for a new one. */
 
-import { get, put } from "../../api.js";
+import { get, put, settings } from "../../api.js";
 import { confirmAct } from "../../dialog.js";
 import { h, on, replace } from "../../dom.js";
+import { settingField } from "./declared.js";
 import { checkbox, choice, disclosure, form, lines, textField, textsIn } from "./forms.js";
-import { addressField, DEFAULTS, groupChanges, settingsOf, textsOf } from "./group_values.js";
+import { addressField, defaults, groupChanges, settingsOf, textsOf } from "./group_values.js";
 import { groupPath } from "./paths.js";
 import { changes, FieldError } from "./values.js";
 
 const NAME = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}$/;
 const STARTS = { earliest: "every message that is kept", latest: "the messages from now on" };
-const NO_LIMIT = "0: no limit.";
 const KINDS = ["https", "lambda", "sqs", "eventbridge", "notify", "python"].map((kind) => [kind, kind]);
 
 function set(legend, fields, ...names) {
@@ -26,15 +26,20 @@ function set(legend, fields, ...names) {
   );
 }
 
+/** Returns the declared settings that can change after creation; with `needs` those of that kind of group. */
+const changed = (needs) =>
+  settings.groupSettings.filter((declared) => !declared.fixed && (needs === undefined || declared.needs === needs));
+
+const names = (needs) => changed(needs).map((declared) => declared.name);
+
 function makeFields(group) {
   const texts = textsOf(group);
   const text = (name, label, hint) => textField({ name, label, hint, value: texts[name] });
   const pick = (name, label, options) => choice({ name, label, options, value: texts[name] });
   return {
-    max_attempts: text("max_attempts", "Attempts", "1 to 1,000; after the last one a message is a dead letter."),
-    max_in_flight: text("max_in_flight", "In flight at once", NO_LIMIT),
-    messages_per_second: text("messages_per_second", "Messages per second", NO_LIMIT),
-    retry_percent: text("retry_percent", "Percentage of retries", "1 to 100, while new messages wait."),
+    ...Object.fromEntries(
+      changed().map((declared) => [declared.name, settingField(declared, group[declared.name] ?? declared.default)]),
+    ),
     retry_kind: pick("retry_kind", "Retries", [
       ["growing", "a delay that grows"],
       ["list", "a list of delays"],
@@ -51,12 +56,6 @@ function makeFields(group) {
     batch: text("batch", "Batch", "1 to 1,000 messages in a delivery."),
     concurrency: text("concurrency", "Deliveries at a time", "1 to 20."),
     timeout: text("timeout", "Time-out in seconds", "1 to 300."),
-    when_dead: pick("when_dead", "When a message is given up", [
-      ["continue", "its key goes on"],
-      ["stop", "its key stops"],
-    ]),
-    max_held: text("max_held", "Most held keys", "1 to 100,000 in a queue."),
-    expires: text("expires", "Consumers are forgotten after", "1m to 30d without a pull."),
   };
 }
 
@@ -72,8 +71,8 @@ function followChoices(node, fields, kindOfGroup, signal) {
     replace(fields.address.node.querySelector("label"), `Address (${addressField(kind)})`);
     fields.tags_any.node.closest("fieldset").hidden = ordered;
     fields.push_kind.node.closest("fieldset").hidden = broadcast;
-    fields.when_dead.node.closest("fieldset").hidden = !ordered;
-    fields.expires.node.closest("fieldset").hidden = !broadcast;
+    for (const name of names("ordered")) fields[name].node.closest("fieldset").hidden = !ordered;
+    for (const name of names("broadcast")) fields[name].node.closest("fieldset").hidden = !broadcast;
   };
   on(node, "change", follow, signal);
   follow();
@@ -81,17 +80,17 @@ function followChoices(node, fields, kindOfGroup, signal) {
 
 function fieldsets(fields) {
   return [
-    set("Limits", fields, "max_attempts", "max_in_flight", "messages_per_second", "retry_percent"),
+    set("Limits", fields, ...names("")),
     set("Retry policy", fields, "retry_kind", "first", "factor", "cap", "delays"),
     set("Filter", fields, "tags_any", "tags_all", "tags_none"),
-    set("Order", fields, "when_dead", "max_held"),
-    set("Broadcast", fields, "expires"),
+    set("Order", fields, ...names("ordered")),
+    set("Broadcast", fields, ...names("broadcast")),
     set("Push", fields, "push_kind", "address", "batch", "concurrency", "timeout"),
   ];
 }
 
-/** Returns the panel that changes the settings of a group; `changed` is called after a change. */
-export function groupSettings(group, signal, changed) {
+/** Returns the panel that changes the settings of a group; `done` is called after a change. */
+export function groupSettings(group, signal, done) {
   const fields = makeFields(group);
   const act = () => {
     const after = settingsOf(textsIn(fields), group);
@@ -104,7 +103,7 @@ export function groupSettings(group, signal, changed) {
       details: lines(details),
       label: "Change",
       act: () => put(groupPath(group.subject, group.group), body),
-      done: changed,
+      done,
     });
   };
   const node = form({ label: "Settings of the group", parts: fieldsets(fields), button: "Change…", signal, act });
@@ -124,7 +123,7 @@ async function create(subject, group, body) {
 
 /** Returns the panel that creates a group; `created(name)` is called afterwards. */
 export function newGroup(subject, signal, created) {
-  const fields = makeFields(DEFAULTS);
+  const fields = makeFields(defaults());
   const name = textField({
     label: "Name",
     name: "group",
@@ -146,13 +145,13 @@ export function newGroup(subject, signal, created) {
     const group = name.text().trim();
     if (!NAME.test(group))
       throw new FieldError("Name", "takes 1 to 100 letters, digits, dots, underscores and hyphens");
-    const body = { ...settingsOf(textsIn(fields), { ...kind(), push: null }), ...kind(), start: start.text() };
+    const body = { ...settingsOf(textsIn(fields), { ...defaults(), ...kind() }), ...kind(), start: start.text() };
     confirmAct({
       title: `Create the group ${group}?`,
       text:
         `The group gets ${STARTS[start.text()]} of ${subject}. ` +
         "Where it starts, order and broadcast cannot be changed later.",
-      details: lines(groupChanges({ ...DEFAULTS, start: body.start }, body)),
+      details: lines(groupChanges({ ...defaults(), start: body.start }, body)),
       label: "Create",
       act: () => create(subject, group, body),
       done: () => created(group),

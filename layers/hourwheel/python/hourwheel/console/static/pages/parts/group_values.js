@@ -1,35 +1,32 @@
 /** Turns the settings of a group into the texts of a form, and back into the body of a request. */
 
+import { settings } from "../../api.js";
+import { settingValue } from "./declared.js";
 import { changes, durationText, FieldError, list, number, seconds } from "./values.js";
 
-const MOST = 1000000; // the API's bound of messages in flight and per second
 const MOST_RETRY_SECONDS = 2592000;
-const EXPIRES_SECONDS = { from: 60, to: 2592000, fractions: false };
 const ADDRESS = { https: "url", python: "name" };
 
 export const addressField = (kind) => ADDRESS[kind] ?? "arn";
 
 /** What a new group has when a person changes nothing. */
-export const DEFAULTS = {
-  max_attempts: 16,
-  max_in_flight: 0,
-  messages_per_second: 0,
-  retry_percent: 50,
+export const defaults = () => ({
+  ...Object.fromEntries(settings.groupSettings.map((declared) => [declared.name, declared.default])),
   retry: { first_seconds: 5, factor: 2, cap_seconds: 7200 },
   filter: null,
   push: null,
-  ordered: false,
-  broadcast: false,
-};
+});
+
+/** Returns the declared settings that a group has and a person may change. A server of an earlier version lacks some. */
+const changeable = (group) =>
+  settings.groupSettings.filter(
+    (declared) => !declared.fixed && (!declared.needs || group[declared.needs]) && group[declared.name] !== undefined,
+  );
 
 /** Returns the texts with which the form begins. */
 export function textsOf(group) {
   const { retry, filter, push } = group;
   return {
-    max_attempts: String(group.max_attempts),
-    max_in_flight: String(group.max_in_flight),
-    messages_per_second: String(group.messages_per_second),
-    retry_percent: String(group.retry_percent),
     retry_kind: retry.delays_seconds ? "list" : "growing",
     first: durationText(retry.first_seconds ?? 5),
     factor: String(retry.factor ?? 2),
@@ -43,9 +40,6 @@ export function textsOf(group) {
     batch: String(push?.batch ?? 10),
     concurrency: String(push?.concurrency ?? 2),
     timeout: String(push?.timeout_seconds ?? 30),
-    when_dead: group.when_dead ?? "continue",
-    max_held: String(group.max_held ?? 10000),
-    expires: durationText(group.consumer_expires_seconds ?? 259200),
   };
 }
 
@@ -85,27 +79,12 @@ function pushOf(texts, before) {
 /** Returns the settings that the texts of the form describe. Throws `FieldError`. */
 export function settingsOf(texts, group) {
   return {
-    max_attempts: number(texts.max_attempts, { label: "Attempts", from: 1, to: 1000 }),
-    max_in_flight: number(texts.max_in_flight, { label: "In flight at once", from: 0, to: MOST }),
-    messages_per_second: number(texts.messages_per_second, {
-      label: "Messages per second",
-      from: 0,
-      to: MOST,
-      fractions: true,
-    }),
-    retry_percent: number(texts.retry_percent, { label: "Percentage of retries", from: 1, to: 100 }),
+    ...Object.fromEntries(
+      changeable(group).map((declared) => [declared.name, settingValue(declared, texts[declared.name])]),
+    ),
     retry: retryOf(texts),
     ...(group.ordered ? {} : { filter: filterOf(texts) }),
     ...(group.broadcast ? {} : { push: pushOf(texts, group.push) }),
-    ...(group.ordered
-      ? {
-          when_dead: texts.when_dead,
-          max_held: number(texts.max_held, { label: "Most held keys", from: 1, to: 100000 }),
-        }
-      : {}),
-    ...(group.broadcast
-      ? { consumer_expires_seconds: seconds(texts.expires, { label: "Forgotten after", ...EXPIRES_SECONDS }) }
-      : {}),
   };
 }
 

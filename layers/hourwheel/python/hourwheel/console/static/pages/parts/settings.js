@@ -1,13 +1,11 @@
 /** Changes the settings of a subject, and creates groups. */
 
-import { put } from "../../api.js";
+import { put, settings } from "../../api.js";
 import { confirmAct } from "../../dialog.js";
-import { checkbox, disclosure, fieldsOf, form, lines, textField } from "./forms.js";
+import { settingField, settingValue } from "./declared.js";
+import { disclosure, fieldsOf, form, lines, textsIn } from "./forms.js";
 import { subjectPath } from "./paths.js";
-import { changes, durationText, FieldError, number, seconds } from "./values.js";
-
-const RETENTION_SECONDS = { from: 60, to: 2592000, fractions: false };
-const MOST_QUEUES = 64;
+import { changes, durationText, FieldError } from "./values.js";
 
 const EFFECTS = {
   queues:
@@ -20,38 +18,21 @@ const EFFECTS = {
 
 /** Returns lines such as `retention: 3d → 7d`, with what each change means. */
 export function subjectChanges(before, after) {
-  const shown = (name, value) => (name === "retention_seconds" ? durationText(value) : String(value));
+  const shown = (name, value) => (name.endsWith("_seconds") ? durationText(value) : String(value));
   return changes(before, after).map(
-    ({ name, from, to }) => `${name}: ${shown(name, from)} → ${shown(name, to)}. ${EFFECTS[name]}`,
+    ({ name, from, to }) => `${name}: ${shown(name, from)} → ${shown(name, to)}.${EFFECTS[name] ? ` ${EFFECTS[name]}` : ""}`,
   );
 }
 
 /** Returns the panel with the settings of the subject; `changed` is called after a change. */
 export function subjectSettings(subject, signal, changed) {
-  const fields = {
-    retention: textField({
-      label: "Retention",
-      name: "retention",
-      value: durationText(subject.retention_seconds),
-      hint: "1m to 30d.",
-    }),
-    queues: textField({
-      label: "Queues",
-      name: "queues",
-      value: String(subject.queues),
-      inputmode: "numeric",
-      hint: `${subject.queues} to ${MOST_QUEUES}; can only grow.`,
-    }),
-    clamp: checkbox({ label: "Longer delays become 732 days", name: "clamp_delays", checked: subject.clamp_delays }),
-    closed: checkbox({ label: "Read-only: new messages are refused", name: "read_only", checked: subject.read_only }),
-  };
+  const declared = settings.subjectSettings.filter(({ name }) => subject[name] !== undefined);
+  const fields = Object.fromEntries(declared.map((each) => [each.name, settingField(each, subject[each.name])]));
   const act = () => {
-    const after = {
-      queues: number(fields.queues.text(), { label: "Queues", from: subject.queues, to: MOST_QUEUES }),
-      retention_seconds: seconds(fields.retention.text(), { label: "Retention", ...RETENTION_SECONDS }),
-      clamp_delays: fields.clamp.checked(),
-      read_only: fields.closed.checked(),
-    };
+    const texts = textsIn(fields);
+    const after = Object.fromEntries(
+      declared.map((each) => [each.name, settingValue(each, texts[each.name], subject[each.name])]),
+    );
     const details = subjectChanges(subject, after);
     if (!details.length) throw new FieldError("Settings", "nothing was changed");
     const body = Object.fromEntries(changes(subject, after).map(({ name, to }) => [name, to]));
