@@ -79,10 +79,9 @@ def document() -> dict[str, Any]:
     }
 
 
-def text(*, indent: int | None) -> str:
-    """Returns the document as text, without blanks where ``indent`` is None."""
-    separators = (",", ":") if indent is None else None
-    return json.dumps(document(), indent=indent, separators=separators, ensure_ascii=False) + "\n"
+def text() -> str:
+    """Returns the document as text."""
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _operation(route: HttpRoute, operation: Operation) -> dict[str, Any]:

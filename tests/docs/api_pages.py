@@ -87,10 +87,10 @@ def examples(page: Path) -> list[Example]:
 
 
 class Document:
-    """docs/openapi.json."""
+    """layers/hourwheel/python/hourwheel/api/openapi.json."""
 
     def __init__(self) -> None:
-        self._json = json.loads((ROOT / "docs/openapi.json").read_text())
+        self._json = json.loads((ROOT / "layers/hourwheel/python/hourwheel/api/openapi.json").read_text())
         self.operations: dict[str, dict[str, Any]] = {
             unnamed(f"{method.upper()} {path}"): operation
             for path, operations in self._json["paths"].items()

@@ -13,7 +13,7 @@ from tests.integration.process import Server
 
 __all__ = ["server", "start"]
 
-DOCUMENT = ROOT / "docs/openapi.json"
+DOCUMENT = ROOT / "layers/hourwheel/python/hourwheel/api/openapi.json"
 CLIENTS = Path(__file__).parent / "clients"
 TOLD = ["one customer-42 0", "settled", "string", "404 urn:hourwheel:subject-unknown"]
 

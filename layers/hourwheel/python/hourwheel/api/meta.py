@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from hourwheel import __version__
 from hourwheel.api.control import cells, consumers, dead_letters, messages, overview, scheduled, subjects
 from hourwheel.api.events import Event, Invocation, Response, answered, ok
@@ -28,7 +30,8 @@ def openapi(deployment: Deployment, event: Event) -> Response:
 
 @cache
 def _document() -> bytes:
-    return Path(__file__).with_name("openapi.json").read_bytes()
+    """Returns the document without the blanks that make its changes readable in the repository."""
+    return msgspec.json.format(Path(__file__).with_name("openapi.json").read_bytes(), indent=-1)
 
 
 _SUBJECT = "/v1/subjects/{subject}"
