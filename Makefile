@@ -19,7 +19,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check docs bench bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
+.PHONY: demo test verify check docs bench bench-herd bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -62,6 +62,11 @@ bench: $(VENV)/pipeline-ready
 	$(RUN) -m bench
 	$(RUN) -m bench.pipeline
 	$(RUN) -m bench.connector
+
+# Delayed messages of other subjects beside a herd, a million messages due at one instant: make bench-herd HERD=100000
+bench-herd: HERD = 1000000
+bench-herd: $(VENV)/ready
+	$(RUN) -m bench.herd --herd $(HERD)
 
 # The same work on other queues, as far as they are installed: make bench-peers PEERS="redis postgres"
 bench-peers: $(VENV)/peers-ready

@@ -11,6 +11,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import CancelMarker, DueTimes
 from hourwheel.ports.storage import Key, Table
 from tests.simulation.facts import LogName, Pick, Promiser, RowFact
+from tests.simulation.herds import DestinationTurns
 from tests.simulation.world import Verb, Violation
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class BucketHistory:
     """The moment of the run at which a new owner began to read from the start."""
     changes: dict[Pick, PendingChange] = field(default_factory=dict)
     cancelled: set[Pick] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.turns = DestinationTurns(self)
 
     @property
     def name(self) -> str:
@@ -106,6 +110,8 @@ class BucketHistory:
         if value.at_ms < self.last_ms:
             raise Violation("8", f"bucket {self.name}: dispatch row {row} is older than the one before it")
         self.last_ms = value.at_ms
+        picks = {pick for transfer in value.transfers for pick in transfer.picks}
+        self.turns.dispatched(verb, value, picks - self.named.keys())
         for transfer in value.transfers:
             if self._is_open(transfer):
                 continue

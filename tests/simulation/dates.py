@@ -46,6 +46,7 @@ class Dates:
         self._rng = rng
         # A wheel sleeps when no message is due soon.
         self._minute = delays.minute
+        self._spread_ms = 1 if delays.herd else 3_000
         self._soon = 0.05 if delays.prompt else 0.25
         self._length_ms = delays.bucket_minutes * 60_000
         self._dates = [self._date(now_ms, delays.reach_ms) for _ in range(delays.dates)]
@@ -62,7 +63,7 @@ class Dates:
         elif roll < self._soon + 0.15:
             wait = RequestedDue(at_ms=now_ms - 1_000)
         else:
-            wait = RequestedDue(at_ms=rng.choice(self._dates) + rng.randrange(3_000))
+            wait = RequestedDue(at_ms=rng.choice(self._dates) + rng.randrange(self._spread_ms))
         due_ms = wait.due_ms(now_ms)
         self._marks |= {due_ms, self._end(due_ms)}
         # Without such messages nothing is drawn: a plan of before takes the course that it took.

@@ -15,10 +15,11 @@ from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.lease import owner_record
 from hourwheel.context import Context
 from hourwheel.delay import maintenance
+from hourwheel.delay.bucket_reader import BucketReader
 from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.ownership import DispatchLog, Ownership
-from hourwheel.delay.timing import TimingWheel
+from hourwheel.delay.timing import DueGroup, TimingWheel
 from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.delay.wheel_steps import WheelState
 from hourwheel.errors import Filled, Sealed
@@ -115,7 +116,7 @@ def a_new_owner_does_not_finish_what_the_old_one_wrote_down() -> Iterator[None]:
 
 @planted(sharpen=waiting())
 def a_wheel_takes_a_slot_before_it_is_over() -> Iterator[None]:
-    def take(self: TimingWheel, now_ms: int) -> list[int]:
+    def take(self: TimingWheel, now_ms: int) -> list[DueGroup]:
         return real(self, now_ms + 500)
 
     real = TimingWheel.take
@@ -125,8 +126,8 @@ def a_wheel_takes_a_slot_before_it_is_over() -> Iterator[None]:
 
 @planted(sharpen=waiting(cancellers=0, share=1.0, reach_ms=20_000, retention_seconds=259_200, quiet_days=False))
 def a_wheel_forgets_one_of_the_messages_that_are_due_together() -> Iterator[None]:
-    def take(self: TimingWheel, now_ms: int) -> list[int]:
-        return real(self, now_ms)[:2]
+    def take(self: TimingWheel, now_ms: int) -> list[DueGroup]:
+        return [group._replace(positions=group.positions[:2]) for group in real(self, now_ms)]
 
     real = TimingWheel.take
     with patch.object(TimingWheel, "take", take):
@@ -326,12 +327,12 @@ def a_message_that_comes_too_late_goes_to_its_sealed_bucket() -> Iterator[None]:
 
 @planted(sharpen=_owners_that_crash)
 def a_new_owner_forgets_what_was_handed_over() -> Iterator[None]:
-    def read(self: Wheel) -> None:
+    def read(self: BucketReader) -> None:
         real(self)
         self._handed_over = array("q")
 
-    real = Wheel._read_dispatched
-    with patch.object(Wheel, "_read_dispatched", read):
+    real = BucketReader.read_dispatched
+    with patch.object(BucketReader, "read_dispatched", read):
         yield
 
 

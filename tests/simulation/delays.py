@@ -37,3 +37,5 @@ class Delays:
     """The share of delayed messages that may come a minute late."""
     prompt: bool = False
     """The run has no faults, so messages must arrive in time."""
+    herd: bool = False
+    """Most messages are due at one instant."""

@@ -106,9 +106,9 @@ def _full_steps(plan: Plan) -> Plan:
 
 @planted(sharpen=_full_steps)
 def a_full_step_of_a_wheel_leaves_out_the_rest() -> Iterator[None]:
-    def of(self: OutgoingBatches, picks: Any, *limits: int) -> Any:
-        batches, _ = real(self, picks, *limits)
-        return batches, []
+    def of(self: OutgoingBatches, slices: Any, *limits: int) -> Any:
+        batches, rest = real(self, slices, *limits)
+        return batches, [[] for _ in rest]
 
     real = OutgoingBatches.of
     with patch.object(OutgoingBatches, "of", of):

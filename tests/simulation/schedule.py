@@ -34,6 +34,7 @@ from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.damage import spoil
 from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine, opened_engine
+from tests.simulation.herds import herded
 from tests.simulation.history import History, Leased
 from tests.simulation.lags import check_lag
 from tests.simulation.operators import Operator, SweepingActor
@@ -100,7 +101,7 @@ def _short(part: object) -> str:
 def simulate(seed: int, engine: str = "") -> Outcome:
     """Makes one run, which the seed determines completely, with a real store beside the simulated one if ``store``
     names one."""
-    plan = draw(seed)
+    plan = herded(draw(seed))
     return run_plan(on_engine(plan, engine) if engine else plan)
 
 
@@ -133,7 +134,7 @@ def scaled(plan: Plan) -> Iterator[None]:
         patch.object(snapshots, "_PIECE_BLOCKS", 1),
         patch.object(growth, "ALONE_PULLS", plan.alone_pulls),
         patch.object(growth, "GROWS_MS", plan.grows_ms),
-        patch.object(dispatch, "_STEP_PICKS", picks),
+        patch.object(dispatch, "STEP_PICKS", picks),
         _summaries(plan),
         patch.object(changes, "_LOOK_SECONDS", 0.9),
     ):

@@ -16,6 +16,7 @@ from tests.simulation.deletionbugs import DELETED
 from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
 from tests.simulation.growthbugs import GROWN
+from tests.simulation.herdbugs import HERDS
 from tests.simulation.limitbugs import LIMITED
 from tests.simulation.movebugs import MOVED
 from tests.simulation.orderbugs import ORDERED
@@ -51,6 +52,7 @@ BUGS = [
     *SUSPECTS,
     *SHARED,
     *BLOCKS,
+    *HERDS,
 ]
 RARE = {
     "a_withdrawal_overwrites_a_move_that_was_carried_out",

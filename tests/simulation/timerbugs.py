@@ -15,7 +15,7 @@ from hourwheel.context import Context
 from hourwheel.delay import maintenance
 from hourwheel.delay import wheel as wheels
 from hourwheel.delay.ownership import Ownership
-from hourwheel.delay.timing import TimingWheel
+from hourwheel.delay.timing import DueGroup, TimingWheel
 from hourwheel.delay.wheel_steps import NextStarts, next_starts
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
@@ -153,7 +153,7 @@ def a_coarse_start_that_did_not_come_is_not_missed() -> Iterator[None]:
 
 @planted(sharpen=_by_the_minute)
 def a_wheel_takes_what_is_due_within_the_minute() -> Iterator[None]:
-    def take(self: TimingWheel, now_ms: int) -> list[int]:
+    def take(self: TimingWheel, now_ms: int) -> list[DueGroup]:
         return real(self, now_ms + 60_000)
 
     real = TimingWheel.take

@@ -165,7 +165,7 @@ def test_a_message_that_is_stored_just_before_the_seal_is_handed_over() -> None:
     seconds = (bucket.end_ms - bench.clock.ms) / 1_000
     behind = Bench(store, bench.blobs, HandClock(bucket.end_ms - 5_000), timers=bench.timers)
     store.send = lambda: behind.deployment.produce("orders", [NewMessage(body="late", delay=4)])
-    assert turned(wheel_of(bench, bucket), 6, seconds, *[1] * 6, bench=bench).value in ("closed", "asleep")
+    assert turned(wheel_of(bench, bucket), seconds, *[1] * 6, bench=bench).value in ("closed", "asleep")
     turned(wheel_of(bench, bucket), *[1] * 6, bench=bench)
     assert store.send is None
     assert sorted(map(str, bodies(bench))) == ["a", "late"]

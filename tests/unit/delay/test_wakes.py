@@ -44,7 +44,7 @@ def test_a_wheel_does_not_rest_on_a_row_behind_one_that_never_came(monkeypatch: 
     stored: list[object] = []
 
     def stored_meanwhile(wheel: Wheel, now_ms: int) -> WheelEnd | None:
-        if not stored and wheel._wheel.next_ms() is None and now_ms - wheel._opened_ms > 6_000:
+        if not stored and wheel._waiting.next_ms() is None and now_ms - wheel._opened_ms > 6_000:
             # A writer stalls, and another one, which sees the wheel turning, stores behind it.
             wheel.context.log(wheel.bucket.log).reserve(1)
             stored.append(bench.send_later("behind", delay="4m"))
@@ -224,7 +224,7 @@ def test_a_wheel_that_finds_a_row_after_it_has_left_is_missed_though_no_timer_ca
     stored: list[object] = []
 
     def stored_meanwhile(wheel: Wheel, now_ms: int) -> WheelEnd | None:
-        if not stored and wheel._wheel.next_ms() is None and now_ms - wheel._opened_ms >= 5_000:
+        if not stored and wheel._waiting.next_ms() is None and now_ms - wheel._opened_ms >= 5_000:
             stored.append(bench.send_later("behind", delay="4m"))  # it sees the wheel turning
             timers.error = Throttled("busy")
         return rest(wheel, now_ms)

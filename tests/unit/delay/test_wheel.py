@@ -45,6 +45,12 @@ def turned(wheel: Wheel, *ticks: float, bench: Bench) -> WheelEnd:
     return wheel.run(pause)
 
 
+def hand_over_due(wheel: Wheel, bench: Bench) -> None:
+    """Hands over what is due by the positions that the wheel has read before, without a look at the logs."""
+    wheel._waiting.fall_due(bench.clock.now_ms())
+    wheel._hand_over()
+
+
 @pytest.mark.parametrize("effect", [False, True])
 def test_a_wheel_that_is_cut_off_at_any_call_is_replaced_and_every_message_comes_once(effect: bool) -> None:
     sent = [str(number) for number in range(12)]
@@ -125,7 +131,7 @@ def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_ove
     answers: list[str] = []
     bench.clock.sleeps = False
     context = bench.deployment.context
-    second._read()
+    second._reader.read()
     # The cancel marker is appended, then the second reads and publishes, then the first wakes up.
     bench.timers.ordered.clear()
     current = owner_record(context, bucket).load()
@@ -144,7 +150,7 @@ def test_an_owner_that_pauses_between_reading_and_handing_over_hands_nothing_ove
     assert answers == ["cancelled"]
     bench.clock.pass_time(10)
     with pytest.raises(Fenced):
-        list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))
+        hand_over_due(first, bench)
     second.turn()
     assert bodies(bench) == []
 
@@ -158,8 +164,8 @@ def test_a_late_row_of_the_former_owner_is_finished_by_the_new_one() -> None:
     first.open()
     bench.clock.pass_time(LEASE_MS / 1_000 + 1)
     assert second._ownership.take()
-    second._read_dispatched()
-    list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))  # lands before the fence
+    second._reader.read_dispatched()
+    hand_over_due(first, bench)  # lands before the fence
     second.open()
     assert second.waiting == 0
     assert bodies(bench) == ["a"]
@@ -174,13 +180,13 @@ def test_a_successor_tells_nobody_what_it_has_read_before_the_former_owner_is_fe
     first, second = wheel_of(bench, bucket, "first"), wheel_of(bench, bucket, "second")
     assert first._ownership.take()
     first.open()
-    second._read_dispatched()
-    second._read()
+    second._reader.read_dispatched()
+    second._reader.read()
     bench.clock.pass_time(LEASE_MS / 1_000 + 1)
     assert second._ownership.take()
     bench.clock.pass_time(RENEW_MS / 1_000)
-    list(first._dispatcher.dispatch(first._wheel.take(bench.clock.now_ms())))
-    second._read_dispatched()
+    hand_over_due(first, bench)
+    second._reader.read_dispatched()
     current = owner_record(bench.deployment.context, bucket).load()
     assert current is not None
     assert (current.value.owner, current.value.read_below) == ("second", 0)

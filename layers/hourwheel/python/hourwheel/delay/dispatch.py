@@ -9,7 +9,7 @@ The write that is spared has up to 350 KB; a message that is alone in its step t
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -22,7 +22,7 @@ from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
 from hourwheel.delay.ownership import Fenced, Ownership
-from hourwheel.delay.timing import unpack_all
+from hourwheel.delay.timing import pack, unpack_all
 from hourwheel.errors import Filled, NotFound, Sealed
 from hourwheel.handover.handover import Transfer, release
 from hourwheel.logs.log import Reservation
@@ -35,10 +35,10 @@ from hourwheel.reach.storages import check_serving
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
-_STEP_PICKS = 5_000
+STEP_PICKS = 2_000
 _STEP_BATCHES = 500
 _STEP_BATCHES_ABROAD = 100
-"""A step hands over at most ``_STEP_PICKS`` messages in ``_STEP_BATCHES`` batches, of which ``_STEP_BATCHES_ABROAD``
+"""A step hands over at most ``STEP_PICKS`` messages in ``_STEP_BATCHES`` batches, of which ``_STEP_BATCHES_ABROAD``
 may go to other cells. With the longest names, and the open transfers of ``HeldBatches``, its dispatch row stays
 below 350 KB."""
 
@@ -69,18 +69,15 @@ class Dispatcher:
     batches: OutgoingBatches
     held: HeldBatches
 
-    def dispatch(self, positions: Sequence[int]) -> Iterator[None]:
-        """Hands over the due messages at these packed positions, and yields after each step. Holds those back whose
-        cell is out of reach. Raises ``Fenced``, and the errors of the home store: the next owner then finishes what the
-        dispatch log names."""
-        # A step is one dispatch row, and a store takes rows of 350 KB: a row names at most this many positions.
-        for i in range(0, len(positions), _STEP_PICKS):
-            rest = unpack_all(positions[i : i + _STEP_PICKS])
-            while rest:
-                batches, rest = self.batches.of(rest, _STEP_BATCHES, _STEP_BATCHES_ABROAD)
-                while batches:
-                    batches = self._hand_over(batches)
-                yield
+    def hand_over(self, slices: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Hands over the due messages at these packed positions in one step, and returns those of each slice that have
+        no room in it. Holds those back whose cell is out of reach. Raises ``Fenced``, and the errors of the home store:
+        the next owner then finishes what the dispatch log names."""
+        picks = [unpack_all(positions) for positions in slices]
+        batches, rest = self.batches.of(picks, _STEP_BATCHES, _STEP_BATCHES_ABROAD)
+        while batches:
+            batches = self._hand_over(batches)
+        return [[pack(*pick) for pick in left] for left in rest]
 
     def prepare(self, positions: Sequence[int]) -> None:
         """Reads the messages at these packed positions into the cache, before they are due."""
@@ -316,7 +313,7 @@ class Dispatcher:
         rest = batch.picks
         # The messages of one queue go to few others, so that the batches of all steps fit into one dispatch row.
         while rest:
-            more, rest = self.batches.of(rest, _STEP_BATCHES, _STEP_BATCHES)
+            more, (rest,) = self.batches.of([rest], _STEP_BATCHES, _STEP_BATCHES)
             batches += more
         return [replace(redirected, named=batch.named) for redirected in batches]
 

@@ -6,7 +6,7 @@ still finds it there. A transfer that a dispatch row names, but whose row could 
 dispatch row names it again, so that the next owner of the bucket finds it in the last one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hourwheel.delay.timing import pack, unpack
@@ -58,11 +58,10 @@ class HeldBatches:
             self._retried[row_no] = self._retried.get(row_no, 0) | 1 << index
         return held
 
-    def in_order(self, due: list[int]) -> list[int]:
-        """Returns the positions that are taken from the wheel at one time, those first that have waited for a cell:
-        they were due before the others."""
+    def divided(self, due: Sequence[int]) -> tuple[list[int], Sequence[int]]:
+        """Divides positions that are due into those that have waited for a cell, and the others."""
         if not self._retried:
-            return due
+            return [], due
         retried, others = list[int](), list[int]()
         for packed in due:
             row_no, index = unpack(packed)
@@ -72,7 +71,7 @@ class HeldBatches:
             self._retried[row_no] &= ~(1 << index)
             if not self._retried[row_no]:
                 del self._retried[row_no]
-        return retried + others
+        return retried, others
 
     def _full(self) -> bool:
         return len(self.open) >= _MOST_OPEN or sum(len(transfer.picks) for transfer in self.open) >= _MOST_OPEN_PICKS

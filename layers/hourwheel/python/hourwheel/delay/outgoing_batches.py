@@ -25,7 +25,7 @@ DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", 
 """Where a transfer's messages go: to the subject's queue; to a group's retry log; to the dead log of a deleted subject;
 nowhere, because their group was deleted; nowhere, because they cannot be read."""
 
-_STEP_BYTES = 16 << 20  # a step's messages are in memory at once, decoded and encoded
+_STEP_BYTES = 4 << 20  # the largest batch; a message for another subject waits until its step is stored
 
 
 Pick: TypeAlias = tuple[int, int]
@@ -126,42 +126,23 @@ class OutgoingBatches:
     log: str
     row_cache: ScheduleRowCache
 
-    def of(self, picks: Sequence[Pick], most: int, most_abroad: int) -> tuple[list[OutgoingBatch], list[Pick]]:
-        """Returns the messages at these positions as batches, in order, and the positions that would be too much for
-        one step. At most ``most`` batches, of which at most ``most_abroad`` are for other cells."""
-        sources = self._sources(picks)
-        targets = _Targets(self.registry, self.log)
-        texts: dict[int, str] = {}
-        rest: list[Pick] = []
-        open_batches: dict[str, OutgoingBatch] = {}
-        batches: list[OutgoingBatch] = []
-        abroad = 0
-        for pick in picks:
-            source = sources.get(pick[0])
-            if source is None:
-                rest.append(pick)
-                continue
-            message = source.message(pick[1], texts)
-            due_ms, encoded = source.messages[pick[1]]
-            target, target_key = targets.of(source, message)
-            batch = open_batches.get(target_key)
-            if batch is None or not batch.fits(len(encoded)):
-                away = not at_home(target.log)
-                if len(batches) == most or (away and abroad == most_abroad):
-                    open_batches.pop(target_key, None)  # to keep the order, later messages of the target wait, too
-                    rest.append(pick)
-                    continue
-                batch = open_batches[target_key] = OutgoingBatch(target, source.destination)
-                batches.append(batch)
-                abroad += away
-            batch.kept_until_ms = max(batch.kept_until_ms, source.destination.kept_until_ms)
-            batch.add(pick, message, len(encoded), due_ms + COARSE_MS if source.destination.minute else due_ms)
-        return batches, rest
+    def of(
+        self, slices: Sequence[Sequence[Pick]], most: int, most_abroad: int
+    ) -> tuple[list[OutgoingBatch], list[list[Pick]]]:
+        """Returns the messages at these positions as batches, in order, and the positions of each slice that would be
+        too much for one step. At most ``most`` batches, of which at most ``most_abroad`` are for other cells."""
+        sources = self._sources(slices)
+        step = _StepBatches(_Targets(self.registry, self.log), most, most_abroad)
+        rest = [
+            [pick for pick in picks if (source := sources.get(pick[0])) is None or not step.takes(source, pick)]
+            for picks in slices
+        ]
+        return step.batches, rest
 
     def prepare(self, picks: Sequence[Pick]) -> None:
         """Reads the messages at these positions, which are due next, into the cache: those of one step, as more of them
         would drop one another from the cache, and make the wheel late."""
-        self._sources(picks)
+        self._sources([picks])
 
     def of_transfer(self, transfer: Transfer) -> OutgoingBatch:
         """Returns the batch that a transfer hands over, read again from the schedule log."""
@@ -180,18 +161,51 @@ class OutgoingBatches:
             batch.add(pick, messages[pick], 0, 0)
         return batch
 
-    def _sources(self, picks: Sequence[Pick]) -> dict[int, _Source]:
-        """Returns the rows of these positions, up to the bytes of one step."""
-        indexes = _indexes_by_row(picks)
+    def _sources(self, slices: Iterable[Sequence[Pick]]) -> dict[int, _Source]:
+        """Returns the rows of these positions, those of the first slices first, up to the bytes of one step."""
+        indexes: dict[int, list[int]] = {}
+        for picks in slices:
+            indexes |= _indexes_by_row(picks)
         sources: dict[int, _Source] = {}
         total = 0
         for row_no, row in self.row_cache.rows(indexes):
             source = sources[row_no] = _Source(row_no, row, indexes[row_no])
             total += source.size
-            # The positions of the other rows go back to the wheel, and are due at its next step.
+            # The positions of the other rows are the first ones of the next step.
             if total > _STEP_BYTES:
                 break
         return sources
+
+
+@dataclass
+class _StepBatches:
+    """Fills the batches of one step: at most ``most``, of which at most ``most_abroad`` are for other cells."""
+
+    targets: "_Targets"
+    most: int
+    most_abroad: int
+    batches: list[OutgoingBatch] = field(default_factory=list)
+    _open: dict[str, OutgoingBatch] = field(default_factory=dict)
+    _abroad: int = 0
+    _texts: dict[int, str] = field(default_factory=dict)
+
+    def takes(self, source: _Source, pick: Pick) -> bool:
+        """Adds a message to the batch for its target; returns False where the step has no room for it."""
+        message = source.message(pick[1], self._texts)
+        due_ms, encoded = source.messages[pick[1]]
+        target, target_key = self.targets.of(source, message)
+        batch = self._open.get(target_key)
+        if batch is None or not batch.fits(len(encoded)):
+            away = not at_home(target.log)
+            if len(self.batches) == self.most or (away and self._abroad == self.most_abroad):
+                self._open.pop(target_key, None)  # to keep the order, later messages of the target wait, too
+                return False
+            batch = self._open[target_key] = OutgoingBatch(target, source.destination)
+            self.batches.append(batch)
+            self._abroad += away
+        batch.kept_until_ms = max(batch.kept_until_ms, source.destination.kept_until_ms)
+        batch.add(pick, message, len(encoded), due_ms + COARSE_MS if source.destination.minute else due_ms)
+        return True
 
 
 class _Targets:
@@ -249,10 +263,11 @@ class _Targets:
 
 
 def _indexes_by_row(picks: Iterable[Pick]) -> dict[int, list[int]]:
+    """Returns the indexes of the positions by their row, the rows in ascending order."""
     indexes: dict[int, list[int]] = {}
     for row_no, index in picks:
         indexes.setdefault(row_no, []).append(index)
-    return indexes
+    return dict(sorted(indexes.items()))
 
 
 def orphan_target(destination: DueTimes) -> Target:

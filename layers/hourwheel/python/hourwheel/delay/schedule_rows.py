@@ -68,13 +68,13 @@ class ScheduleRowCache:
         return self._size
 
     def rows(self, indexes: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, ScheduleRow]]:
-        """Yields the rows with these numbers in ascending order, each with its messages at these indexes. Reads
+        """Yields the rows with these numbers in the given order, each with its messages at these indexes. Reads
         those that are not cached in few calls, and drops the least recently used rows when the cache is full."""
-        numbers = sorted(indexes)
+        numbers = list(indexes)
         share = _CACHE_BYTES // max(1, len(numbers), len(self._rows))
         for i in range(0, len(numbers), GET_MANY):
             page = numbers[i : i + GET_MANY]
-            read = self._read([row_no for row_no in page if self._cached(row_no, indexes[row_no]) is None])
+            read = self._read(sorted(row_no for row_no in page if self._cached(row_no, indexes[row_no]) is None))
             for row_no in page:
                 cached = self._cached(row_no, indexes[row_no])
                 if cached is None:

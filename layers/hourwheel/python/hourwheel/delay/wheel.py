@@ -7,22 +7,22 @@ it, and so does a cancel. A wheel keeps nothing that the schedule and dispatch l
 another wheel reads them and continues.
 """
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from hourwheel.buckets.buckets import Bucket, BucketRecord, bucket_record, order_timer
 from hourwheel.buckets.lease import owner_record
 from hourwheel.buckets.starts import shortest_rest_ms
 from hourwheel.context import Context
+from hourwheel.delay import dispatch
+from hourwheel.delay.bucket_reader import BucketReader
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.held_batches import HeldBatches
-from hourwheel.delay.outgoing_batches import DAMAGED, OutgoingBatches
-from hourwheel.delay.ownership import DispatchLog, Fenced, Ownership
+from hourwheel.delay.outgoing_batches import OutgoingBatches
+from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
-from hourwheel.delay.timing import TimingWheel, pack
+from hourwheel.delay.waiting_messages import WaitingMessages
 from hourwheel.delay.wheel_steps import (
     LOOK_MS,
     PREPARE_MS,
@@ -39,17 +39,11 @@ from hourwheel.delay.wheel_steps import (
     step_of_relay,
     wake_time_ms,
 )
-from hourwheel.errors import Corrupt
-from hourwheel.faults import unreadable
-from hourwheel.handover.handover import Transfer
-from hourwheel.logs.entries import CancelMarker, DueTimes, decode_entry
-from hourwheel.logs.rows import Row
 from hourwheel.reach.pauses import Pauses
 from hourwheel.registry.registry import Registry
 
 _FENCES = 20  # a former owner that keeps appending is alive: it keeps the bucket
 _PREPARED = 1_000  # messages that are read before they are due; they lie in as many rows at most
-_RENEWAL_ROWS = 1_000  # a check of the clock for each row would cost more than it saves
 _DAMAGE_KEPT_MS = 30 * 86_400_000  # operators have 30 days to repair damaged messages, as with dead letters
 
 
@@ -79,19 +73,9 @@ class Wheel:
     bucket: Bucket
     owner: str
     leaves_ms: int = 0
-    _next_row: int = 0
-    """The first row of the schedule log that is not read."""
     _must_read: int = 0
     """Nothing is handed over until the schedule log is read up to this row."""
-    _next_dispatch_row: int = 0
-    """The first row of the dispatch log that is not read."""
-    _last_ms: int = 0
-    _handed_over: "array[int]" = field(default_factory=lambda: array("q"))
-    _unfinished: tuple[Transfer, ...] = ()
     _state: WheelState = WheelState.NEW
-    _unreadable: bool = False
-    _unanswered: bool = False
-    """Whether a cancel marker was read and not published: its caller may wait for that."""
     _opened_ms: int = 0
     _sealed_ms: int = 0
     _end: int = 0
@@ -109,19 +93,18 @@ class Wheel:
 
     def __post_init__(self) -> None:
         self._log = self.context.log(self.bucket.log)
-        self._wheel = TimingWheel(self.context.settings.tick_ms)
-        self._minute_wheel = TimingWheel(self.context.settings.tick_ms)
-        """The messages that may be a minute late, where that saves starts: they alone need no precise one."""
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
-        self._dispatched = DispatchLog(self.context, self.bucket)
         self._held = HeldBatches(Pauses(self.context, "delayed messages"))
+        precise_starts = self.context.precise_timers is not None
+        self._waiting = WaitingMessages(self.context.settings.tick_ms, precise_starts, self._held)
+        self._reader = BucketReader(self.context, self.bucket, self._ownership, self._waiting)
         batches = OutgoingBatches(self.registry, self.bucket.log, ScheduleRowCache(self.context, self.bucket))
         self._dispatcher = Dispatcher(self.context, self.registry, self._ownership, batches, self._held)
 
     @property
     def waiting(self) -> int:
         """The number of messages in the wheel; cancelled ones count until they are due."""
-        return self._wheel.waiting + self._minute_wheel.waiting
+        return self._waiting.waiting
 
     def run(self, pause: Pause) -> WheelEnd:
         """Turns until there is nothing to do or ``pause`` returns False, and returns why the wheel ended. Raises the
@@ -150,9 +133,9 @@ class Wheel:
         ``Fenced``."""
         began_ms = self.context.clock.now_ms()
         for _ in range(_FENCES):
-            self._read_dispatched()
+            self._reader.read_dispatched()
             try:
-                self._ownership.fence(self._next_dispatch_row, self._last_ms)
+                self._ownership.fence(self._reader.next_dispatch_row, self._reader.last_ms)
                 break
             except Fenced:
                 continue  # the former owner has appended another row
@@ -161,76 +144,91 @@ class Wheel:
         self._state = WheelState.CATCHING_UP
         # The former owner may have died between a dispatch row and its puts. Those before the last row were finished by
         # it.
-        self._dispatcher.finish(self._unfinished)
+        self._dispatcher.finish(self._reader.unfinished)
         # A cancel marker may be behind a row that is not stored yet, and its caller, who found no owner, relies on it.
         self._must_read = self._log.totals().rows
-        self._read()
+        self._reader.read()
         # Published only after the fence: a caller that cancels relies on it that no former owner sends the message.
         # Without a marker nobody waits: one that comes later is read by a turn.
-        if self._unanswered or self._ownership.due_for_renewal():
-            self._publish()
+        self._publish_if_due()
         self._opened_ms = self.context.clock.now_ms()
         self._opening_ms = max(0, self._opened_ms - began_ms)
 
     def turn(self, pause: Pause = lambda seconds: True) -> WheelEnd | None:
-        """Makes one turn: reads the tail of the schedule log, and hands over the messages that are due. Returns why the
-        wheel ended, or None while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel between two
-        steps of a turn, the next owner hands over the rest."""
-        known_row = self._next_row
-        self._read_tail()
-        self._publish_if_due()
-        now_ms = self.context.clock.now_ms()
-        step = step_before_hand_over(
-            read_below=self._next_row, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
-        )
-        if step is not WheelStep.HAND_OVER:
-            self._fill_if(step, self._must_read)
-            return None
-        if self._state is WheelState.CATCHING_UP:
-            self._state = WheelState.TURNING
-        # The messages were due at this time: their dispatch row must not be earlier, even if the clock is set back now.
-        self._ownership.pass_to(now_ms)
-        # Hand-overs that a cell interrupted come first: the rows of the messages below are reserved behind theirs.
-        self._dispatcher.put_open()
-        due = self._held.in_order(self._wheel.take(now_ms) + self._minute_wheel.take(now_ms))
-        self._taken, self._taken_ms = len(due), now_ms
-        self._note_work(bool(due) or self._next_row > known_row, now_ms)
-        for _ in self._dispatcher.dispatch(due):
-            self._keep_held()
-            self._renew_if_due(self._next_row)
+        """Makes one turn: hands over the messages that are due, step by step. Returns why the wheel ended, or None
+        while there is more to do. Raises ``Fenced``. If ``pause`` stops the wheel between two steps of a turn, the next
+        owner hands over the rest."""
+        while self._step():
+            self._reader.renew_if_due(self._reader.next_row)
             ended = self._relay(self.context.clock.now_ms())
             if ended is not None:
                 return ended
             # Between two steps, so that a stop never falls between a dispatch row and its puts.
             if not pause(0):
                 return self._stop()
+        if self._state is WheelState.CATCHING_UP:
+            return None
         # The steps took time: the bucket may have ended meanwhile.
         now_ms = self.context.clock.now_ms()
         if now_ms >= self.bucket.end_ms:
             return self._close(now_ms)
         return self._rest(now_ms) or self._relay(now_ms)
 
+    def _step(self) -> bool:
+        """Reads the tail of the schedule log, and hands over a slice of the due messages of each destination. Returns
+        whether there is more to do now. What falls due during a step has its turn in the next one."""
+        known_row = self._reader.next_row
+        is_read = self._read_tail()
+        self._publish_if_due()
+        now_ms = self.context.clock.now_ms()
+        step = step_before_hand_over(
+            read_below=self._reader.next_row, must_read=self._must_read, opened_ms=self._opened_ms, now_ms=now_ms
+        )
+        if step is not WheelStep.HAND_OVER:
+            self._fill_if(step, self._must_read)
+            return False
+        if self._state is WheelState.CATCHING_UP:
+            self._state = WheelState.TURNING
+        # The messages were due at this time: their dispatch row must not be earlier, even if the clock is set back now.
+        self._ownership.pass_to(now_ms)
+        # Hand-overs that a cell interrupted come first: the rows of the messages below are reserved behind theirs.
+        self._dispatcher.put_open()
+        self._waiting.fall_due(now_ms)
+        taken = self._hand_over()
+        self._taken, self._taken_ms = taken, now_ms
+        self._note_work(taken > 0 or self._reader.next_row > known_row, now_ms)
+        return bool(self._waiting.due) or not is_read
+
+    def _hand_over(self) -> int:
+        """Hands over the next slices of the due messages in one step. Returns the number of messages in them."""
+        due = self._waiting.due
+        slices = due.slices(dispatch.STEP_PICKS)
+        if not slices:
+            return 0
+        due.put_back(slices, self._dispatcher.hand_over([positions for _, positions in slices]))
+        self._waiting.keep_held()
+        return sum(len(positions) for _, positions in slices)
+
     def _publish_if_due(self) -> None:
         # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
         # renewal.
-        if self._unanswered or self._ownership.due_for_renewal():
+        if self._reader.unanswered or self._ownership.due_for_renewal():
             self._publish()
 
-    def _keep_held(self) -> None:
-        """Puts messages whose cell is out of reach back into the wheel, until their next try."""
-        for retry_ms, packed in self._held.take_held():
-            self._wheel.add(packed, retry_ms)
-
-    def _read_tail(self) -> None:
-        """Reads the schedule log to its end, but not again in the first turn if ``open`` has read it. The wheel has had
-        the lease since then, so the caller of a marker that was stored meanwhile waits for the wheel's answer."""
-        if self._state is not WheelState.CATCHING_UP or self._next_row < self._must_read:
-            self._read()
+    def _read_tail(self) -> bool:
+        """Reads on in the schedule log, but not again in the first turn if ``open`` has read it. The wheel has had the
+        lease since then, so the caller of a marker that was stored meanwhile waits for the wheel's answer. Returns
+        whether the log is read to its end."""
+        if self._state is not WheelState.CATCHING_UP:
+            return self._reader.read_tail()
+        if self._reader.next_row < self._must_read:
+            self._reader.read()
+        return True
 
     def _publish(self) -> None:
         """Publishes how far the schedule log is read, and renews the lease."""
-        self._ownership.keep(self._next_row)
-        self._unanswered = False
+        self._ownership.keep(self._reader.next_row)
+        self._reader.unanswered = False
 
     def _note_work(self, busy: bool, now_ms: int) -> None:
         if busy:
@@ -247,8 +245,9 @@ class Wheel:
                 return WheelEnd.BUSY
             if self._state is WheelState.NEW:
                 # The rows read now need not be read once the wheel has the bucket.
-                self._read_dispatched()
-                self._read()
+                self._reader.read_dispatched()
+                self._reader.read()
+                self._state = WheelState.FOLLOWING
             if not pause((self.context.settings.tick_ms or LOOK_MS) / 1_000):
                 return WheelEnd.STOPPED
         return None
@@ -265,11 +264,11 @@ class Wheel:
             now_ms=now_ms,
             taken=self._taken,
             taken_ms=self._taken_ms,
-            next_due_ms=self._wheel.next_ms(),
+            next_due_ms=self._waiting.next_ms(),
             settled_ms=self._opened_ms + SETTLED_MS,
             others=others,
         )
-        if turn_ms - now_ms > LOOK_MS and self._log.totals().rows > self._next_row:
+        if turn_ms - now_ms > LOOK_MS and self._log.totals().rows > self._reader.next_row:
             # A row is on its way, and its writer announces it. If the writer has died, rows behind it wait for a look.
             return LOOK_MS
         return turn_ms - now_ms
@@ -280,7 +279,7 @@ class Wheel:
         if rest_ms < PREPARE_MS or self.context.settings.tick_ms or self._state is not WheelState.TURNING:
             return rest_ms
         began_ms = self.context.clock.now_ms()
-        self._dispatcher.prepare(self._wheel.upcoming(_PREPARED))
+        self._dispatcher.prepare(self._waiting.upcoming(_PREPARED))
         return max(0, rest_ms - max(0, self.context.clock.now_ms() - began_ms))
 
     def _relay_times(self) -> tuple[int, ...]:
@@ -288,79 +287,6 @@ class Wheel:
         if not self.leaves_ms:
             return ()
         return (self.leaves_ms if self._called else self.leaves_ms - RELAY_MS,)
-
-    def _read_dispatched(self) -> None:
-        """Reads the dispatch log to its end: the messages that it names are not handed over again."""
-        fresh = array("q")
-        for row_no, dispatched in self._dispatched.rows(self._next_dispatch_row):
-            self._next_dispatch_row, self._last_ms = row_no + 1, dispatched.at_ms
-            # While a cell is out of reach, each row names the open transfers of the row before it again.
-            before = {transfer.token for transfer in self._unfinished}
-            if dispatched.transfers:
-                self._unfinished = dispatched.transfers
-            # Publishes no row: the former owner is not fenced off, and may still miss the rows read here.
-            self._renew_if_due(0)
-            for transfer in dispatched.transfers:
-                self._unreadable = self._unreadable or transfer.kind == DAMAGED
-                if transfer.token not in before:
-                    fresh.extend(pack(row_no, index) for row_no, index in transfer.picks)
-        if self._state is not WheelState.NEW:
-            for packed in fresh:
-                self._discard(packed)
-        elif fresh:
-            self._handed_over = array("q", sorted([*self._handed_over, *fresh]))
-
-    def _read(self) -> None:
-        """Reads the schedule log to its end."""
-        if self._state is WheelState.NEW:
-            self._state = WheelState.FOLLOWING
-        for row_no, row in self._log.rows(self._next_row):
-            self._take_row(row_no, row)
-            self._next_row = row_no + 1
-            if self._next_row % _RENEWAL_ROWS == 0:
-                self._renew_if_due(self._next_row)
-
-    def _renew_if_due(self, read_below: int) -> None:
-        """Renews the lease if the wheel has it and it is due for renewal: reading may take long."""
-        if self._ownership.held and self._ownership.due_for_renewal():
-            self._ownership.keep(read_below)
-
-    def _take_row(self, row_no: int, row: Row) -> None:
-        if not row.meta:
-            return
-        try:
-            entry = decode_entry(row.meta)
-        except Corrupt as error:
-            unreadable(self.context, self._log.name, row_no, row.count, error)
-            self._unreadable = True
-            return
-        # A marker for a message that was handed over already changes nothing: the dispatch log decides.
-        if isinstance(entry, CancelMarker):
-            self._discard(pack(entry.row_no, entry.index))
-            self._unanswered = True
-            return
-        self._add(row_no, row.count, entry)
-
-    def _discard(self, packed: int) -> None:
-        self._wheel.discard(packed)
-        if self._minute_wheel.waiting:
-            self._minute_wheel.discard(packed)
-
-    def _add(self, row_no: int, count: int, due_times: DueTimes) -> None:
-        precise = self.context.precise_timers is None or not due_times.minute
-        wheel = self._wheel if precise else self._minute_wheel
-        first = pack(row_no, 0)
-        positions: Iterable[int] = range(first, first + count)
-        i = bisect_left(self._handed_over, first)
-        if i < len(self._handed_over) and self._handed_over[i] < first + count:
-            done = set(self._handed_over[i : bisect_left(self._handed_over, first + count)])
-            positions = [packed for packed in positions if packed not in done]
-        # Most batches are due at one time: one slot takes them without a look at each message.
-        if not due_times.after_ms:
-            wheel.add_all(positions, due_times.first_ms)
-            return
-        for packed in positions:
-            wheel.add(packed, due_times.due_ms(packed - first))
 
     def _rest(self, now_ms: int) -> WheelEnd | None:
         """Leaves the bucket when nothing is due soon; returns None otherwise.
@@ -371,7 +297,7 @@ class Wheel:
         """
         if self.context.precise_timers is not None:
             return self._rest_between_starts(now_ms)
-        wakes_ms = wake_time_ms(self._wheel.next_ms(), self.bucket.end_ms)
+        wakes_ms = wake_time_ms(self._waiting.next_ms(), self.bucket.end_ms)
         if self._held.open or not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
             return None
         order_timer(self.context, wakes_ms, self.bucket)
@@ -387,15 +313,15 @@ class Wheel:
         if self._held.open or rest_ms is None:
             return None
         starts = next_starts(
-            due_ms=self._wheel.next_ms(),
-            minute_due_ms=self._minute_wheel.next_ms(),
+            due_ms=self._waiting.next_ms(),
+            minute_due_ms=self._waiting.next_minute_ms(),
             end_ms=self.bucket.end_ms,
             announced_ms=self._ownership.announced_ms,
             now_ms=now_ms,
         )
         # Nothing is started at the end of the bucket: the sweeper comes.
         only_closes = starts.first_ms == self.bucket.end_ms
-        drained = not self.waiting and not self._unreadable
+        drained = not self.waiting and not self._reader.has_unreadable
         wait_ms, precise_ms = starts.first_ms - now_ms, starts.wakes_ms - now_ms
         if starts.wakes_ms < self.bucket.end_ms:
             # Ordered at once, a precise start would call the next wheel now, also if a coarse one comes before it.
@@ -408,12 +334,14 @@ class Wheel:
             order_timer(self.context, starts.minute_ms, self.bucket, minute=True)
         if starts.wakes_ms < self.bucket.end_ms:
             order_timer(self.context, starts.wakes_ms, self.bucket)
-        self._ownership.leave(self._next_row, wakes_ms=starts.wakes_ms, minute_ms=starts.minute_ms, drained=drained)
+        self._ownership.leave(
+            self._reader.next_row, wakes_ms=starts.wakes_ms, minute_ms=starts.minute_ms, drained=drained
+        )
         return self._look_behind()
 
     def _look_behind(self) -> WheelEnd:
         """Orders another wheel at once if a row was given out that this one, which has left, has not read."""
-        if self._log.totals().rows > self._next_row:
+        if self._log.totals().rows > self._reader.next_row:
             now_ms = self.context.clock.now_ms()
             self._leave(now_ms)  # so that the sweeper starts a wheel if this timer is lost
             order_timer(self.context, now_ms, self.bucket)
@@ -437,7 +365,7 @@ class Wheel:
         return WheelEnd.STOPPED
 
     def _leave(self, wakes_ms: int) -> None:
-        self._ownership.leave(self._next_row, wakes_ms=wakes_ms)
+        self._ownership.leave(self._reader.next_row, wakes_ms=wakes_ms)
 
     def _close(self, now_ms: int) -> WheelEnd | None:
         """Seals the schedule log. Closes the bucket once every row given out is stored or filled, and every message is
@@ -449,7 +377,7 @@ class Wheel:
         if step is not WheelStep.CLOSE:
             self._fill_if(step, self._end)
             return None  # the next tick reads, and hands over, the rest
-        kept_ms = now_ms + _DAMAGE_KEPT_MS if self._unreadable else now_ms
+        kept_ms = now_ms + _DAMAGE_KEPT_MS if self._reader.has_unreadable else now_ms
         record = bucket_record(self.context, self.bucket)
         current = record.load()
         if current is not None and not current.value.closed_ms:
@@ -460,7 +388,7 @@ class Wheel:
     def _step_of_closing(self, now_ms: int) -> WheelStep:
         return step_of_closing(
             self._state,
-            read_below=self._next_row,
+            read_below=self._reader.next_row,
             end=self._end,
             sealed_ms=self._sealed_ms,
             waiting=self.waiting + len(self._held.open),
@@ -469,4 +397,4 @@ class Wheel:
 
     def _fill_if(self, step: WheelStep, below: int) -> None:
         if step is WheelStep.FILL:
-            self._log.fill(self._next_row, below)
+            self._log.fill(self._reader.next_row, below)

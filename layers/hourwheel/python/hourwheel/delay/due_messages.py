@@ -1,0 +1,96 @@
+"""Queues the due messages of a bucket by their destination. The destinations take turns: however many messages of one
+subject fall due at an instant, a message for another one waits for a slice of them."""
+
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+
+class _Queue:
+    """The due messages for one destination, in the order in which they are handed over."""
+
+    __slots__ = ("_pieces", "count")
+
+    def __init__(self) -> None:
+        # Views of arrays: a herd is neither copied nor made of objects before its turn comes.
+        self._pieces: deque[memoryview[int]] = deque()
+        self.count = 0
+
+    def add(self, positions: Sequence[int], *, first: bool) -> None:
+        piece = memoryview(positions if isinstance(positions, array) else array("q", positions))
+        (self._pieces.appendleft if first else self._pieces.append)(piece)
+        self.count += len(piece)
+
+    def take(self, most: int) -> list[int]:
+        taken: list[int] = []
+        while self._pieces and len(taken) < most:
+            piece = self._pieces.popleft()
+            rest = piece[most - len(taken) :]
+            taken += piece[: most - len(taken)].tolist()
+            if rest:
+                self._pieces.appendleft(rest)
+        self.count -= len(taken)
+        return taken
+
+
+class DueMessages:
+    """The positions of due messages that are not handed over. For one thread."""
+
+    def __init__(self) -> None:
+        self._queues: OrderedDict[int, _Queue] = OrderedDict()
+        """By destination: the one whose turn is next comes first."""
+        self._discarded: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    @property
+    def waiting(self) -> int:
+        """The number of positions, discarded ones included."""
+        return sum(queue.count for queue in self._queues.values())
+
+    def add(self, destination: int, positions: Sequence[int], *, first: bool = False) -> None:
+        """Adds due messages behind those for the same destination; in front of them with ``first``."""
+        if not positions:
+            return
+        queue = self._queues.get(destination)
+        if queue is None:
+            queue = self._queues[destination] = _Queue()
+        queue.add(positions, first=first)
+
+    def discard(self, packed: int) -> None:
+        """Leaves a message out that was cancelled while it waits for its turn."""
+        if self._queues:
+            self._discarded.add(packed)
+
+    def slices(self, most: int) -> list[tuple[int, list[int]]]:
+        """Removes the next ``most`` messages and returns them, a slice for each destination in turn. A destination
+        with more messages than its share gets the room that others leave."""
+        turns = list(islice(self._queues, most))
+        room, taken = most, dict[int, list[int]]()
+        for number, destination in enumerate(sorted(turns, key=lambda destination: self._queues[destination].count)):
+            taken[destination] = self._queues[destination].take(room // (len(turns) - number))
+            room -= len(taken[destination])
+        for destination in turns:
+            if self._queues[destination].count:
+                self._queues.move_to_end(destination)
+            else:
+                del self._queues[destination]
+        kept = [(destination, self._kept(taken[destination])) for destination in turns]
+        if not self._queues:
+            self._discarded.clear()
+        return [(destination, positions) for destination, positions in kept if positions]
+
+    def put_back(self, slices: Iterable[tuple[int, Sequence[int]]], left: Iterable[Sequence[int]]) -> None:
+        """Puts what had no room in a step back, by the slices of the step. A destination of which nothing was handed
+        over has the next turn; any other one has had its turn."""
+        for (destination, positions), rest in reversed([*zip(slices, left, strict=True)]):
+            self.add(destination, rest, first=True)
+            if len(rest) == len(positions):
+                self._queues.move_to_end(destination, last=False)
+
+    def _kept(self, positions: list[int]) -> list[int]:
+        if not self._discarded:
+            return positions
+        return [packed for packed in positions if packed not in self._discarded]
