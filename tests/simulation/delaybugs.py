@@ -229,7 +229,7 @@ def _promptly(plan: Plan) -> Plan:
 def a_wheel_goes_to_sleep_without_a_second_look() -> Iterator[None]:
     def leave(self: Wheel, wakes_ms: int) -> None:
         real(self, wakes_ms)
-        self._next_row = 1 << 50
+        self._reader.next_row = 1 << 50
 
     real = Wheel._leave
     with patch.object(Wheel, "_leave", leave):
