@@ -289,8 +289,8 @@ def the_sweeper_leaves_a_move_that_was_cut_off_for_an_hour() -> Iterator[None]:
 def a_bucket_is_closed_before_its_exact_end_is_read() -> Iterator[None]:
     def close(self: Wheel, now_ms: int) -> WheelEnd | None:
         end = self._log.totals().rows
-        if self._state is WheelState.CLOSING and self._next_row < end:
-            self._next_row = end
+        if self._state is WheelState.CLOSING and self._reader.next_row < end:
+            self._reader.next_row = end
         return real(self, now_ms)
 
     real = Wheel._close
