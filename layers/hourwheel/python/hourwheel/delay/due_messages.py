@@ -2,7 +2,7 @@
 subject fall due at an instant, a message for another one waits for a slice of them."""
 
 from array import array
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -38,7 +38,7 @@ class DueMessages:
     """The positions of due messages that are not handed over. For one thread."""
 
     def __init__(self) -> None:
-        self._queues: OrderedDict[int, _Queue] = OrderedDict()
+        self._queues: dict[int, _Queue] = {}
         """By destination: the one whose turn is next comes first."""
         self._discarded: set[int] = set()
 
@@ -73,10 +73,9 @@ class DueMessages:
             taken[destination] = self._queues[destination].take(room // (len(turns) - number))
             room -= len(taken[destination])
         for destination in turns:
-            if self._queues[destination].count:
-                self._queues.move_to_end(destination)
-            else:
-                del self._queues[destination]
+            queue = self._queues.pop(destination)
+            if queue.count:
+                self._queues[destination] = queue
         kept = [(destination, self._kept(taken[destination])) for destination in turns]
         if not self._queues:
             self._discarded.clear()
@@ -85,10 +84,12 @@ class DueMessages:
     def put_back(self, slices: Iterable[tuple[int, Sequence[int]]], left: Iterable[Sequence[int]]) -> None:
         """Puts what had no room in a step back, by the slices of the step. A destination of which nothing was handed
         over has the next turn; any other one has had its turn."""
-        for (destination, positions), rest in reversed([*zip(slices, left, strict=True)]):
+        following: dict[int, _Queue] = {}
+        for (destination, positions), rest in zip(slices, left, strict=True):
             self.add(destination, rest, first=True)
             if len(rest) == len(positions):
-                self._queues.move_to_end(destination, last=False)
+                following[destination] = self._queues.pop(destination)
+        self._queues = following | self._queues
 
     def _kept(self, positions: list[int]) -> list[int]:
         if not self._discarded:
