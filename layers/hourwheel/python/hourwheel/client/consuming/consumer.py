@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,14 +9,12 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from hourwheel.client.api import Api
+from hourwheel.client.consuming.consumer_base import ConsumerBase
 from hourwheel.client.consuming.delivery import Delivery
-from hourwheel.client.consuming.handling import Handling, decide_failed, default_consumer_id, give_up
+from hourwheel.client.consuming.handling import Handling, decide_failed, give_up
 from hourwheel.client.consuming.prefetcher import Prefetcher
-from hourwheel.client.in_process import MessageSource, server_at
-from hourwheel.client.options import DEFAULT_MAX_MESSAGES, PrefetchOptions, check_options
-from hourwheel.client.transport.signing import Sign
-from hourwheel.ports.machine import Ids
-from hourwheel.system import SystemIds
+from hourwheel.client.in_process import InProcessServer, MessageSource
+from hourwheel.client.options import PrefetchOptions
 
 if TYPE_CHECKING:
     from hourwheel.client.consuming.idempotence import AnyStore
@@ -27,7 +24,7 @@ Handler = TypeVar("Handler", bound=Callable[..., object])
 _WAKE_SECONDS = 0.5  # the main thread handles signals at least this often while it waits
 
 
-class Consumer:
+class Consumer(ConsumerBase[Api, MessageSource]):
     """Receives messages of a group, with a handler or as a loop. The consumers of a group share its messages. A
     consumer can be used for one run.
 
@@ -79,68 +76,10 @@ class Consumer:
         paid
     """
 
-    def __init__(
-        self,
-        url: str,
-        subject: str,
-        group: str,
-        *,
-        token: str | None = None,
-        ca_file: str | os.PathLike[str] | None = None,
-        sign: Sign | None = None,
-        region: str | None = None,
-        consumer_id: str | None = None,
-        concurrency: int = 1,
-        max_messages: int | None = None,
-        wait_seconds: float = 20,
-        lease_seconds: int = 30,
-        settle_linger_seconds: float = 1.0,
-        drain_seconds: float = 5.0,
-        error_details: bool = True,
-        ids: Ids | None = None,
-    ) -> None:
-        check_options(
-            concurrency=concurrency,
-            max_messages=DEFAULT_MAX_MESSAGES if max_messages is None else max_messages,
-            wait_seconds=wait_seconds,
-            lease_seconds=lease_seconds,
-            settle_linger_seconds=settle_linger_seconds,
-            drain_seconds=drain_seconds,
-        )
-        ids = ids or SystemIds()
-        self._concurrency = concurrency
-        self._handlers = concurrency if max_messages is None else None
-        """The number of handlers that the stock of pulled messages follows, if it does."""
-        self._takes_lists = False
-        self._drain_seconds = drain_seconds
-        self._handling = Handling(subject, group, error_details)
-        self._work: Callable[[], None] | None = None
-        self._loops: list[_Loop] = []
-        self._used = False
-        self._entered = False
-        server = server_at(url)
-        self._inline = server is not None
-        """Whether handlers run on the thread that calls ``run``, until no message is left."""
-        self._prefetcher: MessageSource = (Prefetcher if server is None else server.source)(
-            PrefetchOptions(
-                connect=functools.partial(Api, url, token=token, ca_file=ca_file, sign=sign, region=region, ids=ids),
-                subject=subject,
-                group=group,
-                consumer_id=consumer_id or default_consumer_id(ids),
-                max_messages=max_messages or DEFAULT_MAX_MESSAGES,
-                wait_seconds=wait_seconds,
-                lease_seconds=lease_seconds,
-                settle_linger_seconds=settle_linger_seconds,
-                ids=ids,
-            )
-        )
-        if server is not None:
-            server.joined(lambda: self._work)
+    _connects = Api
 
-    @property
-    def lost_messages(self) -> int:
-        """The number of messages whose lease was lost before they were settled. They are delivered again."""
-        return self._prefetcher.lost_messages
+    def _source_of(self, server: InProcessServer | None, options: PrefetchOptions[Api]) -> MessageSource:
+        return Prefetcher(options) if server is None else server.source(options)
 
     @overload
     def handler(self, function: Handler) -> Handler: ...
@@ -291,9 +230,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for loop in self._loops:
-            loop.leave(error)
-        self._prefetcher.stop(drain_seconds=0)
+        self._leave(error)
         self._prefetcher.finish()
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -302,12 +239,6 @@ class Consumer:
         loop = _Loop(self._prefetcher, self._handling)
         self._loops.append(loop)
         return loop
-
-    def _begin(self) -> None:
-        if self._used:
-            raise RuntimeError("a consumer is good for one run: make another one")
-        self._used = True
-        self._prefetcher.start(None if self._takes_lists else self._handlers)
 
     def _handle_each(self, handle: Callable[[Delivery], object]) -> None:
         following = self._prefetcher.next
