@@ -1,7 +1,6 @@
 """Sends messages from the tasks of an event loop. Tasks that send at the same time share requests."""
 
 import asyncio
-import os
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -12,21 +11,17 @@ import msgspec
 
 from hourwheel.client.aio.api import AsyncApi
 from hourwheel.client.aio.shared_sends import AsyncSharedSends, AwaitedBatch
-from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
-from hourwheel.client.options import check_options
 from hourwheel.client.producing.outgoing import NO_ROOM, RequestContext, out_of_time
+from hourwheel.client.producing.producer_base import ProducerBase
 from hourwheel.client.producing.sizes import batch_bytes
 from hourwheel.client.records.messages import AddressedMessage, Message, SendResult, as_messages
 from hourwheel.client.transport.backoff import Outage
-from hourwheel.client.transport.signing import Sign
 from hourwheel.model.fields import Precision
-from hourwheel.ports.machine import Ids
-from hourwheel.system import SystemIds
 
 
-class AsyncProducer:
+class AsyncProducer(ProducerBase[AsyncApi]):
     """Sends messages from the tasks of one event loop.
 
     Tasks that send at the same time share requests of at most ``batch_messages`` (up to 1,000) and ``batch_bytes``,
@@ -65,51 +60,13 @@ class AsyncProducer:
         1
     """
 
-    def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        token: str | None = None,
-        ca_file: str | os.PathLike[str] | None = None,
-        sign: Sign | None = None,
-        region: str | None = None,
-        subject: str | None = None,
-        batch_messages: int = 500,
-        batch_bytes: int = 1 << 20,
-        delivery_timeout_seconds: float = 120.0,
-        close_timeout_seconds: float = 10.0,
-        max_pending_messages: int = 5_000,
-        max_pending_bytes: int = 64 << 20,
-        create: bool = True,
-        ids: Ids | None = None,
-    ) -> None:
-        check_options(
-            batch_messages=batch_messages,
-            batch_bytes=batch_bytes,
-            delivery_timeout_seconds=delivery_timeout_seconds,
-            close_timeout_seconds=close_timeout_seconds,
-            max_pending_messages=max_pending_messages,
-            max_pending_bytes=max_pending_bytes,
-        )
-        ids = ids or SystemIds()
-        self._subject = subject
-        self._batch_bytes = batch_bytes
-        self._timeout_seconds = delivery_timeout_seconds
-        self._close_seconds = close_timeout_seconds
-        self._max_pending_messages = max_pending_messages
-        self._max_pending_bytes = max_pending_bytes
-        self._api = AsyncApi(
-            url,
-            token=token,
-            ca_file=ca_file,
-            sign=sign,
-            region=region,
-            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),  # no try outlasts its messages
-            ids=ids,
-        )
+    _connects = AsyncApi
+
+    def _begin(self) -> None:
+        self._api = self._connect()
         self._outage = Outage()
-        context = RequestContext(self._api.calls, ids, asyncio.sleep, self._outage, create)
-        self._sends = AsyncSharedSends(context, most_messages=batch_messages, most_bytes=batch_bytes)
+        context = RequestContext(self._api.calls, self._ids, asyncio.sleep, self._outage, self._create)
+        self._sends = AsyncSharedSends(context, most_messages=self._batch_messages, most_bytes=self._batch_bytes)
         self._messages = 0
         self._bytes = 0
         self._room: deque[asyncio.Future[None]] = deque()  # calls that wait for room, in order
@@ -245,9 +202,7 @@ class AsyncProducer:
             raise NotSent([message for message, _ in unsent], unsent[0][1]) from unsent[0][1]
 
     async def _send(self, messages: Sequence[Message], subject: str | None) -> list[SendResult]:
-        chosen = subject or self._subject
-        if chosen is None:
-            raise ValueError("name a subject, here or when the producer is made")
+        chosen = self._subject_of(subject)
         size_bytes = batch_bytes(messages, else_bytes=self._batch_bytes)
         give_up_at = time.monotonic() + self._timeout_seconds
         # Calls that wait for room already go first.

@@ -17,7 +17,7 @@ A = TypeVar("A")
 S = TypeVar("S", MessageSource, AsyncMessageSource)
 
 
-class _Leavable(Protocol):
+class _OpenLoop(Protocol):
     """A loop over the messages of a consumer."""
 
     def leave(self, error: BaseException | None) -> None: ...
@@ -65,7 +65,7 @@ class ConsumerBase(Generic[A, S]):
         self._drain_seconds = drain_seconds
         self._handling = Handling(subject, group, error_details)
         self._work: Callable[[], Any] | None = None
-        self._loops: list[_Leavable] = []
+        self._loops: list[_OpenLoop] = []
         self._used = False
         self._entered = False
         server = server_at(url)

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from hourwheel.client.api import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, Api
+from hourwheel.client.api import DEFAULT_URL, Api
 from hourwheel.client.due import Delay, Moment
 from hourwheel.client.errors import Closed, DeliveryTimeout, NotSent
 from hourwheel.client.in_process import server_at
@@ -21,6 +21,7 @@ from hourwheel.client.producing.accumulator import Accumulator, InFlightBatch, P
 from hourwheel.client.producing.delivery import begin, give_up, give_up_rest
 from hourwheel.client.producing.futures import SendFuture
 from hourwheel.client.producing.outgoing import NO_ROOM, OutgoingRequest, RequestContext, out_of_time
+from hourwheel.client.producing.producer_base import ProducerBase
 from hourwheel.client.producing.shared_sends import SharedSends
 from hourwheel.client.producing.sizes import batch_bytes, message_bytes
 from hourwheel.client.records.messages import Message, SendResult, as_messages
@@ -29,7 +30,6 @@ from hourwheel.client.transport.signing import Sign
 from hourwheel.locks import Condition, Event, give_back, gives_back
 from hourwheel.model.fields import Precision
 from hourwheel.ports.machine import Ids
-from hourwheel.system import SystemIds
 from hourwheel.wire.words import shown
 
 _MOST_SENDERS = 8  # a sender is a thread with one batch under way, so this many subjects are sent to at a time
@@ -37,7 +37,7 @@ _AT_EXIT_SECONDS = 10.0  # for all producers together: a program that ends must 
 _CUT_SECONDS = 0.5  # a thread that resolves a name or connects cannot be stopped, so ``close`` leaves it behind
 
 
-class Producer:
+class Producer(ProducerBase[Api]):
     """Sends messages, batched in the background or a batch at a time. Thread-safe.
 
     Keeps the order of the messages of ``send`` in each subject: one request of them is under way at a time. A request
@@ -77,6 +77,8 @@ class Producer:
         1
     """
 
+    _connects = Api
+
     def __init__(
         self,
         url: str = DEFAULT_URL,
@@ -96,39 +98,26 @@ class Producer:
         create: bool = True,
         ids: Ids | None = None,
     ) -> None:
-        check_options(
-            batch_messages=batch_messages,
-            batch_bytes=batch_bytes,
-            linger_seconds=linger_seconds,
-            delivery_timeout_seconds=delivery_timeout_seconds,
-            close_timeout_seconds=close_timeout_seconds,
-            max_pending_messages=max_pending_messages,
-            max_pending_bytes=max_pending_bytes,
-        )
-        self._url = url
+        check_options(linger_seconds=linger_seconds)
+        self._linger_seconds = linger_seconds
         self._inline = server_at(url) is not None
         """Whether ``send`` waits for the result, so that tests see the same order in each run."""
-        self._subject = subject
-        self._batch_messages = batch_messages
-        self._batch_bytes = batch_bytes
-        self._linger_seconds = linger_seconds
-        self._timeout_seconds = delivery_timeout_seconds
-        self._close_seconds = close_timeout_seconds
-        self._max_pending_messages = max_pending_messages
-        self._max_pending_bytes = max_pending_bytes
-        self._create = create
-        self._ids = ids or SystemIds()
-        self._connect = functools.partial(
-            Api,
+        super().__init__(
             url,
             token=token,
             ca_file=ca_file,
             sign=sign,
             region=region,
-            timeout_seconds=min(DEFAULT_TIMEOUT_SECONDS, delivery_timeout_seconds),  # no try outlasts its messages
-            ids=self._ids,
+            subject=subject,
+            batch_messages=batch_messages,
+            batch_bytes=batch_bytes,
+            delivery_timeout_seconds=delivery_timeout_seconds,
+            close_timeout_seconds=close_timeout_seconds,
+            max_pending_messages=max_pending_messages,
+            max_pending_bytes=max_pending_bytes,
+            create=create,
+            ids=ids,
         )
-        self._begin()
         _producers.add(self)
 
     def _begin(self) -> None:
@@ -319,12 +308,6 @@ class Producer:
         unsent = give_up_rest(outstanding, error)
         if unsent:
             raise NotSent([message for message, _ in unsent], unsent[0][1]) from unsent[0][1]
-
-    def _subject_of(self, subject: str | None) -> str:
-        chosen = subject or self._subject
-        if chosen is None:
-            raise ValueError("name a subject, here or when the producer is made")
-        return chosen
 
     def _refuse_sender(self) -> None:
         if threading.current_thread() in self._senders:
