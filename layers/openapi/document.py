@@ -54,8 +54,8 @@ _DESCRIPTION = (
 
 def document() -> dict[str, Any]:
     """Returns the OpenAPI document. Raises ``KeyError`` for a route that ``OPERATIONS`` lacks."""
-    calls = OPERATIONS.values()
-    kinds = [kind for call in calls for kind in (call.answer, call.partly, call.body) if _is_struct(kind)]
+    answers = [kind for call in OPERATIONS.values() for kind in (call.answer, call.partly)]
+    kinds = [kind for kind in (*answers, *(route.body for route in ROUTES)) if _is_struct(kind)]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     for kind in _all_structs(kinds):
         _mark_times(schemas[kind.__name__], kind)
@@ -63,7 +63,7 @@ def document() -> dict[str, Any]:
     schemas["Problem"] = _problem()
     paths: dict[str, Any] = {}
     for route in ROUTES:
-        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, OPERATIONS[route.key])
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, OPERATIONS[route.call])
     return {
         "openapi": "3.1.0",
         "info": {"title": "Hourwheel", "version": __version__, "description": _DESCRIPTION},
@@ -86,20 +86,20 @@ def text() -> str:
 
 def _operation(route: HttpRoute, operation: Operation) -> dict[str, Any]:
     described_call: dict[str, Any] = {
-        "operationId": operation.name,
-        "tags": [tag_of(operation.name)],
-        "summary": _summary(operation.name),
+        "operationId": route.call,
+        "tags": [tag_of(route.call)],
+        "summary": _summary(route.call),
     }
-    example = EXAMPLES.get(operation.name)
+    example = EXAMPLES.get(route.call)
     parameters = [_path_parameter(name) for name in _PARAMETER.findall(route.template)]
-    if operation.query is not None:
-        parameters += _query_parameters(operation.query)
+    if route.parameters is not None:
+        parameters += _query_parameters(route.parameters)
     if parameters:
         described_call["parameters"] = parameters
-    if operation.body is not None:
+    if route.body is not None:
         described_call["requestBody"] = {
-            "required": operation.body_required,
-            "content": _json(_schema_of(operation.body), example and example.request),
+            "required": route.needs_body,
+            "content": _json(_schema_of(route.body), example and example.request),
         }
     described_call["responses"] = {
         **_success(operation, example and example.answer),

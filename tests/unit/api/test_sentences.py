@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hourwheel.api.control.bodies import DecisionBody, GroupBody, PushBody, SeekBody, SelectionBody, SubjectBody
-from hourwheel.api.queries import LeaveQuery, OverviewQuery, PageQuery, PeekQuery
+from hourwheel.api.control.queries import LeaveQuery, OverviewQuery, PageQuery, PeekQuery
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
 from hourwheel.model.messages import NewMessage, ProduceRequest

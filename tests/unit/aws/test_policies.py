@@ -9,24 +9,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hourwheel.api.routes import ROUTES, HttpRoute
-from hourwheel.aws.policies import (
-    CONSUME,
-    DEAD_LETTERS,
-    DELAYED,
-    PAUSE,
-    PRODUCE,
-    SEEK,
-    consumer_policy,
-    producer_policy,
-    url_policy,
-)
+from hourwheel.api.routes import ROUTES, HttpRoute, keys_of
+from hourwheel.aws.policies import consumer_policy, producer_policy, url_policy
 from hourwheel.errors import Rejected
 from hourwheel.model.groups import Group
 from hourwheel.model.wakeup_names import queue_name, queue_prefix
 
 API = "arn:aws:execute-api:eu-west-1:111122223333:a1b2c3d4e5/$default"
 WAITING = ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"]
+PRODUCE, DELAYED, CONSUME = keys_of("produce"), keys_of("delayed"), keys_of("consume")
+DEAD_LETTERS, SEEK, PAUSE = keys_of("dead letters"), keys_of("seek"), keys_of("pause")
 ALL = PRODUCE | DELAYED | CONSUME | DEAD_LETTERS | SEEK | PAUSE
 OPERATORS = {
     "POST /v1/messages",  # many subjects in one request: no path can say which

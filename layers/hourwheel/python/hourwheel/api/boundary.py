@@ -23,7 +23,7 @@ from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import HourwheelError
 
 _ROUTES = {route.key: route for route in ROUTES}
-_BODILESS = {route.key: route for route in ROUTES if not route.takes_body and route.query is not None}
+_BODILESS = {route.key: route for route in ROUTES if route.body is None and route.query is not None}
 
 _current: ContextVar[str | None] = ContextVar("correlation", default=None)
 

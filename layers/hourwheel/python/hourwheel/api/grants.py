@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from hourwheel.api.routes import CONSUME, DELAYED, PRODUCE
+from hourwheel.api.routes import keys_of
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import UNDECODABLE, NotGranted, Unauthenticated
@@ -29,6 +29,7 @@ _MAC_BYTES = 16  # 128 bits cannot be guessed; the other half of the digest woul
 MOST_TOKEN_CHARACTERS = 4_000
 """With its token a request fits into the 8 KB that proxies allow for headers."""
 
+_CONSUME, _PRODUCE, _DELAYED = keys_of("consume"), keys_of("produce"), keys_of("delayed")
 _PRODUCE_MANY = "POST /v1/messages"
 OPEN = frozenset({"GET /v1/health", "GET /v1/endpoints"})
 """Routes that need no token: IAM has admitted the caller, and the answers tell nothing about messages."""
@@ -69,11 +70,11 @@ class AccessGrant(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def permits(self, route: str, names: dict[str, str]) -> bool:
         """Returns whether the grant allows a request, as far as its path says. ``POST /v1/messages`` names its subjects
         in its body: ``check_subject`` checks them."""
-        if route in CONSUME:
+        if route in _CONSUME:
             return self.pulls(names["subject"], names["group"])
-        if route in PRODUCE:
+        if route in _PRODUCE:
             return self.produces(names["subject"])
-        if route in DELAYED:
+        if route in _DELAYED:
             return self.delayed and ("subject" not in names or self.produces(names["subject"]))
         return route == _PRODUCE_MANY and bool(self.produce)
 

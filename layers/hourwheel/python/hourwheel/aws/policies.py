@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hourwheel.api.routes import CONSUME, DEAD_LETTERS, DELAYED, PAUSE, PRODUCE, ROUTES, SEEK
+from hourwheel.api.routes import ROUTES, keys_of
 from hourwheel.model.fields import check_name
 from hourwheel.model.wakeup_names import group_prefix, queue_prefix
 
@@ -31,7 +31,7 @@ def producer_policy(api_arn: str, subject: str, *, delayed: bool = False) -> dic
 
     Raises ``ValueError`` for another ARN, ``Rejected`` for an invalid name.
     """
-    return _policy(api_arn, PRODUCE | (DELAYED if delayed else frozenset()), {"subject": subject})
+    return _policy(api_arn, keys_of("produce") | (keys_of("delayed") if delayed else frozenset()), {"subject": subject})
 
 
 def consumer_policy(
@@ -48,8 +48,8 @@ def consumer_policy(
     wake-up queue in the deployment of this ``cell``. ``dead_letters`` allows listing, redriving and dropping its dead
     letters, and deciding about stopped keys; ``seek`` allows moving the group, ``pause`` pausing and resuming it.
     Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
-    chosen = ((dead_letters, DEAD_LETTERS), (seek, SEEK), (pause, PAUSE))
-    keys = CONSUME.union(*(keys for enabled, keys in chosen if enabled))
+    chosen = ((dead_letters, keys_of("dead letters")), (seek, keys_of("seek")), (pause, keys_of("pause")))
+    keys = keys_of("consume").union(*(keys for enabled, keys in chosen if enabled))
     policy = _policy(api_arn, keys, {"subject": subject, "group": group})
     policy["Statement"].append(_waiting(api_arn, [(subject, group)], cell))
     return policy

@@ -36,8 +36,8 @@ GRANT_HEADER = "x-hourwheel-token"
 next token, which replaces that of the request."""
 
 URL_ROUTES = (
-    _CREATE := HttpRoute("POST", "/v1/grants", "meta", body=True),
-    _ROTATE := HttpRoute("POST", "/v1/grants/rotate", "meta", body=True),
+    _CREATE := HttpRoute("POST", "/v1/grants", "meta", "create_grant", GrantBody),
+    _ROTATE := HttpRoute("POST", "/v1/grants/rotate", "meta", "rotate_grants", RotateBody),
     _ENDPOINTS := HttpRoute("GET", "/v1/endpoints", "meta"),
 )
 """Routes that only deployments with function URLs have."""
@@ -80,7 +80,7 @@ def serve(
     unknown = route in OPEN and not _is_operator(event, front)
     checked = None if route in OPEN else _granted(deployment, event, route, names, front)
     check_parameters(event, match.route)
-    if not match.route.takes_body and match.route.query is not None:
+    if match.route.body is None and match.route.query is not None:
         check_no_body(event, match.route)
     grant = checked and checked.grant
     matched = {**event, "routeKey": route, "pathParameters": names, "grant": grant, "unknownCaller": unknown}

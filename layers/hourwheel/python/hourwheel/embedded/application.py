@@ -257,7 +257,7 @@ class Application:
 async def _body_of(request: Request, route: HttpRoute) -> bytes:
     """Returns the body of a route that takes one. Of another one it returns as much as shows that it is not empty, so
     that it takes no memory: the function of the route refuses it."""
-    if route.takes_body:
+    if route.body is not None:
         return await request.body()
     if route.query is None:
         request.drop_body()

@@ -2,8 +2,8 @@
 
 from hourwheel.api.control.bodies import CellBody, DrainBody, MoveBody, QueuesBody, SpreadBody
 from hourwheel.api.control.messages import queue_number
+from hourwheel.api.control.queries import RemovalQuery, WithdrawQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.queries import RemovalQuery, WithdrawQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Rejected

@@ -1,7 +1,7 @@
 """Lists the consumers and leases of a group, counts its retries, and ends the leases of a consumer that left."""
 
+from hourwheel.api.control.queries import LeaveQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.queries import LeaveQuery
 from hourwheel.api.requests import decode_query, path_name
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.groups.consumers import ConsumerState

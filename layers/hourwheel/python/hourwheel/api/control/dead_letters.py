@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from hourwheel.api.control.bodies import SelectionBody
+from hourwheel.api.control.queries import DeadQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.queries import DeadQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text
 from hourwheel.dead_letters.dead import DeadFilter, NamedLetters
 from hourwheel.deployment.deployment import Deployment

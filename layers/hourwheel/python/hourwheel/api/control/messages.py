@@ -1,7 +1,7 @@
 """Shows the messages of a queue, and what became of a message."""
 
+from hourwheel.api.control.queries import PeekQuery, TraceQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.queries import PeekQuery, TraceQuery
 from hourwheel.api.requests import decode_query, path_name, path_text, time_of
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Rejected

@@ -1,7 +1,7 @@
 """Shows subjects and groups with their numbers side by side, and what works in the background."""
 
+from hourwheel.api.control.queries import DueQuery, OverviewQuery, PageQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.queries import DueQuery, OverviewQuery, PageQuery
 from hourwheel.api.requests import decode_query, path_name, time_of
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.fields import check_name

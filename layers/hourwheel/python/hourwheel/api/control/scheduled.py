@@ -1,8 +1,8 @@
 """Shows, lists, cancels and reschedules delayed messages, counts the pending ones, and lists orphans."""
 
 from hourwheel.api.control.bodies import RescheduleBody
+from hourwheel.api.control.queries import DelayedQuery, PageQuery, PendingQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.queries import DelayedQuery, PageQuery, PendingQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text, time_of
 from hourwheel.delay.delayed_list import DelayedRequest
 from hourwheel.deployment.deployment import Deployment

@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from hourwheel.api.control.bodies import DecisionBody, FilterBody, GroupBody, PushBody, RetryBody, SeekBody, SubjectBody
+from hourwheel.api.control.queries import PageQuery
 from hourwheel.api.events import Event, Response, no_content, ok
-from hourwheel.api.queries import PageQuery
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.groups.seeks import QueueSeek

@@ -16,9 +16,9 @@ from hourwheel.api.routes import HttpRoute
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 OWN_ROUTES = (
-    HttpRoute("GET", "/metrics", "metrics", query=None),
-    HttpRoute("GET", "/v1/ready", "ready", query=None),
-    HttpRoute("GET", "/v1/report", "report", query=None),
+    HttpRoute("GET", "/metrics", "metrics", parameters=None),
+    HttpRoute("GET", "/v1/ready", "ready", parameters=None),
+    HttpRoute("GET", "/v1/report", "report", parameters=None),
 )
 """Routes of the embedded server alone."""
 
