@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import uvloop
@@ -16,6 +17,7 @@ from tests.unit.client.fake import FakeServer
 from tests.unit.client.ids import StillIds
 
 LONG_SECONDS = 120.0
+MOST_WAITING = 10  # handlers of one consumer that wait at a time, each for a thread
 SHORT = {"drain_seconds": 0.1, "settle_linger_seconds": 0.02, "wait_seconds": 0.2}
 
 Start = Callable[..., "Run"]
@@ -38,7 +40,7 @@ def prefetch_options(server: FakeServer) -> PrefetchOptions[Api]:
 
 class Run:
     """``run`` of a consumer on a thread of its own, and stopped at the end. ``waits``: the handler waits for a thread,
-    and decides by returning or raising."""
+    and decides by returning or raising. ``lists``: it takes lists of messages."""
 
     def __init__(
         self,
@@ -46,13 +48,14 @@ class Run:
         handle: Callable[[Any], object],
         *,
         waits: bool = False,
+        lists: bool = False,
         **options: Any,
     ) -> None:
         self.waits = waits
         self.consumer = self._made(
             server.url, "orders", "billing", ids=options.pop("ids", StillIds()), **SHORT | options
         )
-        self.consumer.handler(self._handler(handle))
+        (self.consumer.batch_handler if lists else self.consumer.handler)(self._handler(handle))
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 
@@ -87,8 +90,8 @@ class Run:
     def stop(self) -> None:
         self.consumer.stop()
 
-    def join(self) -> None:
-        self._thread.join(LONG_SECONDS)
+    def join(self, seconds: float = LONG_SECONDS) -> None:
+        self._thread.join(seconds)
         assert not self._thread.is_alive()
 
 
@@ -97,6 +100,7 @@ class TaskRun(Run):
 
     def __init__(self, *given: Any, loop: Callable[[], asyncio.AbstractEventLoop], **options: Any) -> None:
         self._loop = loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(MOST_WAITING))
         super().__init__(*given, **options)
 
     def _made(self, *names: str, **options: Any) -> Any:

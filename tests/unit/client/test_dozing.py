@@ -1,23 +1,22 @@
 """A consumer of a server on AWS waits at a wake-up queue, and every other consumer as before."""
 
-import asyncio
-import contextlib
+import functools
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Self
 
 import pytest
 
-from hourwheel.client import Api, AsyncConsumer, Consumer, Message
+from hourwheel.client import Api, Message
 from hourwheel.client.consuming import pull_session
 from hourwheel.client.consuming.dozing import Doze, Waiting
 from hourwheel.client.transport.signing import Signer
 from tests.unit.client import sigv4
 from tests.unit.client.fake import FakeServer, Request
-from tests.unit.client.ids import StillIds
+from tests.unit.client.runs import Start
 
 REGION, SECRET = "eu-west-1", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 LONG_SECONDS = 60.0
@@ -32,79 +31,38 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
 
 
-class Run(NamedTuple):
-    """A consumer that runs in the background: the bodies that it has handled, and how to stop it."""
+class Handled:
+    """The handler of a consumer that runs until the end of the block. ``run`` is its run."""
 
-    bodies: list[str]
-    stop: Callable[[], None]
-    handled: threading.Event
-    ended: threading.Event
+    def __init__(self, start: Start, server: FakeServer, **options: Any) -> None:
+        self.bodies: list[str] = []
+        self.first = threading.Event()
+        self.run = start(server, self._handle, wait_seconds=20, settle_linger_seconds=1.0, drain_seconds=5.0, **options)
 
+    def _handle(self, message: Any) -> None:
+        self.bodies.append(message.body)
+        self.first.set()
 
-@contextlib.contextmanager
-def _sync(url: str, **how: Any) -> Iterator[Run]:
-    consumer = Consumer(url, "orders", "billing", ids=StillIds(), **how)
-    bodies: list[str] = []
-    handled, ended = threading.Event(), threading.Event()
+    def stop(self) -> None:
+        """Stops the consumer, and waits for its end: not as long as a call of the fake server is held."""
+        self.run.stop()
+        self.run.join(LONG_SECONDS / 2)
 
-    @consumer.handler
-    def bill(message: Any) -> None:
-        bodies.append(message.body)
-        handled.set()
+    def __enter__(self) -> Self:
+        self.run.__enter__()
+        return self
 
-    def run() -> None:
-        consumer.run()
-        ended.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield Run(bodies, consumer.stop, handled, ended)
-    finally:
-        consumer.stop()
-        thread.join(LONG_SECONDS)
-        assert not thread.is_alive()
+    def __exit__(self, *_: object) -> None:
+        self.run.__exit__()
 
 
-@contextlib.contextmanager
-def _async(url: str, **how: Any) -> Iterator[Run]:
-    bodies: list[str] = []
-    handled, ended, begun = threading.Event(), threading.Event(), threading.Event()
-    stops: list[Callable[[], None]] = []
-
-    async def life() -> None:
-        consumer = AsyncConsumer(url, "orders", "billing", ids=StillIds(), **how)
-        loop = asyncio.get_running_loop()
-        stops.append(lambda: loop.call_soon_threadsafe(consumer.stop))
-
-        @consumer.handler
-        async def bill(message: Any) -> None:
-            bodies.append(message.body)
-            handled.set()
-
-        begun.set()
-        await consumer.run()
-
-    def run() -> None:
-        asyncio.run(life())
-        ended.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert begun.wait(LONG_SECONDS)
-    try:
-        yield Run(bodies, stops[0], handled, ended)
-    finally:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            stops[0]()
-        thread.join(LONG_SECONDS)
-        assert not thread.is_alive()
+Consuming = Callable[..., Handled]
 
 
-@pytest.fixture(params=[_sync, _async], ids=["threads", "asyncio"])
-def consuming(request: pytest.FixtureRequest) -> Callable[..., contextlib.AbstractContextManager[Run]]:
-    chosen: Callable[..., contextlib.AbstractContextManager[Run]] = request.param
-    return chosen
+@pytest.fixture
+def consuming(start: Start) -> Consuming:
+    """Returns what runs a consumer that signs its requests."""
+    return functools.partial(Handled, start, sign="aws", region=REGION)
 
 
 def waits_at(server: FakeServer, url: str | None = None, seconds: float = 300) -> bytes:
@@ -123,18 +81,14 @@ def send(server: FakeServer, *bodies: str) -> None:
         api.produce("orders", [Message(body) for body in bodies])
 
 
-def signing(server: FakeServer) -> dict[str, Any]:
-    return {"url": server.url, "sign": "aws", "region": REGION}
-
-
-def test_a_wakeup_ends_the_wait_and_the_next_pull_says_so(server: FakeServer, consuming: Any) -> None:
+def test_a_wakeup_ends_the_wait_and_the_next_pull_says_so(server: FakeServer, consuming: Consuming) -> None:
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, raw=EMPTY)
     server.fail(SQS, raw=WAKEUP, before=lambda: send(server, "paid"))
-    with consuming(**signing(server)) as run:
+    with consuming(server) as handled:
         pulls = until(server, "pull", 2)
-        assert run.handled.wait(LONG_SECONDS)
-        assert run.bodies == ["paid"]
+        assert handled.first.wait(LONG_SECONDS)
+        assert handled.bodies == ["paid"]
     assert pulls[0].body["wakeup"] == "able"
     assert pulls[0].body["idle_seconds"] < LONG_SECONDS
     assert pulls[1].body["wakeup"] == "woken"
@@ -152,15 +106,14 @@ def test_a_wakeup_ends_the_wait_and_the_next_pull_says_so(server: FakeServer, co
     assert authorization.signature == signed
 
 
-def test_a_consumer_that_stops_gives_its_wakeup_back(server: FakeServer, consuming: Any) -> None:
+def test_a_consumer_that_stops_gives_its_wakeup_back(server: FakeServer, consuming: Consuming) -> None:
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, raw=b'{"Messages":[{"Body":"wake","ReceiptHandle":"h-1"}]}')
     server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":300}')
     server.fail(SQS, raw=b"{}")
-    with consuming(**signing(server)) as run:
+    with consuming(server) as handled:
         until(server, "pull", 2)
-        run.stop()
-        assert run.ended.wait(LONG_SECONDS)
+        handled.stop()
     given_back = server.calls(SQS)[1]
     headers = {name.lower(): value for name, value in given_back.headers.items()}
     assert headers["x-amz-target"] == "AmazonSQS.ChangeMessageVisibility"
@@ -168,114 +121,106 @@ def test_a_consumer_that_stops_gives_its_wakeup_back(server: FakeServer, consumi
     assert given_back.body == {"QueueUrl": queue, "ReceiptHandle": "h-1", "VisibilityTimeout": 0}
 
 
-def test_a_consumer_that_has_looked_again_keeps_its_wakeup(server: FakeServer, consuming: Any) -> None:
+def test_a_consumer_that_has_looked_again_keeps_its_wakeup(server: FakeServer, consuming: Consuming) -> None:
     released = threading.Event()
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, raw=b'{"Messages":[{"Body":"wake","ReceiptHandle":"h-1"}]}')
     server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":0.01}')
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, raw=EMPTY, before=lambda: released.wait(LONG_SECONDS))
-    with consuming(**signing(server)) as run:
+    with consuming(server) as handled:
         until(server, SQS, 2)
-        run.stop()
-        assert run.ended.wait(LONG_SECONDS)
+        handled.stop()
         released.set()
     assert len(server.calls(SQS)) == 2
 
 
 @pytest.mark.parametrize("refusal", [{"status": 403, "raw": b"{}"}, {"cut": True}], ids=["forbidden", "cut"])
 def test_a_wakeup_that_cannot_be_given_back_keeps_nobody_from_stopping(
-    server: FakeServer, consuming: Any, refusal: dict[str, Any]
+    server: FakeServer, consuming: Consuming, refusal: dict[str, Any]
 ) -> None:
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, raw=b'{"Messages":[{"Body":"wake","ReceiptHandle":"h-1"}]}')
     server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":300}')
     server.fail(SQS, **refusal)
-    with consuming(**signing(server)) as run:
+    with consuming(server) as handled:
         until(server, "pull", 2)
-        run.stop()
-        assert run.ended.wait(LONG_SECONDS)
+        handled.stop()
     assert len(server.calls(SQS)) == 2
 
 
-def test_after_the_wait_it_pulls_although_no_wakeup_came(server: FakeServer, consuming: Any) -> None:
+def test_after_the_wait_it_pulls_although_no_wakeup_came(server: FakeServer, consuming: Consuming) -> None:
     server.fail("pull", raw=waits_at(server, seconds=1.0))
-    with consuming(**signing(server)):
+    with consuming(server):
         pulls = until(server, "pull", 2)
     assert pulls[1].body["wakeup"] == "able"
 
 
-def test_a_queue_that_is_missing_is_reported(server: FakeServer, consuming: Any) -> None:
+def test_a_queue_that_is_missing_is_reported(server: FakeServer, consuming: Consuming) -> None:
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, status=400, raw=b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"it is not there"}')
-    with consuming(**signing(server)):
+    with consuming(server):
         pulls = until(server, "pull", 2)
     assert pulls[1].body["wakeup"] == "missing"
 
 
 def test_a_consumer_that_may_not_receive_waits_in_its_pulls(
-    server: FakeServer, consuming: Any, caplog: pytest.LogCaptureFixture
+    server: FakeServer, consuming: Consuming, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, status=403, raw=b'{"__type":"com.amazon.coral.service#AccessDeniedException","message":"no"}')
-    with caplog.at_level(logging.WARNING), consuming(**signing(server)):
+    with caplog.at_level(logging.WARNING), consuming(server):
         pulls = until(server, "pull", 2)
     assert not {"wakeup", "idle_seconds"} & pulls[1].body.keys()
     assert "hourwheel policy consumer" in caplog.text
 
 
 def test_a_queue_elsewhere_gets_no_signed_request(
-    server: FakeServer, consuming: Any, caplog: pytest.LogCaptureFixture
+    server: FakeServer, consuming: Consuming, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.fail("pull", raw=waits_at(server, "https://sqs.eu-west-1.amazonaws.com.example.org/111122223333/x"))
-    with caplog.at_level(logging.WARNING), consuming(**signing(server)):
+    with caplog.at_level(logging.WARNING), consuming(server):
         until(server, "pull", 2)
     assert "is no queue of SQS" in caplog.text
 
 
-def test_on_one_machine_pulls_say_nothing_new(server: FakeServer, consuming: Any) -> None:
+def test_on_one_machine_pulls_say_nothing_new(server: FakeServer, start: Start) -> None:
     send(server, "paid")
-    with consuming(url=server.url) as run:
-        assert run.handled.wait(LONG_SECONDS)
+    with Handled(start, server) as handled:
+        assert handled.first.wait(LONG_SECONDS)
     assert all("idle_seconds" not in request.body for request in server.calls("pull"))
 
 
-def test_a_stop_cuts_the_wait(server: FakeServer, consuming: Any) -> None:
+def test_a_stop_cuts_the_wait(server: FakeServer, consuming: Consuming) -> None:
     released = threading.Event()
     server.fail("pull", raw=waits_at(server))
     server.fail(SQS, raw=EMPTY, before=lambda: released.wait(LONG_SECONDS))
-    with consuming(**signing(server)) as run:
+    with consuming(server) as handled:
         until(server, SQS, 1)
-        run.stop()
-        assert run.ended.wait(LONG_SECONDS / 2), "it waits for the queue"
+        handled.stop()
         released.set()
 
 
 def test_a_stop_cuts_the_wait_that_began_beside_a_slow_handler(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_session, "BUSY_END_SECONDS", 10 * LONG_SECONDS)  # a stop would wait for it
     released = threading.Event()
     send(server, "slow")
     server.fail(SQS, raw=EMPTY, before=lambda: released.wait(LONG_SECONDS))
 
-    async def life() -> None:
-        consumer = AsyncConsumer(ids=StillIds(), subject="orders", group="billing", **signing(server))
+    def handle(message: Any) -> None:
+        server.fail("pull", raw=waits_at(server))
+        until(server, SQS, 1)
+        run.stop()
 
-        @consumer.handler
-        async def bill(message: Any) -> None:
-            server.fail("pull", raw=waits_at(server))
-            await asyncio.to_thread(until, server, SQS, 1)
-            consumer.stop()
-
-        await asyncio.wait_for(consumer.run(), LONG_SECONDS / 2)
-
-    asyncio.run(life())
+    with start(server, handle, waits=True, sign="aws", region=REGION, drain_seconds=5.0, wait_seconds=20) as run:
+        run.join(LONG_SECONDS / 2)
     released.set()
 
 
 def test_a_queue_that_does_not_answer_costs_a_pull_now_and_then(
-    server: FakeServer, consuming: Any, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, consuming: Consuming, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hourwheel.client.consuming.dozing._FAILED_SECONDS", 0.01)
     for _ in range(3):
@@ -284,25 +229,25 @@ def test_a_queue_that_does_not_answer_costs_a_pull_now_and_then(
     server.fail(SQS, status=500, raw=b"oops")
     server.fail(SQS, status=400, raw=b'{"__type":"com.amazonaws.sqs#RequestThrottled"}')
     send(server, "paid")
-    with consuming(**signing(server)) as run:
-        assert run.handled.wait(LONG_SECONDS)
-        assert run.bodies == ["paid"]
+    with consuming(server) as handled:
+        assert handled.first.wait(LONG_SECONDS)
+        assert handled.bodies == ["paid"]
     assert len(server.calls(SQS)) == 3
 
 
-def test_the_server_says_how_soon_to_come_again(server: FakeServer, consuming: Any) -> None:
+def test_the_server_says_how_soon_to_come_again(server: FakeServer, consuming: Consuming) -> None:
     server.fail("pull", raw=b'{"pulls":[],"next_pull_seconds":0.01}')
     send(server, "paid")
-    with consuming(**signing(server)) as run:
-        assert run.handled.wait(LONG_SECONDS)
-        assert run.bodies == ["paid"]
+    with consuming(server) as handled:
+        assert handled.first.wait(LONG_SECONDS)
+        assert handled.bodies == ["paid"]
 
 
-def test_less_than_a_second_passes_before_the_next_pull(server: FakeServer, consuming: Any) -> None:
+def test_less_than_a_second_passes_before_the_next_pull(server: FakeServer, consuming: Consuming) -> None:
     pulled_at: list[float] = []
     for _ in range(2):
         server.fail("pull", raw=waits_at(server, seconds=0.9), before=lambda: pulled_at.append(time.monotonic()))
-    with consuming(**signing(server)):
+    with consuming(server):
         until(server, "pull", 3)
     assert pulled_at[1] - pulled_at[0] >= 0.8
     assert not server.calls(SQS)
@@ -324,12 +269,12 @@ def test_a_server_gets_no_longer_idle_time_than_it_accepts() -> None:
     ],
 )
 def test_a_url_that_cannot_be_used_leaves_the_consumer_in_its_pulls(
-    server: FakeServer, consuming: Any, caplog: pytest.LogCaptureFixture, url: str
+    server: FakeServer, consuming: Consuming, caplog: pytest.LogCaptureFixture, url: str
 ) -> None:
     server.fail("pull", raw=waits_at(server, url))
     send(server, "paid")
-    with caplog.at_level(logging.WARNING), consuming(**signing(server)) as run:
-        assert run.handled.wait(LONG_SECONDS)
+    with caplog.at_level(logging.WARNING), consuming(server) as handled:
+        assert handled.first.wait(LONG_SECONDS)
     assert "costs more than waiting at a queue" in caplog.text
 
 
@@ -337,30 +282,11 @@ def _broken(self: Waiting) -> int | None:
     raise RuntimeError("the wait is broken")
 
 
-def test_an_unexpected_error_at_the_queue_ends_the_run(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_at_the_queue_ends_the_run(
+    server: FakeServer, consuming: Consuming, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Waiting, "next_seconds", _broken)
     server.fail("pull", raw=waits_at(server))
-    consumer = Consumer(subject="orders", group="billing", ids=StillIds(), **signing(server))
-    consumer.handler(print)
-    watchdog = threading.Timer(LONG_SECONDS, consumer.stop)
-    watchdog.start()
-    with pytest.raises(RuntimeError, match="the wait is broken"):
-        consumer.run()
-    watchdog.cancel()
-    watchdog.join()
-
-
-def test_an_unexpected_error_at_the_queue_ends_the_tasks(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def bill(message: Any) -> None:
-        pass
-
-    async def life() -> None:
-        consumer = AsyncConsumer(subject="orders", group="billing", ids=StillIds(), **signing(server))
-        consumer.handler(bill)
-        async with asyncio.timeout(LONG_SECONDS):
-            await consumer.run()
-
-    monkeypatch.setattr(Waiting, "next_seconds", _broken)
-    server.fail("pull", raw=waits_at(server))
-    with pytest.raises(RuntimeError, match="the wait is broken"):
-        asyncio.run(life())
+    with consuming(server) as handled:
+        handled.run.join()
+    assert str(handled.run.error) == "the wait is broken"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from hourwheel.client.consuming.lease_tracker import LeaseTracker
-from tests.unit.client.aio.conftest import LONG_SECONDS as LOOP_SECONDS
-from tests.unit.client.aio.test_consumer import consumer as async_consumer
 from tests.unit.client.fake import FakeServer
-from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, fill
+from tests.unit.client.runs import LONG_SECONDS, Start
+from tests.unit.client.test_consumer import fill
 from tests.unit.client.test_creation import Worker
 
 
@@ -30,30 +28,11 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("broken")
-def test_an_unexpected_error_ends_the_run(server: FakeServer) -> None:
+def test_an_unexpected_error_ends_the_run(server: FakeServer, start: Start) -> None:
     fill(server, "paid")
-    running = Running(consumer(server), lambda message: None)
-    with running:
-        running.join()
-    assert isinstance(running.error, Unexpected)
-
-
-@pytest.mark.usefixtures("broken")
-def test_an_unexpected_error_ends_the_run_of_tasks(server: FakeServer) -> None:
-    fill(server, "paid")
-
-    async def main() -> None:
-        takes = async_consumer(server)
-
-        @takes.handler
-        async def handle(message: Any) -> None:
-            pass
-
-        async with asyncio.timeout(LOOP_SECONDS):
-            await takes.run()
-
-    with pytest.raises(Unexpected):
-        asyncio.run(main())
+    with start(server, lambda message: None) as run:
+        run.join()
+    assert isinstance(run.error, Unexpected)
 
 
 def take_all(worker: Worker) -> None:

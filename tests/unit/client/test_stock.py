@@ -10,8 +10,8 @@ import pytest
 from hourwheel.client import Delivery
 from hourwheel.client.consuming.stock import Stock
 from tests.unit.client.fake import FakeServer
-from tests.unit.client.test_batch_handler import RunningBatches
-from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, fill, group, settled
+from tests.unit.client.runs import LONG_SECONDS, Start
+from tests.unit.client.test_consumer import fill, group, settled
 from tests.unit.client.test_ordered_consumer import fill as fill_keys
 
 MESSAGES = 40
@@ -53,13 +53,15 @@ class Waiting:
 
 
 @HELD
-def test_two_consumers_with_slow_handlers_share_a_backlog(server: FakeServer, concurrency: int, held: int) -> None:
+def test_two_consumers_with_slow_handlers_share_a_backlog(
+    server: FakeServer, start: Start, concurrency: int, held: int
+) -> None:
     fill(server, *BODIES)
     waiting = Waiting(server)
-    with Running(consumer(server, concurrency=concurrency), waiting.handler()):
+    with start(server, waiting.handler(), waits=True, concurrency=concurrency):
         try:
             server.wait_until(lambda _: in_flight(server) >= held)
-            with Running(consumer(server, concurrency=concurrency), waiting.handler()):
+            with start(server, waiting.handler(), waits=True, concurrency=concurrency):
                 try:
                     server.wait_until(lambda _: in_flight(server) >= 2 * held)
                     assert in_flight(server) == 2 * held
@@ -72,10 +74,10 @@ def test_two_consumers_with_slow_handlers_share_a_backlog(server: FakeServer, co
     waiting.check_end()
 
 
-def test_max_messages_is_obeyed(server: FakeServer) -> None:
+def test_max_messages_is_obeyed(server: FakeServer, start: Start) -> None:
     fill(server, *BODIES)
     waiting = Waiting(server)
-    with Running(consumer(server, max_messages=30), waiting.handler()):
+    with start(server, waiting.handler(), waits=True, max_messages=30):
         try:
             server.wait_until(lambda _: in_flight(server) == MESSAGES)
             assert server.calls("pull")[0].body["max_messages"] == 30
@@ -83,19 +85,19 @@ def test_max_messages_is_obeyed(server: FakeServer) -> None:
             waiting.told.set()
 
 
-def test_a_batch_handler_gets_all_that_is_there(server: FakeServer) -> None:
+def test_a_batch_handler_gets_all_that_is_there(server: FakeServer, start: Start) -> None:
     fill(server, *BODIES)
     seen: list[list[Any]] = []
-    with RunningBatches(server, lambda messages: seen.append([message.body for message in messages])):
+    with start(server, lambda messages: seen.append([message.body for message in messages]), lists=True):
         server.wait_until(lambda broker: settled(broker, MESSAGES))
     assert seen == [BODIES]
 
 
-def test_an_ordered_group_is_served_beyond_the_key_in_hand(server: FakeServer) -> None:
+def test_an_ordered_group_is_served_beyond_the_key_in_hand(server: FakeServer, start: Start) -> None:
     group(server).ordered = True
     fill_keys(server, *KEYS)
     waiting = Waiting(server)
-    with Running(consumer(server, concurrency=2), waiting.handler()):
+    with start(server, waiting.handler(), waits=True, concurrency=2):
         try:
             server.wait_until(lambda _: waiting.begun[0][1:])
             assert waiting.begun[0] == [KEYS[0], KEYS[-1]]

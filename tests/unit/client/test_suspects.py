@@ -1,14 +1,12 @@
 """A consumer takes the messages of a lease that ended one by one, and holds no other message beside one of them."""
 
-import asyncio
 import threading
 from typing import Any
 
 from hourwheel.client import Delivery
-from tests.unit.client.aio.test_consumer import consumer as async_consumer
-from tests.unit.client.aio.test_consumer import handled
 from tests.unit.client.fake import FakeServer
-from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, fill, group, settled
+from tests.unit.client.runs import LONG_SECONDS, Start
+from tests.unit.client.test_consumer import fill, group, settled
 
 BODIES = ["a", "b", "c", "d"]
 
@@ -26,36 +24,17 @@ def lose(server: FakeServer) -> None:
     server.broker.end_leases("orders", "billing")
 
 
-def check_alone(server: FakeServer, seen: list[tuple[Any, int, int]]) -> None:
+def test_suspects_are_handled_one_by_one(server: FakeServer, start: Start) -> None:
+    fill(server, *BODIES)
+    lose(server)
+    seen: list[tuple[Any, int, int]] = []
+    with start(server, lambda message: seen.append((message.body, message.attempt, held(server))), concurrency=3):
+        server.wait_until(lambda broker: settled(broker, len(BODIES)))
     assert sorted(seen) == [(body, 1, 1) for body in BODIES]
     assert not group(server).dead
 
 
-def test_threads_handle_suspects_one_by_one(server: FakeServer) -> None:
-    fill(server, *BODIES)
-    lose(server)
-    seen: list[tuple[Any, int, int]] = []
-    with Running(
-        consumer(server, concurrency=3), lambda message: seen.append((message.body, message.attempt, held(server)))
-    ):
-        server.wait_until(lambda broker: settled(broker, len(BODIES)))
-    check_alone(server, seen)
-
-
-def test_tasks_handle_suspects_one_by_one(server: FakeServer) -> None:
-    fill(server, *BODIES)
-    lose(server)
-    seen: list[tuple[Any, int, int]] = []
-
-    async def handle(message: Delivery) -> None:
-        seen.append((message.body, message.attempt, held(server)))
-
-    takes = async_consumer(server, concurrency=3)
-    asyncio.run(handled(takes, handle, lambda: len(group(server).acked) == len(BODIES)))
-    check_alone(server, seen)
-
-
-def test_a_suspect_waits_until_the_messages_in_hand_are_handled(server: FakeServer) -> None:
+def test_a_suspect_waits_until_the_messages_in_hand_are_handled(server: FakeServer, start: Start) -> None:
     fill(server, "suspect")
     lose(server)
     with server.broker.changed:
@@ -70,7 +49,7 @@ def test_a_suspect_waits_until_the_messages_in_hand_are_handled(server: FakeServ
             begun.set()
             assert go_on.wait(LONG_SECONDS)
 
-    with Running(consumer(server, concurrency=2), handle):
+    with start(server, handle, waits=True, concurrency=2):
         assert begun.wait(LONG_SECONDS)
         with server.broker.changed:
             group(server).suspects.append(suspect)
@@ -82,7 +61,9 @@ def test_a_suspect_waits_until_the_messages_in_hand_are_handled(server: FakeServ
     assert seen == [("first", 1), ("suspect", 1)]
 
 
-def test_a_suspect_that_ends_its_consumers_becomes_a_dead_letter_and_no_other_message_does(server: FakeServer) -> None:
+def test_a_suspect_that_ends_its_consumers_becomes_a_dead_letter_and_no_other_message_does(
+    server: FakeServer, start: Start
+) -> None:
     fill(server, "poison", "good")
     lose(server)
     with server.broker.changed:
@@ -94,6 +75,6 @@ def test_a_suspect_that_ends_its_consumers_becomes_a_dead_letter_and_no_other_me
                 lease.until = 0.0
             server.broker._take_over_ended(group(server))
     assert [letter["body"] for letter in group(server).dead] == ["poison"]
-    with Running(consumer(server), lambda message: None):
+    with start(server, lambda message: None):
         server.wait_until(lambda broker: settled(broker, 1))
     assert group(server).acked == ["good"]

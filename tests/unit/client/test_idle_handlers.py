@@ -1,7 +1,6 @@
 """A consumer of an ordered group settles soon while a handler is idle: the group hands out the next message of a key
 once the one before it is settled."""
 
-import asyncio
 import threading
 import time
 from typing import Any
@@ -10,12 +9,10 @@ import msgspec
 import pytest
 
 from hourwheel.client import Delivery
-from tests.unit.client.aio.conftest import Run, until
-from tests.unit.client.aio.test_consumer import consumer as async_consumer
-from tests.unit.client.aio.test_consumer import handled
-from tests.unit.client.aio.test_full_group import settled
 from tests.unit.client.fake import FakeServer
-from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, group
+from tests.unit.client.runs import LONG_SECONDS, Start
+from tests.unit.client.test_consumer import group
+from tests.unit.client.test_full_group import settled
 from tests.unit.client.test_msgpack import MSGPACK
 
 MESSAGES = 20
@@ -44,42 +41,23 @@ def with_messages(server: FakeServer, messages: list[Any]) -> FakeServer:
     return server
 
 
-def test_a_message_is_settled_while_one_thread_is_idle_and_another_has_a_message_in_hand(ordered: FakeServer) -> None:
+def test_a_message_is_settled_while_a_handler_is_idle_and_another_has_a_message_in_hand(
+    ordered: FakeServer, start: Start
+) -> None:
     told = threading.Event()
 
     def handle(message: Delivery) -> None:
         assert message.body == "fast" or told.wait(LONG_SECONDS)
 
-    with Running(consumer(ordered, concurrency=2, settle_linger_seconds=1_000), handle):
+    with start(ordered, handle, waits=True, concurrency=2, settle_linger_seconds=1_000):
         ordered.wait_until(lambda _: settled(ordered))
         told.set()
     assert settled(ordered)[0] == {"receipt": "r", "ack": [0]}
 
 
-def test_a_message_is_settled_while_one_task_is_idle_and_another_has_a_message_in_hand(
-    ordered: FakeServer, run: Run[Any]
+def test_the_messages_of_one_key_that_are_in_hand_share_a_settlement_though_a_handler_is_idle(
+    one_key: FakeServer, start: Start
 ) -> None:
-    async def handle(message: Delivery) -> None:
-        if message.body == "slow":
-            await until(lambda: settled(ordered))
-
-    run(handled(async_consumer(ordered, concurrency=2, settle_linger_seconds=1_000), handle, lambda: settled(ordered)))
-    assert settled(ordered)[0] == {"receipt": "r", "ack": [0]}
-
-
-def test_the_messages_of_one_key_that_are_in_hand_share_a_settlement_though_a_thread_is_idle(
-    one_key: FakeServer,
-) -> None:
-    with Running(consumer(one_key, concurrency=2, settle_linger_seconds=1_000), lambda _: time.sleep(SLOWLY)):
+    with start(one_key, lambda _: time.sleep(SLOWLY), waits=True, concurrency=2, settle_linger_seconds=1_000):
         one_key.wait_until(lambda _: settled(one_key))
-    assert settled(one_key) == [{"receipt": "r"}]
-
-
-def test_the_messages_of_one_key_that_are_in_hand_share_a_settlement_though_a_task_is_idle(
-    one_key: FakeServer, run: Run[Any]
-) -> None:
-    async def handle(_: Delivery) -> None:
-        await asyncio.sleep(SLOWLY)
-
-    run(handled(async_consumer(one_key, concurrency=2, settle_linger_seconds=1_000), handle, lambda: settled(one_key)))
     assert settled(one_key) == [{"receipt": "r"}]

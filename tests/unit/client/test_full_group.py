@@ -7,11 +7,9 @@ import msgspec
 import pytest
 
 from hourwheel.client import Delivery
-from tests.unit.client.aio.conftest import Run, until
-from tests.unit.client.aio.test_consumer import consumer as async_consumer
-from tests.unit.client.aio.test_consumer import handled
 from tests.unit.client.fake import FakeServer
-from tests.unit.client.test_consumer import LONG_SECONDS, Running, consumer, group
+from tests.unit.client.runs import LONG_SECONDS, Start
+from tests.unit.client.test_consumer import group
 from tests.unit.client.test_msgpack import MSGPACK
 
 
@@ -31,22 +29,13 @@ def settled(server: FakeServer) -> list[Any]:
     return [entry for call in server.calls("settle") for entry in call.body["settle"]]
 
 
-def test_a_message_is_settled_while_another_one_is_in_hand(full: FakeServer) -> None:
+def test_a_message_is_settled_while_another_one_is_in_hand(full: FakeServer, start: Start) -> None:
     told = threading.Event()
 
     def handle(message: Delivery) -> None:
         assert message.body == "fast" or told.wait(LONG_SECONDS)
 
-    with Running(consumer(full, concurrency=2, settle_linger_seconds=1_000), handle):
+    with start(full, handle, waits=True, concurrency=2, settle_linger_seconds=1_000):
         full.wait_until(lambda _: settled(full))
         told.set()
-    assert settled(full)[0] == {"receipt": "r", "ack": [0]}
-
-
-def test_a_message_is_settled_while_another_task_has_one_in_hand(full: FakeServer, run: Run[Any]) -> None:
-    async def handle(message: Delivery) -> None:
-        if message.body == "slow":
-            await until(lambda: settled(full))
-
-    run(handled(async_consumer(full, concurrency=2, settle_linger_seconds=1_000), handle, lambda: settled(full)))
     assert settled(full)[0] == {"receipt": "r", "ack": [0]}
