@@ -22,7 +22,7 @@ from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model.groups import Group
 from hourwheel.ports.storage import Counter, Key, Record, Table
-from hourwheel.producing import produce
+from hourwheel.producing.batch_writer import BatchWriter
 from hourwheel.producing.idempotency import IdempotencyKey, Remembered
 from hourwheel.pull_log import transfers
 from hourwheel.pull_log.claiming import claim_range
@@ -320,7 +320,7 @@ def a_batch_is_put_before_its_key_is_recorded() -> Iterator[None]:
         record.swap(None, self._offer(idempotency, inputs, self.context.ids.token(), stored.reservations))
         return stored
 
-    with patch.object(produce._Batch, "store_once", store_once):
+    with patch.object(BatchWriter, "store_once", store_once):
         yield
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from hourwheel.logs.cas import Versioned
-from hourwheel.producing import part_rows, produce
+from hourwheel.producing import batch_writer, part_rows
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Checkpoint, Position, Tail
 from hourwheel.pulling import source_logs
@@ -60,7 +60,7 @@ def an_erased_pull_log_looks_as_if_it_never_began() -> Iterator[None]:
 )
 def delayed_messages_go_to_the_subject_before() -> Iterator[None]:
     with (
-        patch.object(produce, "check_current", lambda *_: None),
+        patch.object(batch_writer, "check_current", lambda *_: None),
         patch.object(part_rows, "check_current", lambda *_: None),
     ):
         yield

@@ -29,7 +29,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
 from hourwheel.model.pulls import Settled
 from hourwheel.model.subjects import Subject
-from hourwheel.producing import produce
+from hourwheel.producing.batch_writer import BatchWriter
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import EXPIRED, Position, PullRow
 from hourwheel.registry.records import group_record, subject_record
@@ -172,7 +172,7 @@ def a_batch_over_subjects_is_stored_again_when_one_is_deleted() -> Iterator[None
         reservations = [self.context.log(part.log).append(row) for part, row in zip(parts, rows, strict=True)]
         return self._stored(inputs.batch, parts, reservations)
 
-    with patch.object(produce._Batch, "store", store):
+    with patch.object(BatchWriter, "store", store):
         yield
 
 
@@ -195,7 +195,7 @@ def _cut_off_batches_beside_deletions(plan: Plan) -> Plan:
 
 @planted(sharpen=_cut_off_batches_beside_deletions)
 def a_key_of_a_deleted_subject_puts_rows_in_the_new_one() -> Iterator[None]:
-    with patch.object(produce._Batch, "_generations", {}):
+    with patch.object(BatchWriter, "_generations", {}):
         yield
 
 

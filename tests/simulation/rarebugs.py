@@ -9,7 +9,7 @@ from hourwheel.groups import progress
 from hourwheel.groups.progress import SeekTarget
 from hourwheel.logs.cas import Versioned
 from hourwheel.ordered.key_states import KeyStates
-from hourwheel.producing import produce
+from hourwheel.producing import batch_writer
 from hourwheel.producing.later_routes import LaterRoute
 from hourwheel.producing.routing import BatchPart
 from hourwheel.pull_log.pull_log import PullLog
@@ -23,8 +23,8 @@ def a_repeat_remembers_the_first_part_that_it_has_divided() -> Iterator[None]:
     def routes(parts: Sequence[BatchPart], left: Sequence[int]) -> list[LaterRoute]:
         return [LaterRoute(route.numbers[0], route.queues) for route in real(parts, left)]
 
-    real = produce.later_routes
-    with patch.object(produce, "later_routes", routes):
+    real = batch_writer.later_routes
+    with patch.object(batch_writer, "later_routes", routes):
         yield
 
 
@@ -33,8 +33,8 @@ def a_repeat_divides_each_part_alone() -> Iterator[None]:
     def routes(parts: Sequence[BatchPart], left: Sequence[int]) -> list[LaterRoute]:
         return [route for number in reversed(left) for route in real(parts, [number])]
 
-    real = produce.later_routes
-    with patch.object(produce, "later_routes", routes):
+    real = batch_writer.later_routes
+    with patch.object(batch_writer, "later_routes", routes):
         yield
 
 
