@@ -16,7 +16,8 @@ from typer.testing import CliRunner, Result
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.cli.app import app
-from hourwheel.cli.pipeline.pipeline import DAILY, JOBS, Output
+from hourwheel.cli.pipeline.jobs import DAILY, JOBS
+from hourwheel.cli.pipeline.output import Output
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key

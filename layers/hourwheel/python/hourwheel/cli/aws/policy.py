@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from hourwheel.aws.policies import consumer_policy, producer_policy, url_policy
 from hourwheel.cli.output import write_json, write_line
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, settings_of
 from hourwheel.client.transport.signing import EXECUTE_API
@@ -40,6 +39,8 @@ def producer(
 
     Example: hourwheel policy producer orders --api-arn 'arn:aws:execute-api:eu-west-1:111122223333:abc/$default'
     """
+    from hourwheel.aws.policies import producer_policy
+
     arn = api_arn or _arn(settings_of(ctx).url, account)
     try:
         _show(ctx, producer_policy(arn, subject, delayed=delayed))
@@ -65,6 +66,8 @@ def consumer(
 
     Example: hourwheel policy consumer orders billing --api-arn "$API_ARN" --dead-letters
     """
+    from hourwheel.aws.policies import consumer_policy
+
     arn = api_arn or _arn(settings_of(ctx).url, account)
     try:
         _show(ctx, consumer_policy(arn, subject, group, cell=cell, dead_letters=dead_letters, seek=seek, pause=pause))
@@ -86,6 +89,8 @@ def urls(
 
     Example: hourwheel policy urls --function-arn arn:aws:lambda:eu-west-1:111122223333:function:hourwheel-produce
     """
+    from hourwheel.aws.policies import url_policy
+
     try:
         _show(ctx, url_policy(function_arn, [_group(text) for text in group or ()], cell=cell))
     except ValueError as error:
