@@ -13,7 +13,7 @@ from hourwheel_pipeline.words import counted, found_words
 
 if TYPE_CHECKING:
     from hourwheel.archive.archiver import Archived
-    from hourwheel.archive.rebuild import Rebuilt
+    from hourwheel.archive.rebuild_records import Rebuilt
     from hourwheel.model.traces import TracePage
     from hourwheel_pipeline.compact import CompactReport
     from hourwheel_pipeline.maintain import MaintainReport

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.archiver import Archiver
-from hourwheel.archive.rebuild import Rebuilding, Rebuilt, rebuild
+from hourwheel.archive.rebuild import rebuild
+from hourwheel.archive.rebuild_records import Rebuilding, Rebuilt
 from hourwheel.embedded.offline import opened
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports.storage import Key, Table

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.archive.rebuild import Rebuilding, rebuild
+from hourwheel.archive.rebuild import rebuild
+from hourwheel.archive.rebuild_records import Rebuilding
 from hourwheel.errors import Conflict
 from hourwheel.logs.cas import CasRecord
 from hourwheel.ports.storage import Key, Record, Table

@@ -8,7 +8,8 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archiver, CommitLimits
 from hourwheel.archive.rebuild import GAP as REBUILD_GAP
-from hourwheel.archive.rebuild import Rebuilt, rebuild
+from hourwheel.archive.rebuild import rebuild
+from hourwheel.archive.rebuild_records import Rebuilt
 from hourwheel.buckets.buckets import LEAD_MS, Bucket
 from hourwheel.context import Settings
 from hourwheel.delay.ownership import DispatchLog

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import uvloop
 
+from hourwheel.embedded.http.answer_plans import Plan, Respond, no_plan
 from hourwheel.embedded.http.answers import Answer
 from hourwheel.embedded.http.bounds import Bounds
-from hourwheel.embedded.http.connection import Connection, Plan, Respond, no_plan
+from hourwheel.embedded.http.connection import Connection
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request
 from hourwheel.embedded.http.secure import Secure

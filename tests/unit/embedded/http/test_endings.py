@@ -12,9 +12,10 @@ import pytest
 
 from hourwheel.embedded.credentials.tls import server_context
 from hourwheel.embedded.greenlets import GreenletRunner
+from hourwheel.embedded.http.answer_plans import Plan, no_plan
 from hourwheel.embedded.http.answers import Answer, encode_answer
 from hourwheel.embedded.http.bounds import Bounds
-from hourwheel.embedded.http.connection import Connection, Plan, no_plan
+from hourwheel.embedded.http.connection import Connection
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.http.secure import Secure
 from tests.certificates import Certificate

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from hourwheel.embedded.http.answer_plans import Answerer
 from hourwheel.embedded.http.answers import Answer
-from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.heads import SHORT_BYTES, Head
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Request

@@ -28,13 +28,14 @@ A rebuild that was killed is started again: it recognises by their tokens the ro
 row twice.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
 import msgspec
 
+from hourwheel.archive.rebuild_records import Rebuilding, Rebuilt
+from hourwheel.archive.rebuilt_logs import RebuiltLogs
 from hourwheel.archive.redo_handovers import HandoverReplayer, occupied, queue_number_of, token_of
 from hourwheel.archive.restoring import Restorer
 from hourwheel.archive.summary import ArchiveSummary, summarize
@@ -47,13 +48,12 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import filler
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import HOME, LogKind, LogName, is_schedule, pull_log, source_of
-from hourwheel.model.routes import KINDS, CellRecord, Mapping
+from hourwheel.model.log_names import HOME, LogKind, LogName, is_schedule, source_of
+from hourwheel.model.routes import KINDS, CellRecord
 from hourwheel.model.subjects import Subject
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.snapshots import Snapshots
 from hourwheel.ports.storage import Blobs, Cells, Key, Table
-from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Checkpoint
 from hourwheel.pull_log.skipped import skip
@@ -69,37 +69,6 @@ GAP = 1_000_000_000
 _USED = ("subjects", "buckets", "orphans", "archive", "checkpoint")
 
 T = TypeVar("T", Subject, Group)
-
-
-class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
-    """The report of a rebuild: rows that were stored before ``archived_ms`` are back. ``replayed``: messages whose
-    hand-over was repeated; ``lost``: messages of which the archive has a hand-over and nothing else; ``unreadable``:
-    messages that were archived without their bytes; ``unreadable_segments``: those of the archive that were
-    skipped."""
-
-    archived_ms: int
-    gap: int
-    manifests: int
-    subjects: int = 0
-    groups: int = 0
-    rows: int = 0
-    messages: int = 0
-    unreadable: int = 0
-    replayed: int = 0
-    lost: int = 0
-    buckets: int = 0
-    unreadable_segments: tuple[str, ...] = ()
-    finished_ms: int = 0
-
-
-class Rebuilding(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The state of a rebuild. ``began_ms``: rows that expired before this time are not restored. ``restored``: the
-    messages of the manifests below this number are back."""
-
-    began_ms: int
-    end_manifest: int
-    restored: int = 0
-    rebuilt: Rebuilt | None = None
 
 
 def rebuild(
@@ -166,7 +135,7 @@ class _Rebuild:
         """Restores counters first and names last: a caller that comes too early finds no subject, and gets no row
         number that is taken."""
         # Hand-overs of deleted groups have no target any more.
-        self.summary.pulled = [handover for handover in self.summary.pulled if handover.source in self.members]
+        self.summary.pulled = [handover for handover in self.summary.pulled if handover.source in self.logs.members]
         # A storage without the mark of this deployment is not opened.
         for cell in self.cells:
             self._opener(cell).claim(cell, new=True)
@@ -174,7 +143,7 @@ class _Rebuild:
         for manifest in manifests(self.archive, self.current.value.restored, below=self.summary.end_manifest):
             self._restore(manifest)
         self.restorer.dispatches()
-        replayed, lost = HandoverReplayer(self.context, self.members, self.logs).carry_out(
+        replayed, lost = HandoverReplayer(self.context, self.logs.members, self.logs.restored).carry_out(
             self.summary.unarchived_handovers
         )
         self._close_logs()
@@ -186,20 +155,8 @@ class _Rebuild:
         return self._finished(replayed=replayed, lost=lost, subjects=subjects, groups=groups)
 
     @cached_property
-    def members(self) -> dict[str, tuple[Subject, Group]]:
-        """The subject and the group of each pull log, by its partition, without deleted groups."""
-        return {
-            pull_log(group.member, log): (subject, group)
-            for subject, groups in self.summary.alive
-            for group in groups
-            for log in (group.retry_log, *subject.queue_logs())
-        }
-
-    @cached_property
-    def pull_logs(self) -> dict[str, PullLog]:
-        """The pull logs of all groups, by partition."""
-        alive = [(subject, group) for subject, groups in self.summary.alive for group in groups]
-        return {log.partition: log for subject, group in alive for log in pull_logs(self.context, subject, group)}
+    def logs(self) -> RebuiltLogs:
+        return RebuiltLogs(self.context, self.summary, self.current.value.began_ms)
 
     @cached_property
     def cells(self) -> list[str]:
@@ -208,56 +165,14 @@ class _Rebuild:
         return sorted({mapping.cell for route in routes for mapping in route.readable} - {HOME})
 
     @cached_property
-    def buckets(self) -> set[str]:
-        return self.summary.open_buckets(self.current.value.began_ms)
-
-    @cached_property
-    def queues(self) -> set[str]:
-        """The logs that take new messages."""
-        return {subject.log(queue) for subject, _ in self.summary.alive for queue in range(subject.queues)}
-
-    @cached_property
-    def starts(self) -> dict[str, int]:
-        """The first offset of each part of a queue."""
-        return {log: mapping.start for mapping, log in self._parts()}
-
-    @cached_property
-    def closed(self) -> dict[str, int]:
-        """The exact end of each closed part of a queue."""
-        return {log: mapping.end for mapping, log in self._parts() if mapping.end is not None}
-
-    def _parts(self) -> Iterator[tuple[Mapping, str]]:
-        for subject, _ in self.summary.alive:
-            for queue in range(subject.queues):
-                yield from subject.parts(queue)
-
-    @cached_property
-    def logs(self) -> set[str]:
-        """The logs of messages that are restored."""
-        groups = [group for _, groups in self.summary.alive for group in groups]
-        return {
-            *(log for subject, _ in self.summary.alive for log in subject.queue_logs()),
-            *(log for group in groups for log in (group.retry_log, group.dead_log)),
-            *(log for log in self.summary.ends if LogName.parse(log).kind is LogKind.ORPHAN),
-            *(str(LogName.of_schedule(name)) for name in self.buckets),
-        }
-
-    @cached_property
-    def needed(self) -> set[tuple[str, int]]:
-        """The rows from which messages are handed over again, even where the row's own retention is over."""
-        return {
-            (source_of(handover.source), row_no) for handover in self.summary.pulled for row_no, _ in handover.picks
-        }
-
-    @cached_property
     def restorer(self) -> Restorer:
         return Restorer(
             context=self.context,
             archive=self.archive,
             summary=self.summary,
-            logs=self.logs,
-            buckets=self.buckets,
-            needed=self.needed,
+            logs=self.logs.restored,
+            buckets=self.logs.buckets,
+            needed=self.logs.needed,
             began_ms=self.current.value.began_ms,
             skip_damaged=self.skip_damaged,
             workers=self.workers,
@@ -265,13 +180,13 @@ class _Rebuild:
 
     def _count(self) -> None:
         """Raises the counters of all logs above every row and sequence that the archive names."""
-        for log in sorted(self.logs):
+        for log in sorted(self.logs.restored):
             end, store = self.summary.end(log), self.context.store_of(log)
-            closed = self.closed.get(log)
-            end.pass_over(0, self.starts.get(log, 0))
-            numbers = end.numbers + (self.gap if log in self.queues else 0) if closed is None else closed
+            closed = self.logs.closed.get(log)
+            end.pass_over(0, self.logs.starts.get(log, 0))
+            numbers = end.numbers + (self.gap if log in self.logs.queues else 0) if closed is None else closed
             totals = store.counter(log)
-            if log in self.queues:
+            if log in self.logs.queues:
                 # Before the counter is raised: the lag must not count what was skipped (``skipped``).
                 skip(self.context, log, end.numbers, max(totals.numbers, numbers))
             # Only the rest is added: a rebuild that was cut off may have raised the counter already.
@@ -310,7 +225,7 @@ class _Rebuild:
         """Fills the rows that the archive names and does not have, and trims the expired rows at the start of each
         log."""
         now_ms = self.context.clock.now_ms()
-        for name in sorted(self.logs):
+        for name in sorted(self.logs.restored):
             log, end = self.context.log(name), self.summary.end(name)
             scheduled = is_schedule(name)
             spare = filler(now_ms, 0 if scheduled else now_ms + FILLER_MS)
@@ -326,13 +241,13 @@ class _Rebuild:
 
     def _write_checkpoints(self) -> None:
         """Writes checkpoints, so that each group goes on where its archived progress ends."""
-        for partition in sorted(self.members):
+        for partition in sorted(self.logs.members):
             following = self.summary.watermarks.get((PULLS, partition), 0)
             if not following:
                 continue  # no pull of the group is archived: it starts again where it once began
-            group = self.members[partition][1]
+            group = self.logs.members[partition][1]
             source = source_of(partition)
-            log = self.pull_logs.get(partition) or PullLog(
+            log = self.logs.pull_logs.get(partition) or PullLog(
                 self.context, group, self.context.log(source), queue_number_of(source)
             )
             start = self.summary.progress.get(partition) or log.beginning()
@@ -351,12 +266,12 @@ class _Rebuild:
     def _open_buckets(self) -> None:
         """Registers the open buckets and orders their timers. Seals the schedule logs of closed buckets. Registers
         orphan logs that have rows."""
-        for name in sorted(self.buckets):
+        for name in sorted(self.logs.buckets):
             register(self.context, Bucket.parse(name))
         # A producer whose delayed message is late for such a bucket must go to a later one.
-        for name in sorted(self.summary.tallies.keys() - self.buckets):
+        for name in sorted(self.summary.tallies.keys() - self.logs.buckets):
             self.context.log(str(LogName.of_schedule(name))).seal()
-        for log in sorted(self.logs):
+        for log in sorted(self.logs.restored):
             if LogName.parse(log).kind is LogKind.ORPHAN and self.context.log(log).first() is not None:
                 register_orphan(self.context, log)
 
@@ -425,7 +340,7 @@ class _Rebuild:
             self._report,
             **metrics,
             gap=max(self._report.gap, self.gap),
-            buckets=len(self.buckets),
+            buckets=len(self.logs.buckets),
             unreadable_segments=self._unreadable_segments,
             finished_ms=self.context.clock.now_ms(),
         )

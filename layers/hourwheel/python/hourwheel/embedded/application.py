@@ -19,8 +19,8 @@ from hourwheel.api.router import Match, Router, check_query, make_event, unknown
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.embedded.browser.console import console_answer, is_console, settings_for
 from hourwheel.embedded.credentials.access import OWN_ROUTES, PROBES, Access, Grant, read_only_refusal
+from hourwheel.embedded.http.answer_plans import Answerer
 from hourwheel.embedded.http.answers import Answer
-from hourwheel.embedded.http.connection import Answerer
 from hourwheel.embedded.http.requests import Disconnected, Request
 from hourwheel.embedded.lake import report_answer
 from hourwheel.embedded.options import ServeOptions

@@ -10,7 +10,8 @@ messages on the thread of the test, and a producer waits for each message, so th
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hourwheel.apps.testing.queue import Queue, Sent
+    from hourwheel.apps.testing.queue import Queue
+    from hourwheel.apps.testing.sent import Sent
 
 __all__ = ["Queue", "Sent"]
 
@@ -19,6 +20,6 @@ def __getattr__(name: str) -> Any:
     # Imported when they are asked for: pytest loads the plugin of this package in each run.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hourwheel.apps.testing import queue
+    from hourwheel.apps.testing import queue, sent
 
-    return getattr(queue, name)
+    return getattr(queue if name == "Queue" else sent, name)

@@ -3,6 +3,7 @@
 import heapq
 import itertools
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 
 class SimulatedClock:
@@ -67,3 +68,14 @@ class CountedIds:
 
     def jitter(self) -> float:
         return next(self._chances) * _GOLDEN % 1.0
+
+
+def distance(delta: timedelta | None, duration: dict[str, float]) -> timedelta:
+    delta = timedelta(**duration) if delta is None else delta
+    if delta < timedelta(0):
+        raise ValueError("the clock of a queue does not go back")
+    return delta
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1_000, UTC)

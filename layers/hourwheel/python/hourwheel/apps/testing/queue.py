@@ -1,13 +1,15 @@
 """Provides a queue in memory for the tests of applications, with a clock that the test moves."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
+from hourwheel.apps.testing.clock import distance, moment
 from hourwheel.apps.testing.handler_errors import HandlerErrors
+from hourwheel.apps.testing.sent import Sent, described, fits, sent_of
 from hourwheel.apps.testing.server import Accepted, MemoryServer, Steps
 from hourwheel.apps.testing.steps import StepRunner, awaited
 from hourwheel.client import (
@@ -20,48 +22,12 @@ from hourwheel.client import (
     Producer,
     ScheduledMessage,
 )
-from hourwheel.client.encoding import encoded_body
 from hourwheel.client.in_process import register, unregister
 from hourwheel.client.producing.producer import open_producers
 from hourwheel.system import SystemClock
 
 _NUMBERS = count(1)
 _WAITING = {"waiting", "moved"}  # a message is moved when its time of delivery is changed: it still waits
-
-
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a message that the queue accepted. ``due_at`` is the time at which a delayed message is due, and None
-    for any other.
-
-    Example:
-        >>> with Queue() as queue:
-        ...     queue.producer("orders").send("paid", key="customer-42").result().offset
-        ...     queue.sent("orders")[0].key
-        0
-        'customer-42'
-    """
-
-    body: str | bytes
-    key: str | None
-    tags: list[str]
-    headers: dict[str, str]
-    id: str
-    sent_at: datetime
-    due_at: datetime | None
-
-    def json(self) -> Any:
-        """Returns the body, decoded from JSON.
-
-        Raises:
-            ValueError: the body is no JSON.
-
-        Example:
-            >>> with Queue() as queue:
-            ...     result = queue.producer("orders").send({"order": 7}).result()
-            ...     queue.sent("orders")[0].json()
-            {'order': 7}
-        """
-        return msgspec.json.decode(self.body)
 
 
 class Queue:
@@ -141,7 +107,7 @@ class Queue:
     @property
     def now(self) -> datetime:
         """The time of the queue, in UTC."""
-        return _moment(self._server.clock.ms)
+        return moment(self._server.clock.ms)
 
     @property
     def errors(self) -> list[Exception]:
@@ -283,7 +249,7 @@ class Queue:
             90 days, 0:00:00
             1
         """
-        return self._runner.run(self._advance(_distance(delta, duration)))
+        return self._runner.run(self._advance(distance(delta, duration)))
 
     async def advance_async(self, delta: timedelta | None = None, **duration: float) -> int:
         """Moves the clock as ``advance`` does, and runs the handlers in the event loop of the caller.
@@ -306,7 +272,7 @@ class Queue:
             your trial ends
             1
         """
-        return await awaited(self._advance(_distance(delta, duration)))
+        return await awaited(self._advance(distance(delta, duration)))
 
     def _handle(self, at_most: int = 10_000) -> Steps:
         with self._errors.collected():
@@ -335,7 +301,7 @@ class Queue:
             ...     [message.body for message in queue.sent("orders")]
             ['one', 'two']
         """
-        return [_sent(accepted) for accepted in self._accepted(subject)]
+        return [sent_of(accepted) for accepted in self._accepted(subject)]
 
     def scheduled(self, subject: str) -> list[Sent]:
         """Returns the delayed messages that wait for their time, the next one first.
@@ -349,7 +315,7 @@ class Queue:
             [datetime.timedelta(seconds=7200)]
         """
         waiting = [
-            msgspec.structs.replace(_sent(accepted), due_at=scheduled.deliver_at)
+            msgspec.structs.replace(sent_of(accepted), due_at=scheduled.deliver_at)
             for accepted in self._accepted(subject)
             if (scheduled := self._scheduled_message(accepted.result.scheduled_id)) is not None
             and scheduled.state in _WAITING
@@ -406,14 +372,10 @@ class Queue:
         """
         messages = self.sent(subject)
         for message in messages:
-            if (body is None or _same(message, body)) and all(
-                getattr(message, name) == value for name, value in fields.items()
-            ):
+            if fits(message, body, fields):
                 return message
-        expected = {name: value for name, value in {"body": body, **fields}.items() if value is not None}
-        description = ", ".join(f"{name}={value!r}" for name, value in expected.items())
         listing = "".join(f"\n  {message}" for message in messages) or " nothing"
-        raise AssertionError(f"no message {description} was sent to {subject}, but:{listing}")
+        raise AssertionError(f"no message {described(body, fields)} was sent to {subject}, but:{listing}")
 
     def assert_nothing_sent(self, subject: str) -> None:
         """Checks that no message was sent to the subject.
@@ -436,41 +398,3 @@ class Queue:
     def _flush(self) -> None:
         for producer in open_producers(self._url):
             producer.flush()
-
-
-def _distance(delta: timedelta | None, duration: dict[str, float]) -> timedelta:
-    delta = timedelta(**duration) if delta is None else delta
-    if delta < timedelta(0):
-        raise ValueError("the clock of a queue does not go back")
-    return delta
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1_000, UTC)
-
-
-def _sent(accepted: Accepted) -> Sent:
-    message, result = accepted.message, accepted.result
-    body = message.body if message.body is not None else message.body_base64
-    return Sent(
-        body=body or "",
-        key=message.key,
-        tags=message.tags or [],
-        headers=message.headers or {},
-        id=result.id,
-        sent_at=_moment(accepted.at_ms),
-        due_at=None if result.scheduled is None else datetime.fromisoformat(result.scheduled),
-    )
-
-
-def _same(message: Sent, body: Any) -> bool:
-    try:
-        encoded = encoded_body(body)
-    except TypeError:  # a matcher, such as ``unittest.mock.ANY``
-        return bool(message.body == body)
-    if encoded is body or isinstance(encoded, bytes):
-        return bool(message.body == encoded)
-    try:
-        return bool(message.json() == msgspec.json.decode(encoded))
-    except ValueError:
-        return False

@@ -1,57 +1,29 @@
 """Serves one connection: reads a request, has the application answer it, and reads the next one.
 
-    IDLE ──first byte──► HEAD ──empty line──► BODY ──last byte──► WORKING ──answer──► IDLE
-      │                    │                    │                                      ▲
-      │                    └────refused─────────┤ an answer may come before the body:  │
-      └──late──► closed          ▼              └───── the rest of it is dropped ──────┘
-                              CLOSING: later bytes are dropped for a moment, so that the answer is not lost
-
-Upgrades are ignored, as RFC 9110 allows: a request for one is answered over HTTP/1.1.
+``states.py`` draws the states of a connection. Upgrades are ignored, as RFC 9110 allows: a request for one is answered
+over HTTP/1.1.
 """
 
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable
-from enum import Enum
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-from hourwheel.api.problems import problem
+from hourwheel.embedded.http import refusals
+from hourwheel.embedded.http.answer_plans import Answerer, Plan, Respond, no_plan
 from hourwheel.embedded.http.answers import Answer, encode_answer
 from hourwheel.embedded.http.bodies import ChunkedBody, SizedBody, TooMuch
 from hourwheel.embedded.http.heads import SHORT_BYTES, Head, Malformed, parse_head
 from hourwheel.embedded.http.registry import ConnectionRegistry
 from hourwheel.embedded.http.requests import Disconnected, Request
+from hourwheel.embedded.http.states import State
 from hourwheel.errors import MemoryFull
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END = b"\r\n\r\n"
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _NEVER = math.inf
-_RETRY = {"retry-after": "1"}
 _PROGRESS_BYTES = 64 * 1024  # a client that reads fewer bytes of an answer within ``answer_seconds`` is cut off
-
-
-Respond: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""Answers a request. May raise ``Disconnected``; any other exception ends the connection without an answer."""
-
-Answerer: TypeAlias = Callable[[Request, Callable[[Answer], None]], None]
-"""Answers a request that has arrived: passes the answer to the callback, once, on the loop's thread, now or later."""
-
-Plan: TypeAlias = Callable[[Request], Answerer | None]
-"""Returns how to answer a request whose head has arrived, without a task of its own; None where ``Respond`` answers."""
-
-
-def no_plan(request: Request) -> None:
-    """Leaves every request to ``Respond``."""
-
-
-class State(Enum):
-    IDLE = 0
-    HEAD = 1
-    BODY = 2
-    WORKING = 3
-    CLOSING = 4
 
 
 class Connection(asyncio.Protocol):
@@ -150,15 +122,13 @@ class Connection(asyncio.Protocol):
         if self._deadline > now:
             return
         if self._beyond and self._state in {State.IDLE, State.HEAD}:
-            self._turn_away()
+            self._refuse(refusals.connections())
         elif self._state is State.IDLE:
             self.close()
         elif self._state is State.HEAD:
-            seconds = self._head_seconds
-            self._refuse(408, "request-timeout", f"the headers did not arrive within {seconds:g} s: send it again")
+            self._refuse(refusals.late("headers", self._head_seconds))
         elif self._state is State.BODY:
-            seconds = self._bounds.request_seconds
-            self._refuse(408, "request-timeout", f"the body did not arrive within {seconds:g} s: send it again")
+            self._refuse(refusals.late("body", self._bounds.request_seconds))
         elif not self._transport.get_write_buffer_size():
             self._transport.abort()
 
@@ -182,7 +152,7 @@ class Connection(asyncio.Protocol):
         if self._state is State.WORKING or (request is not None and request.trusted):
             return False
         if self._beyond and self._state in {State.IDLE, State.HEAD}:
-            self._turn_away()
+            self._refuse(refusals.connections())
         if self._beyond and not self._transport.get_write_buffer_size():
             self.close()
         else:
@@ -200,12 +170,9 @@ class Connection(asyncio.Protocol):
             if self._state is State.BODY:
                 self._read_body()
         except Malformed as error:
-            self._refuse(400, "http-invalid", f"the request is not HTTP/1.1: {error}")
+            self._refuse(refusals.malformed(error))
         except TooMuch:
-            limit = self._bounds.extra_bytes
-            self._refuse(
-                431, "headers-too-large", f"extensions, framing of tiny chunks and trailers hold at most {limit} bytes"
-            )
+            self._refuse(refusals.extra_bytes(self._bounds))
         self._regulate()
 
     def _read_head(self) -> None:
@@ -220,11 +187,11 @@ class Connection(asyncio.Protocol):
             self._scanned = 0
         end = self._data.find(_END, self._scanned)
         if (len(self._data) if end < 0 else end) > self._bounds.head_bytes:
-            self._refuse_head()
+            self._refuse(refusals.large_head(self._bounds))
         elif end < 0:
             self._scanned = max(0, len(self._data) - len(_END))
         elif self._data.count(b"\r\n", 0, end) > self._bounds.header_count:
-            self._refuse_head()
+            self._refuse(refusals.large_head(self._bounds))
         else:
             head = self._data[:end]
             parsed = self._registry.parse_short_head(head) if end <= SHORT_BYTES else parse_head(head)
@@ -263,9 +230,9 @@ class Connection(asyncio.Protocol):
         """Refuses a request beyond the cap, or while the connections hold as many bytes as they may. Returns whether it
         did."""
         if self._beyond:
-            self._turn_away()
+            self._refuse(refusals.connections())
         elif self._registry.is_full:
-            self._refuse_bytes()
+            self._refuse(refusals.held_bytes(self._bounds))
         return self._state is State.CLOSING
 
     def _read_body(self) -> None:
@@ -284,7 +251,7 @@ class Connection(asyncio.Protocol):
             elif self._answerer is not None:
                 self._call_answerer(request, self._answerer)
         elif request.size and self._registry.is_full:
-            self._refuse_bytes()
+            self._refuse(refusals.held_bytes(self._bounds))
 
     def _ask_for_body(self) -> None:
         request = self._request
@@ -311,7 +278,7 @@ class Connection(asyncio.Protocol):
     def _hold_unpacked(self) -> None:
         self._count_held()
         if self._registry.is_full:
-            raise MemoryFull(_too_many_bytes(self._bounds.held_bytes))
+            raise MemoryFull(refusals.too_many_bytes(self._bounds))
 
     def _hold(self, held_bytes: int) -> None:
         self._registry.held_bytes += held_bytes - self._held_bytes
@@ -354,7 +321,7 @@ class Connection(asyncio.Protocol):
         # Only a request without an effect may be refused afterwards. The kernel takes a small answer at once.
         refusable = request.method == "GET" and len(answer.body) > _PROGRESS_BYTES
         if refusable and not self._registry.takes(len(answer.body)):
-            answer = _busy(self._bounds.held_bytes)
+            answer = refusals.held_bytes(self._bounds)
         # After an early answer, a client that asked whether to send its body may send it or leave it out: nobody could
         # tell whether the next bytes are a body or a request.
         unsure = not request.framing.complete and request.head.expects_continue and not request.asked_for_body
@@ -412,30 +379,14 @@ class Connection(asyncio.Protocol):
             self._transport.write_eof()
         self._regulate()
 
-    def _refuse(self, status: int, slug: str, detail: str, **headers: str) -> None:
+    def _refuse(self, refusal: Answer) -> None:
         request = self._request
         if request is None or not request.answered:
-            match = problem(status, slug, detail, instance="", headers=headers)
-            answer = Answer(status, match["headers"], match["body"].encode())
-            self._transport.write(encode_answer(answer, close=True))
+            self._transport.write(encode_answer(refusal, close=True))
         if request is not None:
             request.finish()
             request.leave()
         self._end()
-
-    def _refuse_head(self) -> None:
-        bounds = self._bounds
-        detail = (
-            f"the request line and the headers hold at most {bounds.head_bytes} bytes, {bounds.header_count} headers"
-        )
-        self._refuse(431, "headers-too-large", detail)
-
-    def _turn_away(self) -> None:
-        detail = "as many connections are open as the server takes, in all or of one address: send it again in a moment"
-        self._refuse(503, "server-busy", detail, **_RETRY)
-
-    def _refuse_bytes(self) -> None:
-        self._refuse(503, "server-busy", _too_many_bytes(self._bounds.held_bytes), **_RETRY)
 
     def _check_reader(self, now: float) -> None:
         """Ends a connection whose client leaves its answer unread."""
@@ -445,12 +396,3 @@ class Connection(asyncio.Protocol):
         else:
             self._unread_bytes = unread
             self._unread_deadline = now + self._bounds.answer_seconds
-
-
-def _busy(held_bytes: int) -> Answer:
-    match = problem(503, "server-busy", _too_many_bytes(held_bytes), instance="", headers=_RETRY)
-    return Answer(503, match["headers"], match["body"].encode())
-
-
-def _too_many_bytes(held_bytes: int) -> str:
-    return f"unsent answers and bodies hold {held_bytes} bytes, as many as they may: send the request again in a moment"
