@@ -23,7 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hourwheel.adapters.aws.clients import make_client
-from infra.functions import layers_runtime
+from infra.functions import RESERVED, layers_runtime
 from infra.names import function_name
 from infra.settings import PREFIX, Settings, Wrong
 
@@ -43,7 +43,7 @@ _FEWEST = 20
 # On older ones Lambda escapes every character beyond ASCII in answers.
 _OLDEST_RUNTIME = (3, 12)
 
-_RESERVING = ("pull", "sweep", "archive")
+_RESERVING = ("pull", *RESERVED)
 """The functions that may have reserved executions."""
 
 
@@ -98,7 +98,7 @@ def old_runtime(settings: Settings, runtime: str) -> str | None:
 
 
 def _others(settings: Settings) -> int:
-    return len(_RESERVING[1:]) if settings.reserve_concurrency else 0
+    return sum(RESERVED.values()) if settings.reserve_concurrency else 0
 
 
 def account_limits(client: Any, cell: str) -> Account:

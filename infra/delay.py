@@ -31,8 +31,8 @@ class Delay(Construct):
         """Returns the ARN pattern of all schedules in the group."""
         return Stack.of(self).format_arn(service="scheduler", resource="schedule", resource_name=f"{self.group}/*")
 
-    def sweep_with(self, function: lambda_.IFunction) -> None:
-        """Adds the schedule that starts the sweeper each minute."""
+    def tend_with(self, function: lambda_.IFunction) -> None:
+        """Adds the schedule that starts the function ``delayed`` each minute, which starts the sweeper."""
         self._repeat("Sweep", function, "rate(1 minute)")
 
     def archive_with(self, function: lambda_.IFunction, minutes: int) -> None:

@@ -56,6 +56,8 @@ KINDS: Mapping[str, Kind] = {
     "pull": _HTTP,
     "ack": _HTTP,
     "meta": _HTTP,
+    # A run that takes longer than a minute does not hold up the next one.
+    "delayed": Kind("memory_sweep", 120, Task(60)),
     # A sweep may take longer than a minute: the next ones wait.
     "sweep": Kind("memory_sweep", 300, Task(300)),
     # The sweeper starts wheels and pushes that should run and do not. Their events wait for five minutes, so that none
@@ -66,8 +68,9 @@ KINDS: Mapping[str, Kind] = {
     "archive": Kind("memory_archive", 900, Task(900)),
 }
 
-_ALONE = frozenset({"sweep", "archive"})
-"""Functions of which one execution does all the work; more are harmless."""
+RESERVED: Mapping[str, int] = {"delayed": 2, "sweep": 1, "archive": 1}
+"""The executions that ``reserve_concurrency`` keeps. One execution does all the work; more are harmless. A run of
+``delayed`` that takes longer than a minute must not hold up the next one."""
 
 _MAKERS = frozenset({"produce", "pull", "meta"})
 """Functions that create subjects and groups."""
@@ -94,8 +97,8 @@ class Functions(Construct):
         super().__init__(scope, name)
         self._settings, self._tables, self._storage, self._lake, self._delay = settings, tables, storage, lake, delay
         self._cells, self._encryption = cells, encryption
-        self._wheel_arn, self._push_arn = (
-            function_arn(self, settings.cell, function) for function in ("wheel", "push")
+        self._wheel_arn, self._push_arn, self._sweep_arn = (
+            function_arn(self, settings.cell, function) for function in ("wheel", "push", "sweep")
         )
         self.failures = self._failures()
         self.timers = (
@@ -117,7 +120,7 @@ class Functions(Construct):
             function: self._function(function, kind) for function, kind in KINDS.items() if function not in left_out
         }
         if self.timers is not None:
-            self.timers.start(self.by_name["wheel"], self.by_name["sweep"])
+            self.timers.start(self.by_name["wheel"], self.by_name["delayed"])
 
     def _function(self, name: str, kind: Kind) -> lambda_.Function:
         scope = Construct(self, name.capitalize())
@@ -130,7 +133,7 @@ class Functions(Construct):
             encryption_key=self._encryption.key,
         )
         keep_days(log_group, self._settings.log_days)
-        reserved = 1 if name in _ALONE and self._settings.reserve_concurrency else None
+        reserved = RESERVED.get(name) if self._settings.reserve_concurrency else None
         if name == "pull" and self._settings.pull_concurrency:
             # A waiting pull takes an execution: with a reservation, consumers cannot take those of other functions.
             reserved = self._settings.pull_concurrency
@@ -196,8 +199,7 @@ class Functions(Construct):
         }
         if self.timers is not None and name in permissions.ORDERS_WHEELS:
             variables["TIMER_QUEUE"] = self.timers.url
-        if settings.push and name in permissions.CALLS_PUSH:
-            variables["PUSH_FUNCTION"] = self._push_arn
+        variables |= self._called_functions(name)
         if settings.push and name in {"meta", "push"}:
             variables["PUSH_TARGETS"] = ",".join(settings.push_targets) or ","  # webhooks need no entry
         if settings.wake and name in permissions.WAKEUP_ACTIONS:
@@ -216,6 +218,13 @@ class Functions(Construct):
             variables["CELLS"] = self._cells.variable()
         return {f"HOURWHEEL_{key}": value for key, value in variables.items()}
 
+    def _called_functions(self, name: str) -> dict[str, str]:
+        """Returns the variables that name the functions which this one starts, without the wheel."""
+        variables = {"SWEEP_FUNCTION": self._sweep_arn} if name == "delayed" else {}
+        if self._settings.push and name in permissions.CALLS_PUSH:
+            variables["PUSH_FUNCTION"] = self._push_arn
+        return variables
+
     def _role(self, scope: Construct, name: str, kind: Kind, log_group: logs.LogGroup) -> iam.Role:
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         # The ARN of a log group names its streams as well.
@@ -230,6 +239,8 @@ class Functions(Construct):
             self._allow_cells(role, name)
         if name in permissions.ORDERS_WHEELS:
             self._allow_wheels(role)
+        if name == "delayed":
+            _allow(role, ["lambda:InvokeFunction"], [self._sweep_arn])
         if self._settings.push and name in permissions.CALLS_PUSH:
             _allow(role, ["lambda:InvokeFunction"], [self._push_arn])
         if self._settings.wake and name in permissions.WAKEUP_ACTIONS:

@@ -1,6 +1,6 @@
 """Defines the alarms and the dashboard of a cell.
 
-There are 25 alarms: 10 of them for tables, 1 for push, 1 for precise timers; with the pipeline 7 more, and 10 for the
+There are 27 alarms: 10 of them for tables, 1 for push, 1 for precise timers; with the pipeline 7 more, and 10 for the
 tables of each other cell. An alarm costs $0.10 a month for each metric that it looks at, and ten metrics are free in an
 account. The dashboard costs $3 a month, and three are free.
 """
@@ -36,6 +36,12 @@ _CONCURRENCY = cloudwatch.Metric(
 """A metric of the whole account in this region: all its functions share one limit."""
 
 _MOST_CONCURRENCY = 0.8  # leaves time to raise a quota before calls are refused
+
+_LONGEST_SWEEP_SECONDS = 120  # longer, and checkpoints and leases of groups without consumers fall behind
+
+_MOST_OVERDUE_SECONDS = 150
+"""A wheel that died is replaced within a minute and a half: its lease lasts 30 s, and the next look comes a minute
+later."""
 
 TABLE_UNITS = 40_000
 """Units a second, for writes and for reads: the quota of a table on demand, unless it was raised."""
@@ -97,7 +103,9 @@ class Observability(Construct):
             alarm("DeadLetters", own("DeadLetters"), settings.alarm_dead_letters),
             alarm("DispatchLateness", own("DispatchLateness", "p99"), 1_000),
             alarm("Throttles", own("Throttles"), 0, _SUSTAINED),
-            self._stopped("SweepStopped", self._of_function("sweep", "Invocations"), periods=3),
+            self._stopped("SweepStopped", own("SweepSeconds", "SampleCount"), periods=3),
+            alarm("SweepLong", own("SweepSeconds", "Maximum"), _LONGEST_SWEEP_SECONDS, _SUSTAINED),
+            alarm("DelayedOverdue", own("OverdueDelayedSeconds", "Maximum"), _MOST_OVERDUE_SECONDS),
             alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
             alarm("ServerErrors", self._server_errors(), 0, _SUSTAINED),
             alarm("ProduceThrottled", self._of_function("produce", "Throttles"), 0),
@@ -198,6 +206,7 @@ class Observability(Construct):
             "UnreadableMessages",
             "OrphanedMessages",
             "ExpiredUnread",
+            "SweepLeft",
         )
         refused = [self._refused()] if self._counts_refusals else []
         late = [own("DispatchLateness", statistic) for statistic in ("p50", "p99", "Maximum")]
@@ -212,7 +221,7 @@ class Observability(Construct):
                 [own("WaitingMessages", "Maximum"), own("HeldKeys", "Maximum")],
                 right=[own("OldestMessageSeconds", "Maximum")],
             ),
-            _graph("Lateness of delayed messages", late),
+            _graph("Lateness of delayed messages", late, right=[own("OverdueDelayedSeconds", "Maximum")]),
             _graph("Not settled", [own(name) for name in ("EndedLeases", "DeadLetters", *pushed[1:])]),
         )
         dashboard.add_widgets(

@@ -68,7 +68,14 @@ TABLE_ACTIONS: Verbs = {
         "consume": ("GetItem", "PutItem", "Query"),
         # No DeleteItem: expired rows are removed by TTL. BatchGetItem: the open pulls of an ordered group.
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
-        # DeleteItem here and in dispatch: rows of buckets that were closed a day ago, which have no TTL.
+        "schedule": ("PutItem",),  # delayed retries
+    },
+    "delayed": {
+        "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
+        # GetItem: how far the archive has the rows of a bucket. UpdateItem: a bucket that is closed is sealed, and a
+        # message that moves gets a row.
+        "counters": ("GetItem", "UpdateItem"),
+        # DeleteItem here and in dispatch: rows of buckets that were closed a day ago.
         "schedule": ("DeleteItem", "GetItem", "PutItem", "Query"),
         "dispatch": ("DeleteItem", "GetItem", "Query"),
     },
@@ -106,8 +113,9 @@ OBJECT_ACTIONS: Verbs = {
     "pull": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
     "ack": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
     "meta": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("GetObject", "PutObject")},
+    "sweep": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
     # Large batches of closed buckets are deleted; those in batches/ expire by the bucket's lifecycle.
-    "sweep": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("DeleteObject", "GetObject", "PutObject")},
+    "delayed": {"scheduled/": ("DeleteObject", "GetObject", "PutObject")},
     "wheel": {"batches/": ("PutObject",), "scheduled/": ("GetObject",)},
     "push": {"batches/": ("GetObject", "PutObject"), "scheduled/": ("PutObject",)},
     "archive": {"batches/": ("GetObject",), "scheduled/": ("GetObject",)},
@@ -146,6 +154,7 @@ CELL_TABLE_ACTIONS: Verbs = {
         "consume": ("GetItem", "PutItem", "Query"),
         "pull": ("BatchGetItem", "GetItem", "PutItem", "Query"),
     },
+    "delayed": {},
     "wheel": {
         "meta": ("GetItem",),
         "counters": ("GetItem", "UpdateItem"),
@@ -172,6 +181,7 @@ CELL_OBJECT_ACTIONS: Verbs = {
     "ack": {"batches/": ("GetObject",)},
     "meta": {"batches/": ("GetObject",)},
     "sweep": {"batches/": ("GetObject",)},
+    "delayed": {},
     "wheel": {"batches/": ("PutObject",)},
     "push": {"batches/": ("GetObject",)},
     "archive": {"batches/": ("GetObject",)},

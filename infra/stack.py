@@ -38,7 +38,7 @@ class HourwheelStack(Stack):
             delay=delay,
             encryption=encryption,
         )
-        delay.sweep_with(functions.by_name["sweep"])
+        delay.tend_with(functions.by_name["delayed"])
         if settings.push:
             Push(self, "Push", settings, tables=tables, cells=cells, functions=functions)
         api = None

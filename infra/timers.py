@@ -39,8 +39,8 @@ class TimerQueue(Construct):
         """Allows the role to order timers."""
         role.add_to_policy(iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.queue.queue_arn]))
 
-    def start(self, wheel: lambda_.Function, sweep: lambda_.Function) -> None:
-        """Lets the queue start the function ``wheel`` while the function ``sweep`` keeps the mapping enabled."""
+    def start(self, wheel: lambda_.Function, delayed: lambda_.Function) -> None:
+        """Lets the queue start the function ``wheel`` while the function ``delayed`` keeps the mapping enabled."""
         role = wheel.role
         assert isinstance(role, iam.Role)
         role.add_to_policy(
@@ -60,14 +60,14 @@ class TimerQueue(Construct):
             function_response_types=["ReportBatchItemFailures"],
         )
         source.node.add_dependency(role)
-        sweep.add_environment("HOURWHEEL_TIMER_MAPPING", source.ref)
+        delayed.add_environment("HOURWHEEL_TIMER_MAPPING", source.ref)
         arn = Stack.of(self).format_arn(
             service="lambda",
             resource="event-source-mapping",
             resource_name=source.ref,
             arn_format=ArnFormat.COLON_RESOURCE_NAME,
         )
-        sweep.add_to_role_policy(
+        delayed.add_to_role_policy(
             iam.PolicyStatement(
                 actions=["lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"], resources=[arn]
             )

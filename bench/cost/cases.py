@@ -298,12 +298,12 @@ def idle(
     if archive:
         deployment.invoke("archive", {})
     for _ in range(warm):
-        deployment.invoke("sweep", {})
+        deployment.tend()
         deployment.clock.wait(60)
     spent(deployment)
     deployment.seconds.clear()
     for _ in range(sweeps):
-        deployment.invoke("sweep", {})
+        deployment.tend()
         deployment.clock.wait(60)
         deployment.meter.usage["schedule-firing"] += 1
     if archive:  # as many runs as hours

@@ -13,6 +13,7 @@ from aws_lambda_powertools import Logger
 from bench.cost.clock import ModelClock
 from bench.cost.meter import (
     MONTH_DAYS,
+    TIMER_SECONDS,
     CountedBlobs,
     CountedPreciseTimers,
     CountedQueues,
@@ -30,6 +31,7 @@ from hourwheel.api.background.archive import archiving
 from hourwheel.api.background.sweep import sweep
 from hourwheel.api.background.wheel import turning
 from hourwheel.api.boundary import Boundary
+from hourwheel.api.delayed import tending
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
@@ -43,13 +45,23 @@ from infra.settings import Settings as Deployed
 _DEPLOYED = Deployed()
 MEMORY_MB = {
     "sweep": _DEPLOYED.memory_sweep,
+    "delayed": _DEPLOYED.memory_sweep,
     "wheel": _DEPLOYED.memory_wheel,
     "push": _DEPLOYED.memory_push,
     "archive": _DEPLOYED.memory_archive,
 }
 HTTP_MEMORY_MB = _DEPLOYED.memory_api
 """The memory of the functions as they are deployed, unless a case sets another size."""
-TIMEOUT_SECONDS = {"produce": 29, "pull": 29, "ack": 29, "meta": 29, "sweep": 300, "wheel": 900, "archive": 900}
+TIMEOUT_SECONDS = {
+    "produce": 29,
+    "pull": 29,
+    "ack": 29,
+    "meta": 29,
+    "delayed": 120,
+    "sweep": 300,
+    "wheel": 900,
+    "archive": 900,
+}
 
 INIT_SECONDS = 0.6
 """The start of a new process, which is billed like a call."""
@@ -138,6 +150,7 @@ class CountedDeployment:
         http = {"produce": produce, "pull": pull, "ack": ack, "meta": meta}
         self._handlers = {name: self._services().http_handler(function, name) for name, function in http.items()}
         self._handlers["sweep"] = self._services().task_handler(sweep)
+        self._handlers["delayed"] = self._services().task_handler(tending(self._order_sweep))
         turner = self._services()
         self._handlers["wheel"] = turner.task_handler(turning(turner.meter.flush))
         archiver, lake = self._services(), CountedBlobs(self.meter, kept_days=MONTH_DAYS)
@@ -196,6 +209,14 @@ class CountedDeployment:
         self.printed += lines
         self._log(len(printed.getvalue().encode()), len(lines))
         return answer
+
+    def tend(self) -> None:
+        """Invokes what runs each minute: the function ``delayed``, and the sweep that it starts."""
+        self.invoke("delayed", {})
+        self.invoke("sweep", {})
+
+    def _order_sweep(self) -> None:
+        self.clock.wait(TIMER_SECONDS)
 
     def _log(self, size: int, lines: int) -> None:
         self.meter.usage.update(logged(size, lines))

@@ -62,7 +62,7 @@ def _delivered(deployment: CountedDeployment, due_ms: int, late_seconds: float) 
     deployment.clock.go_to((due_ms // _HOUR_MS + 1) * _HOUR_MS + 60_000)
     sweeps, ordered = [], list(deployment.timers.ordered)
     for _ in range(3):
-        deployment.invoke("sweep", {})
+        deployment.tend()
         sweeps.append(spent(deployment))
         deployment.clock.wait(60)
     # The first one closes the bucket.

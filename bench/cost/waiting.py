@@ -43,11 +43,11 @@ def watched_group(fresh: Callable[[], CountedDeployment]) -> Measured:
 def _swept(deployment: CountedDeployment) -> Usage:
     """Returns the usage of an hour of sweeps, after two in which the sweeper comes to rest."""
     for _ in range(2 * _SWEEPS):
-        deployment.invoke("sweep", {})
+        deployment.tend()
         deployment.clock.wait(60)
     spent(deployment)
     for _ in range(_SWEEPS):
-        deployment.invoke("sweep", {})
+        deployment.tend()
         deployment.clock.wait(60)
     return spent(deployment)
 

@@ -186,25 +186,27 @@ class System:
         scheduler.update_schedule(Name=name, State="DISABLED", **schedule)
         try:
             self._await_sweeps()
-            ordered = self._sweeps("scheduled")
+            ordered = self._tended("scheduled")
             yield
-            assert self._sweeps("scheduled") == ordered
+            assert self._tended("scheduled") == ordered
         finally:
             scheduler.update_schedule(Name=name, State="ENABLED", **schedule)
 
     def _await_sweeps(self) -> None:
-        """Waits for the end of every sweep that Scheduler has ordered."""
+        """Waits for the end of all delayed work that Scheduler has ordered, and of the sweeps that it has started."""
         since = len(self.entries())
         # The first look may have begun while the schedule was enabled.
         self.until(lambda: sum("looked" in entry for entry in self.entries()[since:]) > 1, "two looks of Scheduler")
-        self.until(lambda: self._sweeps("scheduled") <= self._sweeps("ended"), "the end of all sweeps")
+        self.until(lambda: self._tended("scheduled") <= self._tended("ended"), "the end of all delayed work")
+        self.until(lambda: len(self.ended("sweep")) >= len(self._tended("ended")), "the end of all sweeps")
 
-    def _sweeps(self, step: str) -> set[str]:
-        """Returns the ids of the events of all sweeps that have reached this step: ``scheduled``, or ``ended``."""
-        return {entry["event"]["id"] for entry in self.entries() if entry.get(step) == f"{CELL}-sweep"}
+    def _tended(self, step: str) -> set[str]:
+        """Returns the ids of the events of the function ``delayed`` that have reached this step: ``scheduled``, or
+        ``ended``."""
+        return {entry["event"]["id"] for entry in self.entries() if entry.get(step) == f"{CELL}-delayed"}
 
     def swept(self, times: int = 1) -> None:
-        """Has Scheduler start the sweeper this many times, and waits for the end of each pass."""
+        """Has Scheduler start delayed work this many times, and waits for the end of each sweep that it starts."""
         for _ in range(times):
             before = len(self.ended("sweep"))
             self.clock.pass_time(60)

@@ -47,6 +47,7 @@ _VARIABLES = {
     "HOURWHEEL_INLINE_BYTES": "1024",
     "HOURWHEEL_WHEEL_FUNCTION": _FUNCTION.format("wheel"),
     "HOURWHEEL_LAKE_BUCKET": "lake",
+    "HOURWHEEL_SWEEP_FUNCTION": _FUNCTION.format("sweep"),
     "HOURWHEEL_PUSH_FUNCTION": _FUNCTION.format("push"),
     "HOURWHEEL_PUSH_TARGETS": _QUEUE,
     "HOURWHEEL_TIMER_GROUP": "cell",
@@ -119,7 +120,7 @@ class Deployment:
         for times in (1, 2, 3):
             self.clock.ms = max(self.clock.ms + 61_000, self.clock.ms + (until_ms - self.clock.ms) * times // 3)
             self._started()
-            self.invoke("sweep", {"source": "aws.scheduler"})
+            self.invoke("delayed", {"source": "aws.scheduler"})
             self._started()
             for one in self.pull():
                 found += [message["body"] for message in one["messages"]]
@@ -139,7 +140,7 @@ class Deployment:
                 self.invoke(function, event)
 
 
-TASKS = ("sweep", "wheel", "push", "archive")
+TASKS = ("delayed", "sweep", "wheel", "push", "archive")
 
 
 @dataclass(frozen=True)

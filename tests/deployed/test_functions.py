@@ -10,7 +10,7 @@ from . import job, rare
 from .system import System
 from .template import CELL
 
-FUNCTIONS = ("produce", "pull", "ack", "meta", "sweep", "wheel", "push", "archive")
+FUNCTIONS = ("produce", "pull", "ack", "meta", "delayed", "sweep", "wheel", "push", "archive")
 FAILED = (("wheel", {"bucket": "noon"}), ("push", {"push": {}}))
 NEEDED = ("TABLE_PREFIX", "BUCKET", "WHEEL_FUNCTION", "TIMER_GROUP", "TIMER_ROLE")
 _PROBE = """
@@ -80,8 +80,8 @@ def test_functions_are_started_with_what_they_take(system: System) -> None:
         elif function in events and entry["status"] != "ok":
             failed.append((function, entry["event"]))
     assert sorted(map(str, failed)) == sorted(map(str, FAILED))
-    assert {event["source"] for event in events["sweep"] + events["archive"]} == {"aws.scheduler"}
-    # The sweeper starts a wheel at once, Scheduler names the time of a start that it relays, the queue sends records.
+    assert {event["source"] for event in events["delayed"] + events["archive"]} == {"aws.scheduler"}
+    # Delayed work starts a wheel at once, Scheduler names the time of a start that it relays, the queue sends records.
     early = frozenset({"bucket", "wakes_ms"})
     assert {frozenset(event) for event in events["wheel"]} == {frozenset({"bucket"}), early, frozenset({"Records"})}
     timers = [record for event in events["wheel"] for record in event.get("Records", ())]

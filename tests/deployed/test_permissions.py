@@ -100,7 +100,7 @@ def test_scheduler_may_start_what_it_is_told_to(system: System) -> None:
     role_arns = {call.resource for call in calls(system) if call.action == "iam:PassRole"}
     targets = [schedule["Target"] for _, schedule in system.template.of_type("Scheduler::Schedule")]
     started = {"wheel": role_arns}
-    for function in ("sweep", "archive"):
+    for function in ("delayed", "archive"):
         started[function] = {target["RoleArn"] for target in targets if target["Arn"].endswith(f"-{function}")}
     for function, (role,) in started.items():
         (grant,) = grants(system.template, role.rpartition("/")[2])

@@ -14,6 +14,7 @@ from botocore.stub import Stubber
 from hourwheel.adapters.aws.clients import make_client
 from infra import account
 from infra.account import ANSWER_SECONDS, UNRESERVED, Account, chosen, operator_context, options
+from infra.functions import RESERVED
 from infra.settings import Settings, Wrong
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def lambda_with(limit: int, unreserved: int, reserved: dict[str, int] | None = N
     stub = Stubber(client)
     limits = {"ConcurrentExecutions": limit, "UnreservedConcurrentExecutions": unreserved}
     stub.add_response("get_account_settings", {"AccountLimit": limits})
-    for name in ("pull", "sweep", "archive"):
+    for name in ("pull", *RESERVED):
         if reserved is None:
             stub.add_client_error("get_function_concurrency", "ResourceNotFoundException")
         else:

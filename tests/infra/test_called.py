@@ -83,7 +83,7 @@ def test_a_send_after_the_deletion_of_its_subject_deletes_nothing(way: str) -> N
     with functions.called("produce"), nullcontext() if way == "finished" else pytest.raises(Unavailable):
         functions.bench.deployment.produce("orders", [NewMessage(body="new")])
     with functions.called("sweep"):
-        functions.bench.deployment.sweeper.sweep()
+        functions.bench.deployment.sweeper.sweep_subjects()
     with functions.called("produce"):
         functions.bench.deployment.produce("orders", [NewMessage(body="new")])
     assert functions.refused == set()
@@ -167,7 +167,9 @@ class Functions:
                 self.bench.deployment.groups.decide("orders", "billing", None, "retry")
         self.bench.clock.pass_time(40)
         with self.called("sweep"):
-            self.bench.deployment.sweeper.sweep()
+            self.bench.deployment.sweeper.sweep_subjects()
+        with self.called("delayed"):
+            self.bench.deployment.sweeper.delayed.tend()
 
 
 @pytest.mark.parametrize("where", ["home", "fast"])

@@ -33,8 +33,7 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
     push = each.settings.get("push") != "false"
     for name, function in each.functions().items():
         wanted = {f"HOURWHEEL_{variable}" for variable in EVERY}
-        if push and name in {"sweep", "push"}:
-            wanted.add("HOURWHEEL_PUSH_FUNCTION")
+        wanted |= of_calls(name, push=push)
         if push and name in {"meta", "push"}:
             wanted.add("HOURWHEEL_PUSH_TARGETS")
         if push and name in {"meta", "sweep"}:
@@ -43,7 +42,7 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_ARCHIVE")
         if name == "archive" or (name == "meta" and "archive" in each.functions()):
             wanted.add("HOURWHEEL_LAKE_BUCKET")
-        if each.settings.get("wake") != "false" and name not in {"push", "archive"}:
+        if each.settings.get("wake") != "false" and name not in {"push", "archive", "delayed"}:
             wanted.add("HOURWHEEL_WAKE")
         if name == "pull":
             wanted.add("HOURWHEEL_MAX_WAIT_SECONDS")
@@ -53,11 +52,17 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
         assert function["Environment"]["Variables"].keys() == wanted, name
 
 
+def of_calls(function: str, *, push: bool) -> set[str]:
+    """Returns the variables that name the functions which this one starts, without the wheel."""
+    callers = {"SWEEP": {"delayed"}, "PUSH": {"sweep", "push"} if push else set()}
+    return {f"HOURWHEEL_{called}_FUNCTION" for called, names in callers.items() if function in names}
+
+
 def of_timers(synthesis: Synthesis, function: str) -> set[str]:
     """Returns the variables by which a function orders precise timers, or switches the reading of their queue."""
     if synthesis.settings.get("precise_timers") == "false" or function == "archive":
         return set()
-    return {"HOURWHEEL_TIMER_QUEUE"} | ({"HOURWHEEL_TIMER_MAPPING"} if function == "sweep" else set())
+    return {"HOURWHEEL_TIMER_QUEUE"} | ({"HOURWHEEL_TIMER_MAPPING"} if function == "delayed" else set())
 
 
 def test_the_functions_understand_their_environment(each: Synthesis) -> None:
@@ -105,6 +110,7 @@ def test_all_run_on_arm_with_both_layers_and_the_python_of_their_byte_code(each:
         ("pull", 29, 512),
         ("ack", 29, 512),
         ("meta", 29, 512),
+        ("delayed", 120, 256),
         ("sweep", 300, 256),
         ("wheel", 900, 384),
         ("push", 900, 512),
@@ -118,8 +124,8 @@ def test_time_and_memory(defaults: Synthesis, everything: Synthesis, name: str, 
 
 def test_sweeps_do_not_overlap_where_the_account_has_room(defaults: Synthesis, everything: Synthesis) -> None:
     reserved = {name: function.get("ReservedConcurrentExecutions") for name, function in everything.functions().items()}
-    alone = {name: count for name, count in reserved.items() if name in ("sweep", "archive")}
-    assert alone == {"sweep": 1, "archive": 1}
+    alone = {name: count for name, count in reserved.items() if name in ("delayed", "sweep", "archive")}
+    assert alone == {"delayed": 2, "sweep": 1, "archive": 1}
     assert not any("ReservedConcurrentExecutions" in function for function in defaults.functions().values())
 
 
@@ -129,7 +135,9 @@ def test_pulls_take_no_more_executions_and_wait_no_longer_than_set(defaults: Syn
         assert pull.get("ReservedConcurrentExecutions") == reserved
         assert Environment.read(pull["Environment"]["Variables"]).settings.max_wait_seconds == seconds
         others = {
-            name: found for name, found in synthesis.functions().items() if name not in ("sweep", "archive", "pull")
+            name: found
+            for name, found in synthesis.functions().items()
+            if name not in ("delayed", "sweep", "archive", "pull")
         }
         assert not any("ReservedConcurrentExecutions" in function for function in others.values())
 
@@ -151,6 +159,7 @@ def test_events_that_come_to_nothing_are_kept(everything: Synthesis) -> None:
     }
     queue = everything.failures
     assert found == {
+        "orders-eu-delayed": (60, 0, queue),
         "orders-eu-sweep": (300, 0, queue),
         "orders-eu-wheel": (300, 0, queue),
         "orders-eu-push": (300, 0, queue),
@@ -167,8 +176,10 @@ def test_each_has_a_log_that_ends(each: Synthesis) -> None:
     assert set(groups.values()) == {int(each.settings.get("log_days", 30))}
 
 
-def test_the_sweeper_is_started_each_minute(each: Synthesis) -> None:
-    assert schedule_of(each, "sweep") == "rate(1 minute)"
+def test_delayed_work_is_started_each_minute_before_anything_else(each: Synthesis) -> None:
+    assert schedule_of(each, "delayed") == "rate(1 minute)"
+    sweep = each.functions()["delayed"]["Environment"]["Variables"]["HOURWHEEL_SWEEP_FUNCTION"]
+    assert sweep.endswith(f":function:{each.cell}-sweep")
 
 
 def test_the_archiver_is_started_as_often_as_set(everything: Synthesis) -> None:

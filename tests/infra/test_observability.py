@@ -17,6 +17,8 @@ ALARMS = {
     "DispatchLateness",
     "Throttles",
     "SweepStopped",
+    "SweepLong",
+    "DelayedOverdue",
     "FailedInvocations",
     "ServerErrors",
     "TooManyRequests",
@@ -77,6 +79,15 @@ def test_without_metrics_there_is_no_alarm_unless_a_recurring_run_has_stopped(ea
     for name in {"SweepStopped", "PipelineStopped"} & missing.keys():
         assert missing.pop(name) == "breaching"
     assert set(missing.values()) == {"notBreaching"}
+
+
+def test_sweeps_count_once_they_are_completed(each: Synthesis) -> None:
+    alarm = alarms(each)["SweepStopped"]
+    (looked,) = (one["MetricStat"] for one in alarm["Metrics"]) if "Metrics" in alarm else (alarm,)
+    metric = looked.get("Metric", looked)
+    assert (metric["Namespace"], metric["MetricName"]) == ("Hourwheel", "SweepSeconds")
+    assert looked.get("Stat", looked.get("Statistic")) == "SampleCount"
+    assert (alarm["Threshold"], alarm["EvaluationPeriods"]) == (1, 3)
 
 
 def test_a_job_that_has_not_run_for_two_days_is_missed(everything: Synthesis) -> None:

@@ -65,15 +65,14 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
         found.add(("scheduler:CreateSchedule", f"arn:aws:scheduler:{aws}:schedule/{cell}/*"))
         found.add(("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/{role}"))
         found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-wheel"))
-    if "push" in synthesis.functions() and function in CALLS_PUSH:
-        found.add(("lambda:InvokeFunction", f"arn:aws:lambda:{aws}:function:{cell}-push"))
+    found |= of_calls(synthesis, function)
     if synthesis.settings.get("wake") != "false":
         queues = f"arn:aws:sqs:{aws}:hourwheel-wake-{cell}_*"
         found |= {(f"sqs:{verb}", queues) for verb in WAKEUP_ACTIONS.get(function, ())}
-    if function in {"sweep", "wheel", "push", "archive"}:
+    if function in {"delayed", "sweep", "wheel", "push", "archive"}:
         found.add(("sqs:SendMessage", f"arn:aws:sqs:{aws}:{queue}"))
     for mapping in synthesis.resources("Lambda::EventSourceMapping"):
-        if function == "sweep" if "Timers" in mapping else function in TOGGLES_STREAM:
+        if function == "delayed" if "Timers" in mapping else function in TOGGLES_STREAM:
             arn = f"arn:aws:lambda:{aws}:event-source-mapping:{mapping}"
             found |= {(f"lambda:{verb}EventSourceMapping", arn) for verb in ("Get", "Update")}
     if function == "push":
@@ -83,6 +82,14 @@ def wanted(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
         }
         found.add(("dynamodb:ListStreams", f"{consume}/*"))
     return found | of_timers(synthesis, function) | synthesis.key_uses()
+
+
+def of_calls(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
+    """Returns the permissions to start other functions than the wheel."""
+    called = ["sweep"] if function == "delayed" else []
+    called += ["push"] if "push" in synthesis.functions() and function in CALLS_PUSH else []
+    arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{synthesis.cell}-"
+    return {("lambda:InvokeFunction", arn + name) for name in called}
 
 
 def of_timers(synthesis: Synthesis, function: str) -> set[tuple[str, str]]:
@@ -168,4 +175,4 @@ def test_scheduler_starts_what_it_should_for_schedules_of_this_cell(each: Synthe
             actions = {action for one in (first, *more) for action in one["Action"]}
             assert actions == {"emr-serverless:StartJobRun", "iam:PassRole", "sqs:SendMessage"} | of_key
             started.add("job")
-    assert started == {"wheel", "sweep"} | ({"archive", "job"} if "archive" in each.functions() else set())
+    assert started == {"wheel", "delayed"} | ({"archive", "job"} if "archive" in each.functions() else set())

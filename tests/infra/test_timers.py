@@ -64,7 +64,7 @@ def test_the_queue_starts_the_wheel_once_the_sweeper_has_it_read(everything: Syn
         environment = function["Environment"]["Variables"]
         url = environment.get("HOURWHEEL_TIMER_QUEUE")
         assert (url and url.rpartition("/")[2]) == (queue if name in ORDERS_WHEELS else None), name
-        assert environment.get("HOURWHEEL_TIMER_MAPPING") == (mapping if name == "sweep" else None), name
+        assert environment.get("HOURWHEEL_TIMER_MAPPING") == (mapping if name == "delayed" else None), name
 
 
 def test_a_message_is_hidden_as_long_as_the_wheel_may_run_and_ends_among_the_failures(everything: Synthesis) -> None:

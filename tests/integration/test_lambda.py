@@ -54,7 +54,9 @@ class Deployment:
     def _start(self, params: dict[str, Any], **_: Any) -> Any:
         assert FUNCTION.rpartition(":")[2] in params["url"]
         assert params["headers"]["X-Amz-Invocation-Type"] == "Event"
-        self.started.append(json.loads(params["body"])["bucket"])
+        event = json.loads(params["body"])
+        if "bucket" in event:  # not a sweep
+            self.started.append(event["bucket"])
         return SimpleNamespace(status_code=202), {"StatusCode": 202, "Payload": io.BytesIO()}
 
     @property
@@ -99,6 +101,7 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
         "HOURWHEEL_REGION": "us-east-1",
         "HOURWHEEL_INLINE_BYTES": "1024",
         "HOURWHEEL_WHEEL_FUNCTION": FUNCTION,
+        "HOURWHEEL_SWEEP_FUNCTION": FUNCTION,
         "HOURWHEEL_TIMER_GROUP": TIMERS,
         "HOURWHEEL_TIMER_ROLE": "arn:aws:iam::123456789012:role/hw-test-timers",
         "HOURWHEEL_BUCKET_MINUTES": "30",
@@ -187,7 +190,7 @@ def test_metrics_are_flushed_with_the_invocation(deployment: Deployment, capsys:
     assert [one["EndedLeases"] for one in metrics if "EndedLeases" in one] == [1]
 
 
-FUNCTIONS = ("produce", "pull", "ack", "meta", "sweep", "wheel")
+FUNCTIONS = ("produce", "pull", "ack", "meta", "delayed", "sweep", "wheel")
 SETTINGS = ("BUCKET", "TABLE_PREFIX", "WHEEL_FUNCTION", "TIMER_GROUP", "TIMER_ROLE")
 
 
@@ -320,11 +323,11 @@ def test_a_retry_waits_for_the_delay_that_its_consumer_wants(deployment: Deploym
     assert [(message["body"], message["attempt"]) for message in again["messages"]] == [("b", 2)]
 
 
-def test_the_sweep_starts_a_wheel_that_is_missing(deployment: Deployment, clock: HandClock) -> None:
+def test_a_wheel_that_is_missing_is_started(deployment: Deployment, clock: HandClock) -> None:
     send_later(deployment, "late", delay=60)
     lost, deployment.started = set(deployment.started), []
     clock.pass_time(120)
-    report = deployment.invoke("sweep", {"source": "aws.scheduler"})
+    report = deployment.invoke("delayed", {"source": "aws.scheduler"})
     assert report["started_wheels"] == 1
     assert set(deployment.started) == lost
     assert deployment.turn() == ["asleep"]

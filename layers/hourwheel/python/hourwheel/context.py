@@ -114,6 +114,8 @@ class StartHints:
     until_ms: int = 0
     read_ms: int = 0
     off: bool = False
+    has_no_targets: bool = False
+    """This process has found no group with a target, and has switched the stream of stored rows off."""
 
 
 @dataclass(frozen=True, kw_only=True)

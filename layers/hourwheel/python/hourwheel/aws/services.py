@@ -79,6 +79,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
       by name.
     - ``timer_queue`` is the URL of the queue of precise timers. ``timer_mapping`` names the event source mapping that
       reads the queue; only the function that switches the mapping has it.
+    - ``sweep_function`` is the function that sweeps; only the function that starts it each minute has it.
     - ``push_targets`` lists the ARNs that groups may name as targets, with ``*`` for any text; without it the function
       neither sets targets nor pushes. ``push_mapping`` lists the event source mappings that read the streams of the
       tables while any group has a target.
@@ -99,6 +100,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timer_role: Annotated[str, Meta(pattern=r"^arn:[^:]+:iam::[^:]*:role/.+$")]
     timer_queue: Annotated[str, Meta(pattern=r"^https?://.+$")] | None = None
     timer_mapping: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = None
+    sweep_function: _FunctionArn | None = None
     push_function: _FunctionArn | None = None
     push_mapping: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}(,[A-Za-z0-9-]{1,64})*$")] | None = None
     push_targets: str | None = None
@@ -259,6 +261,19 @@ class Services:
         logger = Logger(service="hourwheel", use_rfc3339=True, utc=True, json_serializer=log_line)
         logger.append_keys(service=environment.cell)
         return cls(Boundary(Deployment(context, environment.targets), logger), meter, environment)
+
+    @cached_property
+    def _sweep(self) -> AsyncFunction:
+        environment = self.environment
+        if environment.sweep_function is None:
+            raise ValueError("HOURWHEEL_SWEEP_FUNCTION is not set: name the function sweep in it")
+        return AsyncFunction(
+            environment.sweep_function, region=environment.region, endpoint_url=environment.endpoint_url
+        )
+
+    def start_sweep(self) -> None:
+        """Starts the function that sweeps. Raises ``Unavailable`` and ``Broken``."""
+        self._sweep.start({})
 
     @property
     def lake(self) -> Blobs:

@@ -166,15 +166,16 @@ def stored_buckets(
     *,
     from_ms: int = 0,
     before_ms: int | None = None,
+    consistent: bool = True,
     unreadable: ReportUnreadable | None = None,
 ) -> Iterator[tuple[Bucket, Versioned[BucketRecord]]]:
     """Yields what ``buckets`` does, with the token of each record. Passes records that cannot be decoded to
-    ``unreadable``; without it raises their error."""
+    ``unreadable``; without it raises their error. Without ``consistent`` it may miss recent changes."""
     # The buckets of two years may follow, and most often a caller needs only the first ones.
     page = _PAGE if before_ms is None else _FIRST_BUCKETS
     # No bucket is longer than an hour: those that begin earlier are over by then.
     start = f"{max(0, from_ms - 60 * MINUTE_MS):013d}"
-    for name, record in items_of(context.store, Table.META, "buckets", start=start, page=page):
+    for name, record in items_of(context.store, Table.META, "buckets", start=start, page=page, consistent=consistent):
         try:
             bucket = Bucket.parse(name)
             current = bucket_record(context, bucket).opened(record)

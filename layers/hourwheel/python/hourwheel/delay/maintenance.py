@@ -14,7 +14,7 @@ from hourwheel.buckets.buckets import (
     order_timer,
     stored_buckets,
 )
-from hourwheel.buckets.lease import WheelOwner, lacks_wheel, owner_record
+from hourwheel.buckets.lease import START_MS, WheelOwner, lacks_wheel, owner_record
 from hourwheel.buckets.starts import COARSE_MS, RELAY_MS, keep_listening
 from hourwheel.context import Context
 from hourwheel.delay.pending_changes import CHANGES
@@ -28,6 +28,7 @@ from hourwheel.retention.watermarks import removable_below
 _DAY_MS = 86_400_000  # a closed bucket stays this long, so that late questions about its messages have an answer
 _LONGEST_MS = 3_600_000  # the longest bucket that can be set
 _PAGE = 200
+_OVERDUE_MS = 5_000
 _REMOVING_MS = 30_000
 """A sweep removes closed buckets for at most this long; the next sweep continues."""
 
@@ -44,16 +45,18 @@ def buckets_due_soon(context: Context, unreadable: ReportUnreadable | None = Non
     ``unreadable``; without it raises their error."""
     # A bucket that begins later may contain messages that are due now: they came too late for their own bucket.
     before_ms = context.clock.now_ms() + LEAD_MS + _LONGEST_MS
-    return list(stored_buckets(context, before_ms=before_ms, unreadable=unreadable))
+    # May be out of date: a bucket that is missed is found a minute later, and a write to an old record is refused.
+    return list(stored_buckets(context, before_ms=before_ms, consistent=False, unreadable=unreadable))
 
 
 def start_wheels(
     context: Context, entries: Iterable[RegisteredBucket], contained: Contained = lambda what: nullcontext()
 ) -> int:
     """Orders a wheel for each of these buckets that should have one and has none, and closes those that are over and
-    have nothing left. Keeps the reading of the queue of precise timers on while a start is near. Works on each bucket
-    in the context manager that ``contained`` returns. Returns the number of wheels."""
-    started, near = 0, False
+    have nothing left. Keeps the reading of the queue of precise timers on while a start is near. Records how long the
+    oldest message may have waited for a wheel. Works on each bucket in the context manager that ``contained`` returns.
+    Returns the number of wheels."""
+    started, overdue_ms, near = 0, 0, False
     for bucket, record in entries:
         if record.value.closed_ms:
             continue
@@ -63,13 +66,36 @@ def start_wheels(
             owner = None if current is None else current.value
             now_ms = context.clock.now_ms()
             near, is_known = near or start_is_near(owner, bucket, now_ms), True
+            overdue_ms = max(overdue_ms, now_ms - waiting_since(owner, bucket, now_ms, _lead_ms(context)))
             if lacks_wheel(owner, bucket, now_ms) and not _close_drained(context, bucket, record, owner, now_ms):
                 order_timer(context, now_ms, bucket)
                 started += 1
         near = near or not is_known
+    # Shorter delays are those of a wheel that is about to start.
+    if overdue_ms >= _OVERDUE_MS:
+        context.meter.record("OverdueDelayedSeconds", overdue_ms / 1_000, unit="Seconds")
     with contained("switching the reading of precise timers"):
         keep_listening(context, near)
     return started
+
+
+def waiting_since(owner: WheelOwner | None, bucket: Bucket, now_ms: int, lead_ms: int) -> int:
+    """Returns the earliest time at which a message of the open bucket may have been due that still waits: ``now_ms`` if
+    a wheel turns, or comes in time. ``lead_ms``: a wheel is started this long before its next message is due."""
+    if owner is None:
+        return min(bucket.start_ms, now_ms)  # no wheel has ever come
+    if owner.alive(now_ms):
+        return min(bucket.end_ms, now_ms)  # a wheel that has messages left after the end of its bucket is behind
+    if not owner.left:
+        return min(owner.until_ms, now_ms)
+    # 0: its server stopped it, and starts it again.
+    dues = [owner.wakes_ms + lead_ms] if 0 < owner.wakes_ms < bucket.end_ms else []
+    dues += [owner.minute_ms + lead_ms + COARSE_MS] if owner.minute_ms else []
+    return min([*dues, now_ms])
+
+
+def _lead_ms(context: Context) -> int:
+    return LEAD_MS if context.precise_timers is None else START_MS
 
 
 def start_is_near(owner: WheelOwner | None, bucket: Bucket, now_ms: int) -> bool:

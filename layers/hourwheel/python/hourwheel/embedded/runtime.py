@@ -207,6 +207,7 @@ class Runtime:
             self._repeat("keeping the marks of cells", self._cells.flush_marks, _MARK_SECONDS)
         self._repeat("waking", self._wake, _LOOK_SECONDS)
         self._repeat("finishing changes", partial(sweeper.delayed.finish_changes, _CUT_OFF_MS), _CHANGES_SECONDS)
+        self._repeat("tending delayed work", sweeper.delayed.tend, _SWEEP_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
         if self._options.archive_seconds:
@@ -276,7 +277,7 @@ class Runtime:
     def _sweep(self) -> None:
         self.reserves.keep_spares()
         context = self.deployment.context
-        self.deployment.sweeper.sweep()
+        self.deployment.sweeper.sweep_subjects()
         before_ms = min(context.clock.now_ms(), archived_ms(context))
         drop_expired_batches(context.blobs, before_ms)
         if self._cells is not None:

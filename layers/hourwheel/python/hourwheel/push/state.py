@@ -84,14 +84,16 @@ def state_record(context: Context, group: Group) -> CasRecord[PushState]:
     return CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, name), PushState)
 
 
-def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
+def pushed_groups(context: Context, log: str = "", *, consistent: bool = True) -> Iterator[Pushed]:
     """Yields the records of all groups with a target, or only of those that read the consume or retry log ``log``.
-    Reads strongly consistent."""
+    Without ``consistent`` it may miss recent changes."""
     name = LogName.parse(log) if log else None
     one_group = name is not None and name.kind is LogKind.RETRY
     prefix = f"{name.subject}~{name.generation}/{name.member if one_group else ''}" if name else ""
     template = CasRecord(context.store, context.ids, Key(Table.META, _PARTITION, "-"), PushState)
-    for record_name, record in items_of(context.store, Table.META, _PARTITION, start=prefix, page=100):
+    for record_name, record in items_of(
+        context.store, Table.META, _PARTITION, start=prefix, page=100, consistent=consistent
+    ):
         if not record_name.startswith(prefix):
             return
         current = template.opened(record)
@@ -100,13 +102,15 @@ def pushed_groups(context: Context, log: str = "") -> Iterator[Pushed]:
             yield Pushed(template.key._replace(sort=record_name), current)
 
 
-def listen(context: Context, on: bool) -> None:
-    """Switches the reading of the stream of stored rows on or off. If that fails, counts the failure: the next sweep
-    tries again, and finds the messages that wait meanwhile."""
+def listen(context: Context, on: bool) -> bool:
+    """Switches the reading of the stream of stored rows on or off. If that fails, counts the failure and returns False:
+    the next sweep tries again, and finds the messages that wait meanwhile."""
     try:
         context.stream.listen(on)
     except Unavailable:
         context.meter.record("WakesMissed", 1)
+        return False
+    return True
 
 
 def retarget(context: Context, subject: Subject, group: Group, *, changed: bool) -> None:

@@ -38,10 +38,12 @@ def start_free(context: Context, group: Group) -> bool:
 def start_overdue(context: Context, registry: Registry) -> int:
     """Starts a pusher for each group whose pause is over, or whose pusher stopped without leaving. Returns how many
     were started. Switches the stream of stored rows on while any group has a target, and off otherwise."""
-    now_ms = context.clock.now_ms()
-    groups = list(pushed_groups(context))
+    now_ms, hints = context.clock.now_ms(), context.hints
+    # A process that has switched the stream off reads at half the price: the change that sets a target switches it on.
+    groups = list(pushed_groups(context, consistent=not hints.has_no_targets))
     started = sum(_start(context, registry, pushed) for pushed in groups if pushed.current.value.overdue(now_ms))
-    listen(context, bool(groups))
+    if groups or not hints.has_no_targets:
+        hints.has_no_targets = listen(context, bool(groups)) and not groups
     return started
 
 

@@ -28,6 +28,11 @@ from hourwheel.times import within
 _SWEEP_MS = 45_000
 """The time of a sweep, which is started each minute."""
 
+_LONG_MS = 1_000
+_TOLD_MS = 230_000
+"""The length of a shorter sweep is recorded this often where each line costs money: an alarm counts one in five
+minutes."""
+
 
 @dataclass(frozen=True)
 class Sweeper:
@@ -62,7 +67,7 @@ class Sweeper:
             report.started_pushes += start_overdue(self.context, self.registry)
         self._subjects(SubjectSweep(looks, deleted))
         self.registry.on_deletion(deleted)
-        if self._due("orphans"):
+        if self._due("orphans", MAINTENANCE_MS):
             self._orphans(retention, faults)
         retention.extend_further(began_ms + _SWEEP_MS)
         with faults.whole("removing old idempotency keys"):
@@ -72,9 +77,9 @@ class Sweeper:
             report_lags(self.context, behind)
         report.left = len(faults.left)
         report_left(self.context, faults.left)
-        now_ms = self.context.clock.now_ms()
-        if now_ms > began_ms:
-            self.context.meter.record("SweepSeconds", (now_ms - began_ms) / 1_000, unit="Seconds")
+        taken_ms = self.context.clock.now_ms() - began_ms
+        if taken_ms >= _LONG_MS or self._due("telling", _TOLD_MS):
+            self.context.meter.record("SweepSeconds", taken_ms / 1_000, unit="Seconds")
         return report
 
     def drop(self, deleted: RemovedNames) -> None:
@@ -97,7 +102,8 @@ class Sweeper:
             sweep.faults.report(f"reading the record of subject {name}", error)
 
         with sweep.faults.whole("reading the subjects"):
-            for subject in self.registry.all_subjects(unreadable=set_aside):
+            # The list may be out of date: the next sweep finds what this one misses.
+            for subject in self.registry.all_subjects(consistent=False, unreadable=set_aside):
                 with sweep.faults.whole(f"sweeping subject {subject.name}"):
                     sweep.tend(subject)
 
@@ -110,12 +116,11 @@ class Sweeper:
                     retention.trim(self.context.log(name))
                     unregister_orphan(self.context, self.context.log(name))
 
-    def _due(self, what: str) -> bool:
-        """Returns whether a task that is in no hurry is due: in each sweep, or twice a day where reads cost money."""
+    def _due(self, what: str, pause_ms: int) -> bool:
+        """Returns whether a task that is in no hurry is due: in each sweep, or after this pause where it costs
+        money."""
         now_ms = self.context.clock.now_ms()
-        if self.context.settings.sweep_rest_seconds and within(
-            self._memory.done_ms.get(what, 0), now_ms, MAINTENANCE_MS
-        ):
+        if self.context.settings.sweep_rest_seconds and within(self._memory.done_ms.get(what, 0), now_ms, pause_ms):
             return False
         self._memory.done_ms[what] = now_ms
         return True

@@ -1,4 +1,5 @@
-"""Function ``sweep``: sweeps the whole deployment once. A schedule invokes the function, not a request."""
+"""Function ``sweep``: sweeps all work of the deployment that is not delayed. The function ``delayed`` invokes it each
+minute."""
 
 import msgspec
 
@@ -7,5 +8,5 @@ from hourwheel.deployment.deployment import Deployment
 
 
 def sweep(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
-    report: Response = msgspec.to_builtins(deployment.sweeper.sweep())
+    report: Response = msgspec.to_builtins(deployment.sweeper.sweep_subjects())
     return report

@@ -1,0 +1,8 @@
+"""Entry point of the Lambda function ``delayed``."""
+
+from hourwheel.api.delayed import tending
+from hourwheel.api.services import Services
+
+# Built at import: Lambda gives the initialisation of a function more CPU than its calls.
+services = Services.from_environment()
+handler = services.task_handler(tending(services.start_sweep))
