@@ -28,10 +28,10 @@ from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.api.ack import ack
 from hourwheel.api.background.archive import archiving
+from hourwheel.api.background.delayed import tending
 from hourwheel.api.background.sweep import sweep
 from hourwheel.api.background.wheel import turning
 from hourwheel.api.boundary import Boundary
-from hourwheel.api.delayed import tending
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull

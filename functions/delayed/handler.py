@@ -1,7 +1,7 @@
 """Entry point of the Lambda function ``delayed``."""
 
-from hourwheel.api.delayed import tending
-from hourwheel.api.services import Services
+from hourwheel.api.background.delayed import tending
+from hourwheel.aws.services import Services
 
 # Built at import: Lambda gives the initialisation of a function more CPU than its calls.
 services = Services.from_environment()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hourwheel.api.delayed import tending
+from hourwheel.api.background.delayed import tending
 from hourwheel.errors import Broken, StorageFull, Throttled
 from hourwheel.ports.storage import Record, Table
 from tests.support import Bench, CallByCall
