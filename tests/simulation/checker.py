@@ -15,6 +15,7 @@ from tests.simulation.facts import NEVER, LogName
 from tests.simulation.filters import taken
 from tests.simulation.lags import check_lag
 from tests.simulation.letters import check_broadcast, check_dead
+from tests.simulation.operators import sweep_all
 from tests.simulation.orders import OrderedHistory
 from tests.simulation.plan import DAY_MS
 from tests.simulation.pushers import push
@@ -40,7 +41,7 @@ def drain(actor: Actor, longest_lease_seconds: int) -> None:
         if unfinished(audit):
             actor.process.sleep(longest_lease_seconds + 2 * actor.world.plan.skew_ms / 1_000 + 1)
             _await_retries(actor)
-            actor.ask("sweep", actor.deployment.sweeper.sweep)
+            sweep_all(actor)
             for group in living_groups(audit):
                 if group.push is None:
                     _consume(actor, group)
@@ -81,7 +82,7 @@ def _pass_time(actor: Actor) -> None:
         world.pass_to(coming_ms)
     else:
         world.pass_to(max(over_ms, world.now_ms + _SWEEP_MS))
-        actor.ask("sweep", actor.deployment.sweeper.sweep)
+        sweep_all(actor)
 
 
 def _open_buckets(audit: StoreAudit) -> list[BucketHistory]:
@@ -198,7 +199,7 @@ def _fill_ends(actor: Actor) -> None:
         if stored and (done == 0 or done >= least):
             return
         actor.process.sleep(_SWEEP_MS / 1_000)
-        actor.ask("sweep", actor.deployment.sweeper.sweep)
+        sweep_all(actor)
 
 
 def _check_offsets(audit: StoreAudit, log: str) -> None:

@@ -16,6 +16,17 @@ from tests.simulation.faults import OUTAGES, Outage
 from tests.simulation.plan import FILTERS
 from tests.simulation.world import Violation
 
+_MOST_SWEEPS = 20  # far more than there are subjects
+
+
+def sweep_all(actor: Actor) -> None:
+    """Sweeps until one sweep comes to the end of the subjects."""
+    for _ in range(_MOST_SWEEPS):
+        _, report = actor.ask("sweep", actor.deployment.sweeper.sweep)
+        if report is None or report.is_complete:
+            return
+    raise Violation("sweep", "no sweep comes to the end of the subjects")
+
 
 @dataclass
 class SweepingActor(Actor):

@@ -97,6 +97,8 @@ class Plan:
     alone_pulls: int = 3
     """The pulls after which a row grows for a steady consumer."""
     grows_ms: int = 2_000
+    has_spoilt_record: bool = False
+    """The record of a subject cannot be decoded; it comes before all others."""
     large_bytes: int = 0
     """Batches are long, and a third of their messages takes this much more. 0: all are short."""
 

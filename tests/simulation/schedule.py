@@ -19,7 +19,7 @@ from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
 from hourwheel.ordered import key_state_cache, key_states, later_messages, snapshots
 from hourwheel.ordered import selection as ordered_selection
-from hourwheel.ports.storage import Counter, Key, Record, Refused
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
 from hourwheel.pull_log import keyed_rows
 from hourwheel.pull_log.claiming import claim_range, growth
 from hourwheel.pulling import answers, claimer
@@ -37,7 +37,7 @@ from tests.simulation.engines import Engine, opened_engine
 from tests.simulation.herds import herded
 from tests.simulation.history import History, Leased
 from tests.simulation.lags import check_lag
-from tests.simulation.operators import Operator, SweepingActor
+from tests.simulation.operators import Operator, SweepingActor, sweep_all
 from tests.simulation.pages import has_small_pages, small_pages
 from tests.simulation.plan import DAY_MS, Plan, draw, on_engine
 from tests.simulation.producers import Producer
@@ -252,6 +252,8 @@ def _settings(plan: Plan) -> Settings:
 
 
 def prepare(keeper: Actor, plan: Plan) -> None:
+    if plan.has_spoilt_record:
+        keeper.machine.state.set(Key(Table.META, "subjects", "a"), Record(b"\xc1", b"spoilt" + bytes(10)))
     for number in range(plan.cells):
         keeper.deployment.cells.add(f"c{number}")
     for subject in plan.subjects:
@@ -294,7 +296,7 @@ def _quiet_days(keeper: Actor, plan: Plan) -> None:
     held = _hold_on(keeper, plan) if world.rng.random() < 0.5 else []
     for _ in range(4):
         world.now_ms += 61_000
-        keeper.ask("sweep", keeper.deployment.sweeper.sweep)
+        sweep_all(keeper)
     if held:
         drain_others(keeper)
     for _ in range(10):
@@ -302,7 +304,7 @@ def _quiet_days(keeper: Actor, plan: Plan) -> None:
         for claim in held:
             extension = Settlement(receipt=claim.receipt, extend_seconds=MAX_LEASE_SECONDS)
             keeper.ask("extend", partial(keeper.deployment.settle, claim.subject, claim.group, [extension]))
-        keeper.ask("sweep", keeper.deployment.sweeper.sweep)
+        sweep_all(keeper)
     world.now_ms += MAX_LEASE_SECONDS * 1_000
     share = world.rng.choice((0.3, 0.7, 1.0))
     for key in state.expire(world.now_ms, share, world.rng):

@@ -26,6 +26,7 @@ from tests.simulation.schedule import run_plan
 from tests.simulation.sharebugs import SHARED
 from tests.simulation.slowbugs import SLOW
 from tests.simulation.suspectbugs import SUSPECTS
+from tests.simulation.sweepbugs import SWEPT
 from tests.simulation.timerbugs import TIMED
 from tests.simulation.world import Violation
 
@@ -52,6 +53,7 @@ BUGS = [
     *SUSPECTS,
     *SHARED,
     *BLOCKS,
+    *SWEPT,
     *HERDS,
 ]
 RARE = {

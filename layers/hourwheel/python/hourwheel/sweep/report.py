@@ -18,7 +18,7 @@ _logger = logging.getLogger("hourwheel")
 
 class SweepReport(msgspec.Struct):
     """The counts of one sweep. ``left``: the number of subjects, logs and tasks that the store refused, and that the
-    next sweep tends."""
+    next sweep tends. ``is_complete``: the sweep came to the end of the subjects."""
 
     subjects: int = 0
     groups: int = 0
@@ -28,6 +28,7 @@ class SweepReport(msgspec.Struct):
     dropped_buckets: int = 0
     resting: int = 0
     left: int = 0
+    is_complete: bool = False
 
 
 class DelayedReport(msgspec.Struct):

@@ -20,13 +20,14 @@ from hourwheel.sweep.delayed import DelayedWork
 from hourwheel.sweep.faults import SweepFaults
 from hourwheel.sweep.looks import SubjectLook, end_leases
 from hourwheel.sweep.memory import SweepMemory
+from hourwheel.sweep.position import StoredPosition, SweepPosition
 from hourwheel.sweep.report import SweepReport, report_lags, report_left
 from hourwheel.sweep.retention import LogRetention
 from hourwheel.sweep.subjects import SubjectSweep
 from hourwheel.times import within
 
 _SWEEP_MS = 45_000
-"""The time of a sweep, which is started each minute."""
+"""The time of a sweep, which is started each minute: the next one goes on where it stopped."""
 
 _LONG_MS = 1_000
 _TOLD_MS = 230_000
@@ -57,7 +58,8 @@ class Sweeper:
         return report
 
     def sweep_subjects(self) -> SweepReport:
-        """Makes one pass over all work that is not delayed, and returns its counts."""
+        """Makes a pass over all work that is not delayed, for less than a minute, and returns its counts. The next
+        sweep goes on with the subjects that are left."""
         began_ms = self.context.clock.now_ms()
         report, behind, deleted = SweepReport(), list[GroupLag](), RemovedNames()
         faults = SweepFaults(self.context, self.leases.faults)
@@ -65,7 +67,8 @@ class Sweeper:
         looks = SubjectLook(self.registry, self.leases, self.opener, self._memory, faults, retention, report, behind)
         with faults.whole("starting pushes"):
             report.started_pushes += start_overdue(self.context, self.registry)
-        self._subjects(SubjectSweep(looks, deleted))
+        position = self._subjects(SubjectSweep(looks, deleted), began_ms + _SWEEP_MS)
+        report.is_complete = not position.after
         self.registry.on_deletion(deleted)
         if self._due("orphans", MAINTENANCE_MS):
             self._orphans(retention, faults)
@@ -77,7 +80,8 @@ class Sweeper:
             report_lags(self.context, behind)
         report.left = len(faults.left)
         report_left(self.context, faults.left)
-        taken_ms = self.context.clock.now_ms() - began_ms
+        # A round that takes several sweeps counts from its beginning, so that one that never ends shows.
+        taken_ms = self.context.clock.now_ms() - position.began_ms
         if taken_ms >= _LONG_MS or self._due("telling", _TOLD_MS):
             self.context.meter.record("SweepSeconds", taken_ms / 1_000, unit="Seconds")
         return report
@@ -97,15 +101,32 @@ class Sweeper:
             for log, subject in self.leases.active_logs(context.clock.now_ms())
         )
 
-    def _subjects(self, sweep: SubjectSweep) -> None:
+    def _subjects(self, sweep: SubjectSweep, until_ms: int) -> SweepPosition:
+        """Tends subjects from the stored position on until that time, one at least, and stores the position. Returns
+        the position at which the sweep stopped; behind the last subject its ``after`` is empty."""
+
         def set_aside(name: str, error: Exception) -> None:
             sweep.faults.report(f"reading the record of subject {name}", error)
 
+        stored = StoredPosition(self.context, self._memory)
+        began = reached = stored.load()
+        is_complete = False
         with sweep.faults.whole("reading the subjects"):
             # The list may be out of date: the next sweep finds what this one misses.
-            for subject in self.registry.all_subjects(consistent=False, unreadable=set_aside):
+            for subject in self.registry.all_subjects(began.after, consistent=False, unreadable=set_aside):
                 with sweep.faults.whole(f"sweeping subject {subject.name}"):
                     sweep.tend(subject)
+                reached = SweepPosition(subject.name, began.began_ms)
+                if self.context.clock.now_ms() >= until_ms:
+                    break
+            else:
+                is_complete = True
+        with sweep.faults.whole("storing the position of the sweep"):
+            if is_complete:
+                stored.complete(began)
+            else:
+                stored.stop(reached)
+        return SweepPosition("", began.began_ms) if is_complete else reached
 
     def _orphans(self, retention: LogRetention, faults: SweepFaults) -> None:
         with faults.whole("reading the logs of orphans"):
