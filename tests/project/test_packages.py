@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 from hourwheel import __version__
+from tests.docs.pages import PAGES, examples
 from tests.rooms import LIBRARY, ROOT
 
 PACKAGES = {
@@ -128,14 +129,64 @@ def test_each_address_of_the_project_leads_into_its_repository() -> None:
     assert [name for name in files if not (ROOT / name).is_file()] == []
 
 
-def test_the_installed_wheel_tells_its_version(wheel: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("installed")
     install = ["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--target"]
-    run(sys.executable, "-m", "pip", *install, tmp_path, wheel)
-    # Without the site there is no way to the library of this repository; the dependencies come behind the wheel.
-    code = "import sys; sys.path[:0] = sys.argv[1:]; import hourwheel; print(hourwheel.__file__); "
-    command = "import hourwheel.cli.main as main; sys.argv[1:] = ['--version']; main.run()"
+    run(sys.executable, "-m", "pip", *install, folder, wheel)
+    return folder
+
+
+def run_installed(installed: Path, code: str, *arguments: str) -> str:
+    """Runs code with the installed wheel. Without the site there is no way to the library of this repository; the
+    dependencies come behind the wheel."""
     site = next(path for path in sys.path if path.endswith("site-packages"))
-    file, version = run(sys.executable, "-S", "-c", code + command, tmp_path, site, cwd=tmp_path).splitlines()
-    assert Path(file).is_relative_to(tmp_path)
+    start = f"import sys; sys.path[:0] = {[str(installed), site]!r}\n"
+    return run(sys.executable, "-S", "-c", start + code, *arguments, cwd=installed)
+
+
+def test_the_installed_wheel_tells_its_version(installed: Path) -> None:
+    code = "import hourwheel; print(hourwheel.__file__); import hourwheel.cli.main as main; main.run()"
+    file, version = run_installed(installed, code, "--version").splitlines()
+    assert Path(file).is_relative_to(installed)
     assert version == f"hourwheel {__version__}"
-    assert (tmp_path / "bin/hourwheel").is_file()
+    assert (installed / "bin/hourwheel").is_file()
+
+
+PUBLIC = ("celery", "django", "dramatiq", "idempotency", "outbox", "policies", "testing")
+"""Users import these; the modules behind them lie in ``apps`` and ``aws``."""
+_IMPORT = re.compile(r"^(?:from hourwheel[\w.]* import [\w, ]+|import hourwheel[\w.]*)$", re.MULTILINE)
+_NAME = re.compile(rf"\bhourwheel\.(?:{'|'.join(PUBLIC)})\b(?:\.\w+)*")
+
+
+def test_each_import_of_the_docs_works_where_the_wheel_is_installed(installed: Path) -> None:
+    imports = sorted({line for page in PAGES for text in examples(page, "python") for line in _IMPORT.findall(text)})
+    names = sorted({name for page in PAGES for name in _NAME.findall(page.read_text())})
+    assert {name.split(".")[1] for name in names} == set(PUBLIC)
+    code = "\n".join([*imports, "import pkgutil", *(f"pkgutil.resolve_name({name!r})" for name in names)])
+    run_installed(installed, code)
+
+
+def test_django_finds_the_app_of_the_installed_wheel(installed: Path) -> None:
+    code = """
+import django
+from django.conf import settings
+databases = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+settings.configure(INSTALLED_APPS=["hourwheel.django"], DATABASES=databases)
+django.setup()
+from django.core.management import call_command, get_commands
+call_command("makemigrations", "hourwheel", check=True, verbosity=0)
+call_command("migrate", verbosity=0)
+from hourwheel.django.models import ProcessedMessage
+print(ProcessedMessage._meta.label, ProcessedMessage.objects.count(), "hourwheel_relay" in get_commands())
+"""
+    assert run_installed(installed, code).split() == ["hourwheel.ProcessedMessage", "0", "True"]
+
+
+def test_celery_finds_the_transport_of_the_installed_wheel(installed: Path) -> None:
+    code = """
+from celery import Celery
+transport = Celery("shop", broker="hourwheel://127.0.0.1:7420").connection().transport
+print(sys.modules[type(transport).__module__].__file__)
+"""
+    assert Path(run_installed(installed, code).strip()).is_relative_to(installed)
