@@ -18,7 +18,7 @@ _STEP = re.compile(r"^\d+\. ", re.MULTILINE)
 
 
 def file(path: str) -> Path:
-    outside = path.split("/")[0] in {"functions", "infra", "pipeline", "tests"}
+    outside = path.split("/")[0] in {"functions", "infra", "layers", "pipeline", "tests"}
     return (ROOT if outside else LIBRARY) / path
 
 
