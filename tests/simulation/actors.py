@@ -44,6 +44,9 @@ class Watches(dict[str, Any]):
         return super().setdefault(partition, watch)
 
 
+_BRIEF_SECONDS = 0.3
+
+
 @dataclass
 class Machine:
     """The objects that all actors of a run share."""
@@ -121,14 +124,18 @@ def open_deployment(machine: Machine, process: Process) -> Deployment:
     state = machine.state if machine.engine is None else machine.engine.connect(process.name, machine.state)
     if plan.transactional:
         store: Any = TransactionalStore(process, state)
+        brief = None
     else:
         direct = SimulatedStore(process, state)
         store = RetryingStore(direct, process, ids, budget_seconds=plan.budget_seconds)
+        brief = RetryingStore(direct, process, ids, budget_seconds=min(plan.budget_seconds, _BRIEF_SECONDS))
     silence = Silence(process)
     names = [f"c{number}" for number in range(plan.cells)]
     return Deployment(
         Context(
             store=store,
+            brief_store=brief,
+            threads=1 + plan.seed % 3,
             cells=SimulatedCells(machine, process, names).guarded(store) if names else None,
             blobs=SimulatedBlobs(process, machine.blobs),
             clock=process,

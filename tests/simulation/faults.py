@@ -27,6 +27,8 @@ class Faults:
     """Rate per call within a transaction at which the process ends there."""
     damage: float = 0.0
     """Rate per call at which the bytes of a stored batch become wrong, under a correct checksum."""
+    hot: float = 0.0
+    """Share of the writes to the first queue of subject s that the store refuses, as its partition has too many."""
 
 
 @dataclass(frozen=True)

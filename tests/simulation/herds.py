@@ -29,6 +29,19 @@ def herded(plan: Plan) -> Plan:
     return with_herd(plan, rng)
 
 
+def heated(plan: Plan) -> Plan:
+    """Returns the plan; in some cases with a queue whose partition refuses most writes for want of units."""
+    rng = Random(plan.seed ^ 0x407)
+    if plan.delays is None or plan.delays.prompt or plan.transactional or plan.cells or rng.random() >= _SHARE:
+        return plan
+    return with_heat(plan, rng)
+
+
+def with_heat(plan: Plan, rng: Random) -> Plan:
+    """Returns the plan with a queue whose partition refuses most writes."""
+    return replace(plan, faults=replace(plan.faults, hot=rng.choice((0.5, 0.9, 0.97))))
+
+
 def with_herd(plan: Plan, rng: Random) -> Plan:
     """Returns the plan with messages of two subjects that fall due at one instant, more of them than a step takes."""
     assert plan.delays is not None
@@ -58,7 +71,7 @@ class DestinationTurns:
     def dispatched(self, verb: Verb, value: Dispatched, fresh: Iterable[Pick]) -> None:
         """Judges a row of the dispatch log, of which these messages were not named before (7)."""
         plan = self.bucket.audit.world.plan
-        if plan.delays is None or plan.skew_ms or plan.cells or has_small_pages(plan.seed):
+        if plan.delays is None or plan.skew_ms or plan.cells or plan.faults.hot or has_small_pages(plan.seed):
             return
         if not value.transfers:
             # A new owner: it has read nothing before.

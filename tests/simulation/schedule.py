@@ -34,7 +34,7 @@ from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.damage import spoil
 from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine, opened_engine
-from tests.simulation.herds import herded
+from tests.simulation.herds import heated, herded
 from tests.simulation.history import History, Leased
 from tests.simulation.lags import check_lag
 from tests.simulation.operators import Operator, SweepingActor, sweep_all
@@ -101,7 +101,7 @@ def _short(part: object) -> str:
 def simulate(seed: int, engine: str = "") -> Outcome:
     """Makes one run, which the seed determines completely, with a real store beside the simulated one if ``store``
     names one."""
-    plan = herded(draw(seed))
+    plan = heated(herded(draw(seed)))
     return run_plan(on_engine(plan, engine) if engine else plan)
 
 

@@ -254,6 +254,9 @@ class Connection:
         world.step(process)
         if process.watch is not None and not process.atomic:
             process.watch(name, about)
+        if faults.hot and name in ("add", "put") and _is_hot(about) and world.rng.random() < faults.hot:
+            world.record(process.name, name, about, "refused: its partition has too many")
+            raise Throttled("simulated: too many writes to a partition")
         roll = 2.0 if process.atomic else world.rng.random()
         if roll < (edge := faults.crash):
             if world.rng.random() < 0.5:
@@ -302,6 +305,12 @@ class Connection:
         ms = int(world.rng.random() * longest)
         world.record(self.process.name, name, about, "pause", ms)
         world.sleep(self.process, ms)
+
+
+def _is_hot(about: object) -> bool:
+    """Returns whether a write goes to the first queue of subject s: to its counter, or to its rows."""
+    name = about.partition if isinstance(about, Key) else str(about)
+    return name.startswith("s~") and name.endswith("/0") and name.count("/") == 1
 
 
 class SimulatedStore(Connection):

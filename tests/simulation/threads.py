@@ -5,9 +5,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from types import SimpleNamespace
 from unittest.mock import patch
 
+from hourwheel.delay import call_workers
 from hourwheel.push import pusher
 from tests.simulation.world import Crashed, Process, World
 
@@ -58,6 +60,7 @@ class SimulatedThread:
 
 @contextmanager
 def threads_of(world: World) -> Iterator[None]:
-    """Runs the threads of pushers as greenlets of the world."""
-    with patch.object(pusher, "threading", SimpleNamespace(Thread=partial(SimulatedThread, world))):
+    """Runs the threads of pushers and wheels as greenlets of the world."""
+    simulated = SimpleNamespace(Thread=partial(SimulatedThread, world), Lock=Lock)
+    with patch.object(pusher, "threading", simulated), patch.object(call_workers, "threading", simulated):
         yield

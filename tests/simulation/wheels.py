@@ -5,16 +5,19 @@ from functools import partial
 
 from hourwheel.buckets.starts import SOON_MS
 from hourwheel.delay.wheel import WheelEnd
-from hourwheel.errors import CellUnavailable
+from hourwheel.errors import CellUnavailable, Throttled
 from tests.simulation.actors import Actor
+from tests.simulation.faults import Faults
 from tests.simulation.timers import Sleeper, Start
 from tests.simulation.world import Verb, Violation
 
 
-def check_goes_on(verb: Verb) -> None:
-    """Checks that no cell ended a wheel, for which the messages of other cells wait."""
+def check_goes_on(verb: Verb, faults: Faults) -> None:
+    """Checks that neither a cell nor a partition ended a wheel, for which the messages of others wait."""
     if isinstance(verb.error, CellUnavailable):
         raise Violation("7", f"a cell ended the wheel: {verb.error}")
+    if isinstance(verb.error, Throttled) and faults == Faults(hot=faults.hot):
+        raise Violation("7", f"the partition of one log ended the wheel: {verb.error}")
 
 
 @dataclass
@@ -47,7 +50,7 @@ class WheelTurner(Actor):
             bucket=bucket,
             leaves_ms=leaves_ms,
         )
-        check_goes_on(verb)
+        check_goes_on(verb, self.world.faults)
         again = ended in (None, WheelEnd.BUSY, WheelEnd.STOPPED) and self.rng.random() < 0.5
         if again:
             self.world.alarm(self.world.now_ms + 2_000, partial(alarms.fire, Start(bucket)))

@@ -187,8 +187,8 @@ def test_each_destination_waits_for_at_most_one_slice_of_each_other(added: list[
         sent.setdefault(destination, []).extend(positions)
     waited: dict[int, int] = dict.fromkeys(sent, 0)
     got: dict[int, list[int]] = {destination: [] for destination in sent}
-    while due:
-        slices = due.slices(most)
+    while due.ready(0):
+        slices = due.slices(most, 0)
         assert 0 < sum(len(positions) for _, positions in slices) <= most
         served = {destination for destination, _ in slices}
         for destination in sent:
@@ -204,12 +204,12 @@ def test_what_has_no_room_in_a_step_comes_first_in_the_next_one() -> None:
     due = DueMessages()
     for destination in range(3):
         due.add(destination, [10 * destination, 10 * destination + 1])
-    slices = due.slices(6)
+    slices = due.slices(6, 0)
     due.put_back(slices, [[1], [10, 11], [20, 21]])
-    assert due.slices(3) == [(1, [10]), (2, [20]), (0, [1])]
+    assert due.slices(3, 0) == [(1, [10]), (2, [20]), (0, [1])]
     due.discard(21)
-    assert due.slices(9) == [(1, [11])]
-    assert not due
+    assert due.slices(9, 0) == [(1, [11])]
+    assert not due.ready(0)
 
 
 def test_a_herd_is_taken_apart_from_the_messages_of_others() -> None:

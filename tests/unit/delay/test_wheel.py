@@ -48,7 +48,7 @@ def turned(wheel: Wheel, *ticks: float, bench: Bench) -> WheelEnd:
 def hand_over_due(wheel: Wheel, bench: Bench) -> None:
     """Hands over what is due by the positions that the wheel has read before, without a look at the logs."""
     wheel._waiting.fall_due(bench.clock.now_ms())
-    wheel._hand_over()
+    wheel._hand_over(bench.clock.now_ms())
 
 
 @pytest.mark.parametrize("effect", [False, True])

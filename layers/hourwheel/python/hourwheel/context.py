@@ -1,7 +1,7 @@
 """Defines the context of every call of the library: the ports, the settings, and the logs over them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeVar, cast
 
 import msgspec
@@ -137,6 +137,11 @@ class Context:
     timers: Timers
     wakeup_queues: WakeupQueues | None = None
     """Where consumers wait without a request; None where their pulls wait here, which costs nothing on one machine."""
+    brief_store: Store | None = None
+    """The home store with calls that give up soon; None where its calls are not repeated."""
+    threads: int = 1
+    """The number of calls to stores that one step of a wheel makes at the same time: more than one where they are far
+    away."""
     precise_timers: PreciseTimers | None = None
     """None where ``timers`` are precise and cost nothing: wheels then run in this process."""
     wheel_wakeups: WheelWakeups = field(default_factory=NoWheelWakeups)
@@ -172,6 +177,14 @@ class Context:
         # Not ``cell_of``: where there is one cell, nothing more than this look at the name is to be paid.
         store = self.store_of(name) if ":" in name else self.store
         return Log(store, self.clock, self.ids, self.meter, name)
+
+    def brief_log(self, name: str) -> Log:
+        """Returns the log with calls that give up soon: for work on many logs, of which none must hold up the others.
+        Inside of ``atomically`` it is the log as it is."""
+        log = self.log(name)
+        if self.brief_store is None or self.later is not None or cell_of(name) != HOME:
+            return log
+        return replace(log, store=self.brief_store)
 
     def build_row(
         self, log: str, messages: Sequence[Message], *, at_ms: int, expires_ms: int, meta: bytes = b""

@@ -9,28 +9,31 @@ The write that is spared has up to 350 KB; a message that is alone in its step t
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from itertools import chain
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
+from hourwheel.delay.call_workers import in_parallel
 from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.timing import pack, unpack_all
-from hourwheel.errors import Filled, NotFound, Sealed
+from hourwheel.errors import Filled, NotFound, Sealed, Unavailable
 from hourwheel.handover.handover import Transfer, release
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.suspects import with_suspects
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.log_names import HOME, shared_name
-from hourwheel.reach.outages import unless_given_up
+from hourwheel.reach.outages import outage_of, unless_given_up
 from hourwheel.reach.storages import check_serving
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
@@ -43,6 +46,11 @@ may go to other cells. With the longest names, and the open transfers of ``HeldB
 below 350 KB."""
 
 _logger = logging.getLogger("hourwheel")
+
+T = TypeVar("T")
+
+_Expected: TypeAlias = Sealed | Filled | Unavailable
+"""The errors of a call on one log after which the work on the others goes on."""
 
 
 @dataclass
@@ -104,7 +112,7 @@ class Dispatcher:
 
     def _tried_again(self, transfer: Transfer, repeated: list[OutgoingBatch]) -> Literal["done", "left", "lost"]:
         """Puts the row of an open transfer again. Adds its batch to ``repeated`` if that has to be handed over again. A
-        transfer whose cell does not answer is ``left``; if the cell was given up, its row is ``lost``."""
+        transfer whose log does not answer is ``left``; if its cell was given up, its row is ``lost``."""
         if self.held.pauses.holds(transfer.log):
             return "left"
 
@@ -114,9 +122,11 @@ class Dispatcher:
             repeated.extend([] if batch is None else [replace(batch, named=transfer)])
             return "done"
 
-        with self.held.pauses.tried(transfer.log):
+        try:
             return unless_given_up(self.context, transfer.log, put, "lost")
-        return "left"
+        except Unavailable as error:
+            self.held.pauses.refused(transfer.log, error)
+            return "left"
 
     def _put_again(self, transfer: Transfer) -> OutgoingBatch | None:
         """Puts the row of a transfer. Returns its batch if that has to be handed over again."""
@@ -190,12 +200,13 @@ class Dispatcher:
     def _rows(
         self, batches: Sequence[OutgoingBatch], at_ms: int
     ) -> tuple[list[tuple[OutgoingBatch, Row | None]], list[OutgoingBatch]]:
-        """Returns the batches with their rows, and those whose cell is out of reach."""
+        """Returns the batches with their rows, and those whose log is out of reach."""
         rows: list[tuple[OutgoingBatch, Row | None]] = []
         held = []
+        busy = self.held.busy
         for batch in batches:
             log = batch.target.log
-            if not self.held.waits(log):
+            if not log or not self.held.waits(log, busy):
                 with self.held.pauses.tried(log):
                     rows.append((batch, self._row(batch, at_ms, batch.expires_ms(at_ms), log) if log else None))
                     continue
@@ -205,31 +216,55 @@ class Dispatcher:
     def _reserve(
         self, context: Context, rows: Sequence[tuple[OutgoingBatch, Row | None]], at_ms: int, step: "_Step"
     ) -> None:
-        """Reserves a row for each batch."""
-        for batch, row in rows:
-            with self.held.pauses.tried(batch.target.log):
-                transfer = self._reserved(context, batch, at_ms)
-                if transfer is None:
-                    step.closed.append(batch)
-                else:
-                    step.ready.append((batch, transfer, row))
-                continue
-            step.held.append(batch)
+        """Reserves a row for each batch. Those of different logs are reserved at the same time."""
+        outcomes = self._for_each_log(
+            context,
+            [batch.target.log for batch, _ in rows],
+            lambda number: _reservation(context, rows[number][0]),
+        )
+        for (batch, row), outcome in zip(rows, outcomes, strict=True):
+            if isinstance(outcome, Reservation):
+                step.ready.append((batch, _transfer(context, batch, at_ms, outcome), row))
+            elif isinstance(outcome, Unavailable):
+                self._refused(context, batch.target.log, outcome)
+                step.held.append(batch)
+            else:
+                step.closed.append(batch)
 
     def _put_rows(self, context: Context, step: "_Step") -> None:
-        for batch, transfer, row in step.ready:
-            if row is None:
-                step.done.append(batch)
-                continue
-            try:
-                with self.held.pauses.tried(transfer.log):
-                    self._put(context, transfer, row)
-                    step.done.append(batch)
-                    continue
-            except Filled:
+        """Puts the rows of the transfers. Those of different logs are put at the same time."""
+
+        def put(number: int) -> None:
+            _, transfer, row = step.ready[number]
+            if row is not None:
+                self._put(context, transfer, row)
+
+        logs = [transfer.log for _, transfer, _ in step.ready]
+        for (batch, transfer, _), outcome in zip(step.ready, self._for_each_log(context, logs, put), strict=True):
+            if isinstance(outcome, Filled):
                 step.filled.append(replace(batch, named=transfer))
-                continue
-            step.open.append(transfer)
+            elif isinstance(outcome, Unavailable):
+                self._refused(context, transfer.log, outcome)
+                step.open.append(transfer)
+            else:
+                step.done.append(batch)
+
+    def _for_each_log(self, context: Context, logs: Sequence[str], call: Callable[[int], T]) -> "list[T | _Expected]":
+        """Makes a call for each of the logs by its number: those of one log one after the other, until one of them did
+        not succeed. Returns the results and the expected errors. Inside of a transaction all are made in turn."""
+        numbers: dict[str, list[int]] = {}
+        for number, log in enumerate(logs):
+            numbers.setdefault(log, []).append(number)
+        calls = [partial(_outcomes, call, some) for some in numbers.values()]
+        outcomes = in_parallel(calls, 1 if context.later is not None else context.threads)
+        by_number = dict(chain.from_iterable(outcomes))
+        return [by_number[number] for number in range(len(logs))]
+
+    def _refused(self, context: Context, log: str, error: Unavailable) -> None:
+        """Pauses a log, to which a call did not succeed. Raises errors within a transaction of the home store."""
+        if context.later is not None:
+            outage_of(error)
+        self.held.pauses.refused(log, error)
 
     def _after(self, step: "_Step") -> list[OutgoingBatch]:
         """Remembers the transfers that a step has left open. Returns the batches to hand over again."""
@@ -251,29 +286,10 @@ class Dispatcher:
         else:
             self.held.open.append(named)
 
-    def _reserved(self, context: Context, batch: OutgoingBatch, at_ms: int) -> Transfer | None:
-        """Reserves a row for the batch, and returns the transfer; None when the log is sealed."""
-        reservation = Reservation(batch.target.log, 0, 0)
-        if batch.target.log:
-            try:
-                reservation = context.log(batch.target.log).reserve(len(batch.picks))
-            except Sealed:
-                return None
-        return Transfer(
-            kind=batch.target.kind,
-            log=batch.target.log,
-            row_no=reservation.row_no,
-            first_seq=reservation.first_seq,
-            token=context.ids.token(),
-            at_ms=at_ms,
-            expires_ms=batch.expires_ms(at_ms),
-            picks=tuple(batch.picks),
-        )
-
     def _put(self, context: Context, transfer: Transfer, row: Row) -> bool:
         """Puts the row of a transfer; returns False if it was there. Raises ``CellUnavailable`` also for a row that is
         stored in a cell which is off line by then."""
-        put = context.log(transfer.log).put(transfer.reservation, row, transfer.token)
+        put = context.brief_log(transfer.log).put(transfer.reservation, row, transfer.token)
         check_serving(context, [transfer.log])
         return put
 
@@ -337,3 +353,36 @@ class Dispatcher:
                     target.subject,
                     target.log,
                 )
+
+
+def _reservation(context: Context, batch: OutgoingBatch) -> Reservation:
+    log = batch.target.log
+    return context.brief_log(log).reserve(len(batch.picks)) if log else Reservation("", 0, 0)
+
+
+def _transfer(context: Context, batch: OutgoingBatch, at_ms: int, reservation: Reservation) -> Transfer:
+    return Transfer(
+        kind=batch.target.kind,
+        log=batch.target.log,
+        row_no=reservation.row_no,
+        first_seq=reservation.first_seq,
+        token=context.ids.token(),
+        at_ms=at_ms,
+        expires_ms=batch.expires_ms(at_ms),
+        picks=tuple(batch.picks),
+    )
+
+
+def _outcomes(call: Callable[[int], T], numbers: Iterable[int]) -> "list[tuple[int, T | _Expected]]":
+    outcomes: list[tuple[int, T | _Expected]] = []
+    refused: Unavailable | None = None
+    for number in numbers:
+        try:
+            # Behind a call that was refused the next one to its log would only take as long again.
+            outcomes.append((number, refused or call(number)))
+        except (Sealed, Filled) as error:
+            outcomes.append((number, error))
+        except Unavailable as error:
+            refused = error
+            outcomes.append((number, error))
+    return outcomes

@@ -41,9 +41,20 @@ class DueMessages:
         self._queues: dict[int, _Queue] = {}
         """By destination: the one whose turn is next comes first."""
         self._discarded: set[int] = set()
+        self._rests: dict[int, int] = {}
+        """Until when a destination has no turn."""
 
-    def __bool__(self) -> bool:
-        return bool(self._queues)
+    def ready(self, now_ms: int) -> bool:
+        """Returns whether a destination with due messages may have its turn."""
+        return any(self._may_go(destination, now_ms) for destination in self._queues)
+
+    def rest_times(self) -> list[int]:
+        """Returns when the destinations that rest have their turns again."""
+        return [until_ms for destination, until_ms in self._rests.items() if destination in self._queues]
+
+    def rest(self, destination: int, until_ms: int) -> None:
+        """Lets a destination rest whose log is out of reach. Its messages are not read again meanwhile."""
+        self._rests[destination] = until_ms
 
     @property
     def waiting(self) -> int:
@@ -64,15 +75,16 @@ class DueMessages:
         if self._queues:
             self._discarded.add(packed)
 
-    def slices(self, most: int) -> list[tuple[int, list[int]]]:
+    def slices(self, most: int, now_ms: int) -> list[tuple[int, list[int]]]:
         """Removes the next ``most`` messages and returns them, a slice for each destination in turn. A destination
         with more messages than its share gets the room that others leave."""
-        turns = list(islice(self._queues, most))
+        turns = list(islice((name for name in self._queues if self._may_go(name, now_ms)), most))
         room, taken = most, dict[int, list[int]]()
         for number, destination in enumerate(sorted(turns, key=lambda destination: self._queues[destination].count)):
             taken[destination] = self._queues[destination].take(room // (len(turns) - number))
             room -= len(taken[destination])
         for destination in turns:
+            self._rests.pop(destination, None)
             queue = self._queues.pop(destination)
             if queue.count:
                 self._queues[destination] = queue
@@ -90,6 +102,9 @@ class DueMessages:
             if len(rest) == len(positions):
                 following[destination] = self._queues.pop(destination)
         self._queues = following | self._queues
+
+    def _may_go(self, destination: int, now_ms: int) -> bool:
+        return not self._rests or self._rests.get(destination, 0) <= now_ms
 
     def _kept(self, positions: list[int]) -> list[int]:
         if not self._discarded:

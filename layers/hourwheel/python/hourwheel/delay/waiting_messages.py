@@ -38,6 +38,15 @@ class WaitingMessages:
         """The number of messages; cancelled ones count until they are due."""
         return self._wheel.waiting + self._minute_wheel.waiting + self.due.waiting
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether due messages or open transfers wait for a log that is out of reach."""
+        return bool(self.held.open or self.due.waiting)
+
+    def retry_times(self) -> list[int]:
+        """Returns when those that wait for a log that is out of reach are tried again."""
+        return [*self.held.retry_times(), *self.due.rest_times()]
+
     def next_ms(self) -> int | None:
         """Returns when the next message that may not be late falls due; None if there is none."""
         return self._wheel.next_ms()
@@ -89,9 +98,16 @@ class WaitingMessages:
         for destination, some in self._by_destination(retried).items():
             self.due.add(destination, some, first=True)
 
-    def keep_held(self) -> None:
-        """Puts messages whose cell is out of reach back into the wheel, until their next try."""
-        for retry_ms, packed in self.held.take_held():
+    def keep_held(self, slices: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Keeps the messages of a step whose log is out of reach until their next try. A destination whose whole slice
+        is held rests; single messages go back into the wheel."""
+        held = {packed: retry_ms for retry_ms, packed in self.held.held()}
+        for destination, positions in slices if held else ():
+            if all(packed in held for packed in positions):
+                self.due.add(destination, positions, first=True)
+                self.due.rest(destination, max(held.pop(packed) for packed in positions))
+        self.held.note_retried(held)
+        for packed, retry_ms in held.items():
             self._wheel.add(packed, retry_ms, self._destinations[row_of(packed)])
 
     def _note_destination(self, row_no: int, due_times: DueTimes) -> int:

@@ -94,7 +94,7 @@ class Wheel:
     def __post_init__(self) -> None:
         self._log = self.context.log(self.bucket.log)
         self._ownership = Ownership(self.context, self.bucket, self.owner, leaves_ms=self.leaves_ms)
-        self._held = HeldBatches(Pauses(self.context, "delayed messages"))
+        self._held = HeldBatches(Pauses(self.context, "delayed messages", holds_logs=True))
         precise_starts = self.context.precise_timers is not None
         self._waiting = WaitingMessages(self.context.settings.tick_ms, precise_starts, self._held)
         self._reader = BucketReader(self.context, self.bucket, self._ownership, self._waiting)
@@ -194,26 +194,28 @@ class Wheel:
         # Hand-overs that a cell interrupted come first: the rows of the messages below are reserved behind theirs.
         self._dispatcher.put_open()
         self._waiting.fall_due(now_ms)
-        taken = self._hand_over()
+        taken = self._hand_over(now_ms)
         self._taken, self._taken_ms = taken, now_ms
         self._note_work(taken > 0 or self._reader.next_row > known_row, now_ms)
-        return bool(self._waiting.due) or not is_read
+        return (self._held.has_room and self._waiting.due.ready(now_ms)) or not is_read
 
-    def _hand_over(self) -> int:
+    def _hand_over(self, now_ms: int) -> int:
         """Hands over the next slices of the due messages in one step. Returns the number of messages in them."""
         due = self._waiting.due
-        slices = due.slices(dispatch.STEP_PICKS)
+        slices = due.slices(dispatch.STEP_PICKS, now_ms) if self._held.has_room else []
         if not slices:
             return 0
         due.put_back(slices, self._dispatcher.hand_over([positions for _, positions in slices]))
-        self._waiting.keep_held()
+        self._waiting.keep_held(slices)
         return sum(len(positions) for _, positions in slices)
 
     def _publish_if_due(self) -> None:
+        """Publishes how far the schedule log is read, and renews the lease."""
         # A caller waits for the answer to its cancel: it gets the answer when the reading is published, not at the next
         # renewal.
         if self._reader.unanswered or self._ownership.due_for_renewal():
-            self._publish()
+            self._ownership.keep(self._reader.next_row)
+            self._reader.unanswered = False
 
     def _read_tail(self) -> bool:
         """Reads on in the schedule log, but not again in the first turn if ``open`` has read it. The wheel has had the
@@ -224,11 +226,6 @@ class Wheel:
         if self._reader.next_row < self._must_read:
             self._reader.read()
         return True
-
-    def _publish(self) -> None:
-        """Publishes how far the schedule log is read, and renews the lease."""
-        self._ownership.keep(self._reader.next_row)
-        self._reader.unanswered = False
 
     def _note_work(self, busy: bool, now_ms: int) -> None:
         if busy:
@@ -259,7 +256,13 @@ class Wheel:
             return tick_ms - now_ms % tick_ms
         if self._state is not WheelState.TURNING:
             return LOOK_MS
-        others = (self._ownership.renewal_ms, self.bucket.end_ms, *self._relay_times(), *self._held.retry_times())
+        others = (
+            self._ownership.renewal_ms,
+            self.bucket.end_ms,
+            *self._relay_times(),
+            *self._held.retry_times(),
+            *self._waiting.due.rest_times(),
+        )
         turn_ms = next_turn_ms(
             now_ms=now_ms,
             taken=self._taken,
@@ -298,7 +301,7 @@ class Wheel:
         if self.context.precise_timers is not None:
             return self._rest_between_starts(now_ms)
         wakes_ms = wake_time_ms(self._waiting.next_ms(), self.bucket.end_ms)
-        if self._held.open or not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
+        if self._waiting.is_held_up or not may_sleep(wakes_ms=wakes_ms, opened_ms=self._opened_ms, now_ms=now_ms):
             return None
         order_timer(self.context, wakes_ms, self.bucket)
         self._leave(wakes_ms)
@@ -310,7 +313,7 @@ class Wheel:
         rest_ms = rest_for_ms(
             opening_ms=self._opening_ms, busy_turns=self._busy_turns, busy_ms=self._busy_ms, now_ms=now_ms
         )
-        if self._held.open or rest_ms is None:
+        if self._waiting.is_held_up or rest_ms is None:
             return None
         starts = next_starts(
             due_ms=self._waiting.next_ms(),

@@ -1,0 +1,192 @@
+"""A log whose partition refuses writes holds up only its own delayed messages: each is delivered once when it can."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.delay import dispatch
+from hourwheel.delay.call_workers import in_parallel
+from hourwheel.delay.schedule_rows import ScheduleRowCache
+from hourwheel.errors import OutcomeUnknown, Throttled, Unavailable
+from hourwheel.ports.storage import Key
+from tests.support import AT_ONCE, Bench, CallByCall
+
+
+class HotLog(CallByCall):
+    """A store that raises an error for the writes to one log, as far as they are ``refused``."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.log = "hot~1/0"
+        self.refused: frozenset[str] = frozenset()
+        self.error: Unavailable = Throttled("too many writes to a partition")
+        self.tries = 0
+        for verb in ("add", "put"):
+            setattr(self, verb, partial(self._write, verb, getattr(self, verb)))
+
+    def _write(self, verb: str, call: Callable[..., Any], about: object, *args: Any, **named: Any) -> Any:
+        name = about.partition if isinstance(about, Key) else about
+        if name == self.log and verb in self.refused:
+            self.tries += 1
+            raise self.error
+        return call(about, *args, **named)
+
+
+@pytest.fixture
+def store() -> HotLog:
+    return HotLog()
+
+
+@pytest.fixture
+def bench(store: HotLog) -> Bench:
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    bench.deployment.subjects.put("hot")
+    return bench
+
+
+def taken(bench: Bench, subject: str) -> list[str | None]:
+    pulls = bench.pull(1_000, subject=subject)
+    for pull in pulls:
+        bench.settle(pull, subject=subject)
+    return [message.body for pull in pulls for message in pull.messages]
+
+
+@pytest.mark.parametrize("error", [Throttled("too many"), OutcomeUnknown("no answer")], ids=["throttled", "unanswered"])
+@pytest.mark.parametrize("verb", ["add", "put"])
+def test_other_subjects_are_served_in_time_and_the_hot_one_once_its_log_answers(
+    bench: Bench, store: HotLog, verb: str, error: Unavailable
+) -> None:
+    store.error, store.refused = error, frozenset({verb})
+    for number in range(4):
+        for subject in ("hot", "orders"):
+            bench.send_later(f"{number}a", f"{number}b", delay=20 + 5 * number, subject=subject)
+    for number in range(4):
+        bench.turn(21 if number == 0 else 5)
+        assert taken(bench, "orders") == [f"{number}a", f"{number}b"]
+    assert taken(bench, "hot") == []
+    store.refused = frozenset()
+    bench.turn(3)
+    bench.turn(3)
+    assert sorted(map(str, taken(bench, "hot"))) == [f"{number}{name}" for number in range(4) for name in "ab"]
+    bench.turn(60)
+    assert taken(bench, "hot") == []
+
+
+def test_a_new_owner_finds_the_transfer_that_was_refused(bench: Bench, store: HotLog) -> None:
+    store.refused = frozenset({"put"})
+    bench.send_later("a", delay=20, subject="hot")
+    bench.send_later("later", delay=40)
+    bench.turn(21)
+    for _ in range(3):
+        bench.deployment = bench.another_process()
+        bench.turn(20)
+    assert taken(bench, "orders") == ["later"]
+    store.refused = frozenset()
+    bench.deployment = bench.another_process()
+    bench.turn(20)
+    assert taken(bench, "hot") == ["a"]
+    bench.turn(60)
+    assert taken(bench, "hot") == []
+
+
+def test_a_message_that_waits_for_a_hot_log_can_be_cancelled(bench: Bench, store: HotLog) -> None:
+    store.refused = frozenset({"add"})
+    first, _ = [placed.scheduled_id or "" for placed in bench.send_later("a", "b", delay=20, subject="hot")]
+    bench.turn(25)
+    assert bench.deployment.delayed.get(first).state == "waiting"
+    states: list[str] = []
+    bench.turn(20, beside=lambda: states.append(bench.deployment.delayed.cancel(first).state))
+    assert states[-1] == "cancelled"
+    store.refused = frozenset()
+    bench.turn(10)
+    assert taken(bench, "hot") == ["b"]
+
+
+def test_a_herd_for_a_hot_log_is_not_read_again_at_each_try(
+    bench: Bench, store: HotLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "STEP_PICKS", 10)
+    asked: list[int] = []
+    rows = ScheduleRowCache.rows
+
+    def counted(self: ScheduleRowCache, indexes: Any) -> Any:
+        asked.append(sum(map(len, indexes.values())))
+        return rows(self, indexes)
+
+    monkeypatch.setattr(ScheduleRowCache, "rows", counted)
+    store.refused = frozenset({"add"})
+    bench.send_later(*map(str, range(200)), delay=20, subject="hot")
+    bench.turn(21)
+    asked.clear()
+    bench.turn(10)
+    assert 0 < sum(asked) <= 10 * 12
+    assert 5 <= store.tries <= 40
+    store.refused = frozenset()
+    bench.turn(5)
+    assert taken(bench, "hot") == [*map(str, range(200))]
+
+
+def test_open_transfers_keep_the_dispatch_row_small(
+    bench: Bench, store: HotLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.delay.held_batches._MOST_OPEN_HOME", 1)
+    store.refused = frozenset({"put"})
+    bench.send_later("a", delay=20, subject="hot")
+    bench.send_later("b", delay=30)
+    bench.turn(40)
+    assert taken(bench, "orders") == [], "no step begins without room for its row"
+    store.refused = frozenset()
+    bench.turn(5)
+    assert taken(bench, "orders") == ["b"]
+    assert taken(bench, "hot") == ["a"]
+
+
+def test_calls_are_made_at_the_same_time_and_their_results_keep_the_order() -> None:
+    meet = threading.Barrier(3, timeout=10)
+
+    def call(number: int) -> int:
+        if number < 3:
+            meet.wait()
+        return number
+
+    assert in_parallel([partial(call, number) for number in range(8)], 3) == [*range(8)]
+    assert in_parallel([partial(call, 5)], 3) == [5]
+
+
+def test_the_error_of_a_call_is_raised_once_no_call_is_under_way() -> None:
+    over: list[int] = []
+
+    def call(number: int) -> int:
+        if number == 1:
+            raise Throttled("no")
+        over.append(number)
+        return number
+
+    with pytest.raises(Throttled):
+        in_parallel([partial(call, number) for number in range(100)], 4)
+    assert [thread for thread in threading.enumerate() if thread.name == "dispatch"] == []
+    assert len(over) < 100
+
+
+@pytest.mark.parametrize("verb", ["add", "put"])
+def test_a_step_writes_to_several_logs_at_the_same_time(bench: Bench, store: HotLog, verb: str) -> None:
+    object.__setattr__(bench.deployment.context, "threads", 3)
+    for number in range(6):
+        bench.send_later("a", delay=5, subject=f"s{number}")
+    meet = threading.Barrier(3, timeout=10)
+    write = getattr(store, verb)
+
+    def met(about: Any, *args: Any, **named: Any) -> Any:
+        name = about.partition if isinstance(about, Key) else about
+        if name.startswith("s") and name.endswith("/0"):
+            meet.wait()
+        return write(about, *args, **named)
+
+    setattr(store, verb, met)
+    bench.turn(6)
+    assert [taken(bench, f"s{number}") for number in range(6)] == [["a"]] * 6
