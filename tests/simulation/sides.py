@@ -140,7 +140,7 @@ class Side:
         leaves_ms = leaves_ms and self.process.now_ms() + leaves_ms
         turning = partial(self.actor.deployment.turn_wheel, bucket, owner, pause, leaves_ms=leaves_ms)
         verb, _ = self.actor.ask("wheel", turning, bucket=bucket)
-        check_goes_on(verb, self.world.faults)
+        check_goes_on(verb, self.actor.world.faults)
 
     def _choose(self, held: Leased, **how: Any) -> Settlement:
         chosen = Settlement(receipt=held.receipt, **how)
