@@ -17,7 +17,7 @@ from hourwheel.delay import changes, dispatch
 from hourwheel.logs import tags
 from hourwheel.model.fields import MAX_LEASE_SECONDS
 from hourwheel.model.pulls import Pull, PullRequest, PullResult, Settlement
-from hourwheel.ordered import key_state_cache, key_states, later_messages, snapshots
+from hourwheel.ordered import key_state_cache, later_messages, parked_messages, snapshots
 from hourwheel.ordered import selection as ordered_selection
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
 from hourwheel.pull_log import keyed_rows
@@ -127,8 +127,8 @@ def scaled(plan: Plan) -> Iterator[None]:
         patch.object(claim_range, "EMPTY_ROWS", plan.empty_rows),
         patch.object(ordered_selection, "AHEAD", plan.empty_rows if plan.ordered else ordered_selection.AHEAD),
         patch.object(key_state_cache, "_SNAPSHOT_ROWS", 3),
-        patch.object(key_states, "MAX_PARKED", plan.max_parked),
-        patch.object(key_states, "BLOCK", plan.parked_block),
+        patch.object(parked_messages, "MAX_PARKED", plan.max_parked),
+        patch.object(parked_messages, "BLOCK", plan.parked_block),
         patch.object(later_messages, "BLOCK", plan.parked_block),
         patch.object(snapshots, "PAGE_BYTES", 100),
         patch.object(snapshots, "_PIECE_BLOCKS", 1),

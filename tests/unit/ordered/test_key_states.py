@@ -8,7 +8,7 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
-from hourwheel.ordered import key_state_cache, key_states, later_messages, snapshots
+from hourwheel.ordered import key_state_cache, later_messages, parked_messages, snapshots
 from hourwheel.ordered.key_states import InFlight, KeyStates
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.ordered_rows import Parked
@@ -63,7 +63,7 @@ def test_a_state_that_a_process_carries_along_equals_one_that_is_read_anew(
     draws = Random(seed)
     if seed >= 10:
         # Blocks and pages that so few messages fill.
-        monkeypatch.setattr(key_states, "BLOCK", 2)
+        monkeypatch.setattr(parked_messages, "BLOCK", 2)
         monkeypatch.setattr(later_messages, "BLOCK", 2)
         monkeypatch.setattr(snapshots, "PAGE_BYTES", 40)
         monkeypatch.setattr(snapshots, "_PIECE_BLOCKS", 1)

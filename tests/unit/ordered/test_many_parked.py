@@ -15,7 +15,7 @@ from hourwheel.logs.index_sets import pack_indexes
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
-from hourwheel.ordered import key_state_cache, key_states, snapshots
+from hourwheel.ordered import key_state_cache, parked_messages, snapshots
 from hourwheel.ordered.snapshots import PAGE_BYTES, Snapshots
 from hourwheel.ports.storage import MAX_VALUE_BYTES, Table
 from hourwheel.pull_log.open_logs import pull_logs
@@ -187,7 +187,7 @@ def test_keys_that_fail_without_another_message_of_theirs_fill_the_queue_as_well
 def test_from_a_far_higher_number_of_parked_messages_on_the_queue_waits_and_says_so(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_states, "MAX_PARKED", 10)
+    monkeypatch.setattr(parked_messages, "MAX_PARKED", 10)
     with_group(bench, retry=RetryPolicy(first_seconds=60))
     send(bench, [("a", f"a{number}") for number in range(20)])
     (pull,) = bench.pull(1)

@@ -11,7 +11,7 @@ from hourwheel.model.lag import HeldKeys
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater
 from hourwheel.model.targets import Outcome
-from hourwheel.ordered import key_states
+from hourwheel.ordered import parked_messages
 from hourwheel.ports.storage import Key, Table
 from hourwheel.push.decisions import PusherEnd as Ended
 from hourwheel.push.pusher import Pusher
@@ -255,7 +255,7 @@ def test_a_seek_to_the_start_hands_all_out_again_and_no_message_twice(ordered: B
 
 
 def test_from_a_number_of_parked_messages_on_the_queue_waits(ordered: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_states, "MAX_PARKED", 2)
+    monkeypatch.setattr(parked_messages, "MAX_PARKED", 2)
     send(ordered, "a1", "a2", "a3", "b1", "a4", "c1")
     first = one(ordered, 1)
     assert ordered.bodies() == ["b1"]

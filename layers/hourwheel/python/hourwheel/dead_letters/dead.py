@@ -303,8 +303,8 @@ class DeadLetters:
             )
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes), transfers=(transfer,))
             outcome = record.swap(current.token if current else None, value, expires_ms=value.garbage_ms)
-            if outcome.stored and outcome.current is not None:
-                self._finish(row_no, outcome.current)
+            if (written := outcome.written) is not None:
+                self._finish(row_no, written)
                 return len(offered & value.done)
             release(self.context, (transfer,))
             current = outcome.current

@@ -39,6 +39,11 @@ class CasResult(NamedTuple, Generic[S]):
     stored: bool
     current: Versioned[S] | None
 
+    @property
+    def written(self) -> Versioned[S] | None:
+        """The value that was stored; None if it was refused."""
+        return self.current if self.stored else None
+
 
 @dataclass(frozen=True)
 class CasRecord(Generic[S]):

@@ -38,8 +38,8 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
             return _found_nothing(key_states, log, chosen)
         row: PullRow = _row(log, chosen, request)
         outcome = log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
-        if outcome.stored and outcome.current is not None:
-            return _claimed(key_states, log, outcome.current, chosen)
+        if (written := outcome.written) is not None:
+            return _claimed(key_states, log, written, chosen)
         log.context.meter.record("ClaimConflicts", 1)
         state = _behind_winner(key_states, log, state, None if race > 1 else outcome.current)
     return ClaimResult(None, limited=True)
@@ -130,5 +130,5 @@ def _stored(
     with nullcontext() if log.context.later is not None else suppress(Unavailable, Broken):
         key_states.save(log, state)
     key_states.claimed(log, state, Versioned(row, stored.token))
-    for row_no, (count, error) in chosen.unreadable.items():
+    for row_no, (count, error) in chosen.source.unreadable.items():
         unreadable(log.context, log.source.name, row_no, count, error)

@@ -125,8 +125,7 @@ class KeyStateCache:
             self._claimed[log.partition] = last._replace(transaction=None)
         now_ms = log.context.clock.now_ms()
         cached = self._in_transaction(log) or self._states.get(log.partition)
-        trusted = cached is not None and 0 <= now_ms - cached.at_ms < _TRUSTED_MS
-        state = cached.copy() if cached is not None and trusted else last_saved(log)
+        state = cached.copy() if cached is not None and 0 <= now_ms - cached.at_ms < _TRUSTED_MS else last_saved(log)
         catch_up(log, state)
         state.at_ms = now_ms
         return state
@@ -142,15 +141,19 @@ class KeyStateCache:
         """Returns the state behind a claim that this very transaction has stored. Nobody else has it before the
         transaction is committed, and nobody else writes meanwhile: it lacks nothing but what ``changed`` was not told,
         which only keeps keys busy for longer."""
-        last = self._claimed.get(log.partition) if log.context.later is not None else None
+        last = self._last_claim(log)
         if last is None or last.transaction is None or last.transaction is not transaction_of(log.source.store):
             return None
         return last.state
 
+    def _last_claim(self, log: PullLog) -> _LastClaim | None:
+        """Returns the last claim of this process, to a caller in a transaction."""
+        return None if log.context.later is None else self._claimed.get(log.partition)
+
     def _in_transaction(self, log: PullLog) -> KeyStates | None:
         """Returns the state behind the last claim of this process, if its row is there. That claim may belong to the
         transaction that the caller shares: the row is there if everything is that the claim has read and written."""
-        last = self._claimed.get(log.partition) if log.context.later is not None else None
+        last = self._last_claim(log)
         if last is None or last.state is self._states.get(log.partition):
             return None  # published: the transaction of the claim is over
         record = log.source.store.get(log.record(last.state.row_no - 1).key)

@@ -7,15 +7,11 @@ is refused where the state does not know the last row.
 """
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-
-import msgspec
+from dataclasses import dataclass, replace
 
 from hourwheel.logs.index_sets import pack_indexes, unpack_indexes
-from hourwheel.model.fields import DETAILS_BYTES, MAX_PARKED
-from hourwheel.ordered.in_flight import InFlight
-from hourwheel.ordered.later_messages import BLOCK, LaterMessages, packed
+from hourwheel.ordered.in_flight import InFlight, OpenRows
+from hourwheel.ordered.parked_messages import ParkedMessages
 from hourwheel.pull_log.ordered_rows import (
     STOPPED_MS,
     LastFailure,
@@ -23,43 +19,24 @@ from hourwheel.pull_log.ordered_rows import (
     OrderedMessages,
     OrderedRow,
     Parked,
-    ParkedKey,
     Snapshot,
     SnapshotRow,
 )
 from hourwheel.pull_log.parked_counts import SOON_MS, ParkedCounts
 from hourwheel.pull_log.records import OPEN, SOUGHT, Position, Tail
 
-_encoder = msgspec.msgpack.Encoder()
-
 
 @dataclass
-class KeyStates:
-    """``row_no`` is the next pull row, ``position`` and ``seq`` where it begins. ``parked`` holds the first parked
-    messages of each key digest in order, ``open`` the rows with messages in flight. ``rows`` and ``messages`` are those
-    that the last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen,
-    or tried to save."""
+class KeyStates(ParkedMessages, OpenRows):
+    """``row_no`` is the next pull row, ``position`` and ``seq`` where it begins. ``rows`` and ``messages`` are those
+    that the last row covers. ``saved_row`` and ``saved_ms`` belong to the last snapshot that this process has seen, or
+    tried to save."""
 
     row_no: int
     position: Position
     seq: int
-    parked: dict[bytes, tuple[Parked, ...]] = field(default_factory=dict)
-    open: dict[int, InFlight] = field(default_factory=dict)
-    busy: set[bytes] = field(default_factory=set)
-    """The digests of messages in flight."""
-    later: dict[bytes, LaterMessages] = field(default_factory=dict)
-    """The parked messages behind those of ``parked``, for the digests of which many were never handed out."""
-    shared: dict[bytes, int] = field(default_factory=dict)
-    """The digests with messages in flight in several open rows, as after a seek, and in how many besides the first."""
-    retries: dict[bytes, int] = field(default_factory=dict)
-    """When the first message of a digest is tried again, for the digests of which it has failed."""
-    stops: dict[bytes, LastFailure] = field(default_factory=dict)
-    """Why messages stopped their keys, by digest, as many as fit into a snapshot: see ``DETAILS_BYTES``."""
-    stops_bytes: int = 0
     rows: int = 0
     messages: int = 0
-    total: int = 0
-    """The number of parked messages."""
     saved_row: int = 0
     saved_ms: int = 0
     at_ms: int = 0
@@ -81,16 +58,6 @@ class KeyStates:
             state._open_parked(key)
         return state
 
-    def _open_parked(self, key: ParkedKey) -> None:
-        first, later = key.first, LaterMessages.of(key.blocks)
-        if later is not None and len(first) < BLOCK:
-            behind, later = later.divided()
-            first += behind
-        self._put(key.digest, first)
-        if later is not None:
-            self.later[key.digest] = later
-            self.total += later.total
-
     def copy(self) -> "KeyStates":
         """Returns a state that changes by itself."""
         # A copy of the collections is enough: what they hold is never changed, only replaced.
@@ -106,62 +73,15 @@ class KeyStates:
         parked, checksum = self._parked_keys()
         return Snapshot(self.row_no, self.position, self.seq, parked, rows, now_ms, tuple(self.stops.items()), checksum)
 
-    def _parked_keys(self) -> tuple[tuple[ParkedKey, ...], bytes]:
-        """Returns the parked messages of each digest, and the checksum of all. It does not depend on the blocks in
-        which a process has its messages."""
-        keys, contents = [], []
-        for digest, entries in sorted(self.parked.items()):
-            later = self.later.get(digest)
-            fresh = next((at for at in range(len(entries), 0, -1) if entries[at - 1].due_ms), 0)
-            blocks = [packed(entries[fresh:])] if fresh < len(entries) else []
-            keys.append(ParkedKey(digest, entries[:fresh], (*blocks, *(later.packed_blocks() if later else ()))))
-            last = later.last_one if later else entries[-1]
-            contents.append((digest, entries[:fresh], entries[0].position, last.position, self.parked_of(digest)))
-        return tuple(keys), blake2b(_encoder.encode(contents), digest_size=16).digest()
-
     @property
     def tail(self) -> Tail:
         return Tail(self.row_no, self.position, self.seq, self.rows, self.messages)
-
-    @property
-    def held_keys(self) -> int:
-        """The number of digests of which the first parked message was handed out before, and failed or was released."""
-        return len(self.retries)
-
-    @property
-    def room(self) -> int:
-        """The number of messages that may still be parked. With 0 the queue waits at the next message whose key is
-        busy."""
-        return max(0, MAX_PARKED - self.total)
-
-    def parked_of(self, digest: bytes) -> int:
-        """Returns the number of parked messages of a digest."""
-        later = self.later.get(digest) if self.later else None
-        return len(self.parked[digest]) + (later.total if later is not None else 0)
-
-    def due_ms(self) -> int | None:
-        """Returns the earliest time at which a parked message may be handed out, if its key is not in flight; None if
-        nothing is parked."""
-        # A digest without a retry waits for nothing but the end of an earlier message of its key.
-        return 0 if len(self.retries) < len(self.parked) else min(self.retries.values(), default=None)
-
-    def next_due_ms(self, now_ms: int) -> int | None:
-        """Returns the earliest time after ``now_ms`` at which a failed message is tried again; None if there is
-        none."""
-        return min((due_ms for due_ms in self.retries.values() if now_ms < due_ms < STOPPED_MS), default=None)
 
     def ready(self, now_ms: int, most: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
         """Returns the digests of which no message is in flight, and the first ones may be handed out now, each with
         these messages; of a digest with many, at least the first ``most``."""
         turns = self._ready(now_ms)
         return [(digest, self._with_later(digest, entries, most)) for digest, entries in turns] if self.later else turns
-
-    def _with_later(self, digest: bytes, entries: tuple[Parked, ...], most: int) -> tuple[Parked, ...]:
-        """Returns the messages of ``parked`` whose turn it is, and the ones behind them if it is the turn of all."""
-        later = self.later.get(digest)
-        if later is None or len(entries) >= most or len(entries) < len(self.parked[digest]):
-            return entries
-        return entries + later.first(most - len(entries))
 
     def _ready(self, now_ms: int) -> list[tuple[bytes, tuple[Parked, ...]]]:
         """Returns what ``ready`` returns, without the later messages."""
@@ -196,23 +116,13 @@ class KeyStates:
             _count(counts, entries, now_ms, trimmed, free=digest not in self.busy)
         return counts
 
-    def stop_of(self, digest: bytes, parked: Parked) -> LastFailure | None:
-        """Returns why this message stopped its key; None where that is not known."""
-        stop = self.stops.get(digest)
-        return stop if stop is not None and parked.at(stop.row_no, stop.in_row) else None
-
     def held(self) -> list[tuple[Parked, int, bytes]]:
         """Returns the first message of each held key, in the order of their positions, how many messages are parked
         behind it, and the digest of the key. The key of an earlier message in flight is not held."""
-        flying: dict[bytes, Parked] = {}
-        for flight in self.open.values():
-            for digest, message in flight.messages.values():
-                flying[digest] = min(message, flying.get(digest, message))
-        return sorted(
-            (entries[0], self.parked_of(digest) - 1, digest)
-            for digest, entries in self.parked.items()
-            if entries[0].failed and not (digest in flying and flying[digest] < entries[0])
-        )
+        flying = self.first_in_flight()
+        failed = ((digest, entries[0]) for digest, entries in self.parked.items() if entries[0].failed)
+        heads = ((digest, head) for digest, head in failed if head <= flying.get(digest, head))
+        return sorted((head, self.parked_of(digest) - 1, digest) for digest, head in heads)
 
     # Rows
 
@@ -228,9 +138,9 @@ class KeyStates:
             else:
                 self._take_parked(divided.parked)
             # A seek hands messages out again that are still in flight: from now on the later row has them.
-            if any(flight.again_below is not None for flight in self.open.values()):
+            if sought := self._sought():
                 for _, taken in row.messages()[len(divided.parked) :]:
-                    self._leave_earlier(taken.row_no, taken.in_row, sought=True)
+                    self._leave_earlier(taken.row_no, taken.in_row, sought)
         self._park_fresh(divided.parks)
         if divided.taken:
             self._set_open(row_no, InFlight(row, divided.taken, token=token))
@@ -269,77 +179,10 @@ class KeyStates:
                 if index in stops:
                     self._note_stop(digest, LastFailure(message.row_no, message.in_row, *stops[index]))
 
-    def _note_stop(self, digest: bytes, stop: LastFailure) -> None:
-        """Notes why a key stopped, if there is room: the snapshot must fit into a record of the store."""
-        self._forget_stop(digest)
-        if self.stops_bytes + stop.stored_bytes <= DETAILS_BYTES:
-            self.stops[digest] = stop
-            self.stops_bytes += stop.stored_bytes
-
-    def _forget_stop(self, digest: bytes) -> None:
-        stop = self.stops.pop(digest, None)
-        if stop is not None:
-            self.stops_bytes -= stop.stored_bytes
-
     @staticmethod
     def _parks_again(flight: InFlight, index: int) -> bool:
         """Returns whether a message that failed was undecided so far, and no seek hands it out again."""
         return index in flight.messages and flight.parks(flight.messages[index][1])
-
-    def close(self, row_no: int) -> None:
-        """Forgets an open row, of which every message is decided."""
-        self._land(self.open.pop(row_no).digests)
-
-    def _set_open(self, row_no: int, flight: InFlight) -> None:
-        before = self.open.get(row_no)
-        begun = flight.digests if before is None else flight.digests - before.digests
-        for digest in self.busy & begun:
-            self.shared[digest] = self.shared.get(digest, 0) + 1
-        self.busy |= begun
-        if before is not None:
-            self._land(before.digests - flight.digests)
-        self.open[row_no] = flight
-
-    def _land(self, digests: Set[bytes]) -> None:
-        """Notes that a row has no message of these digests in flight any more."""
-        shared = self.shared.keys() & digests
-        self.busy -= digests - shared if shared else digests
-        for digest in shared:
-            self.shared[digest] -= 1
-            if not self.shared[digest]:
-                del self.shared[digest]
-
-    def _park_fresh(self, parks: Sequence[tuple[bytes, Parked]]) -> None:
-        """Parks messages that no row has handed out yet."""
-        parked, later = self.parked, self.later
-        for digest, message in parks:
-            entries = parked.get(digest)
-            if entries is None:
-                parked[digest] = (message,)
-            elif later and digest in later:
-                later[digest] = later[digest].added(message)
-            elif entries[-1].row_no < message.row_no or entries[-1] < message:
-                if len(entries) < BLOCK:
-                    parked[digest] = (*entries, message)
-                else:
-                    later[digest] = LaterMessages((), 0, (message,))
-            else:
-                self._park(digest, message)
-                continue
-            self.total += 1
-
-    def _park(self, digest: bytes, parked: Parked) -> None:
-        entries = self.parked.get(digest)
-        if entries is None:
-            self.parked[digest] = (parked,)
-            self.total += 1
-            if parked.due_ms:
-                self.retries[digest] = parked.due_ms
-        # A message that failed goes back to its place, before those that were parked behind it meanwhile.
-        elif entries[-1] > parked:
-            self._put(digest, tuple(sorted((*entries, parked))))
-        else:
-            self._put(digest, (*entries, parked))
 
     def _take_parked(self, messages: Sequence[tuple[bytes, Parked]]) -> None:
         """Removes the parked messages that a row takes."""
@@ -377,51 +220,7 @@ class KeyStates:
         left = tuple(entry for entry in entries if not entry.at(row_no, index))
         self._put(digest, left)
         if len(left) == len(entries):
-            self._leave_earlier(row_no, index, sought=False)
-
-    def _unpark(self, digest: bytes) -> None:
-        """Removes the only message of a digest in ``parked``."""
-        self.total -= 1
-        if self.retries:
-            self.retries.pop(digest, None)
-            self._forget_stop(digest)
-        self._empty(digest)
-
-    def _empty(self, digest: bytes) -> None:
-        """Gives a digest, of which ``parked`` had the last message, the first of its later ones."""
-        later = self.later.get(digest) if self.later else None
-        if later is None:
-            self.parked.pop(digest, None)
-            return
-        self.parked[digest], left = later.divided()
-        if left is None:
-            del self.later[digest]
-        else:
-            self.later[digest] = left
-
-    def _leave_earlier(self, row_no: int, index: int, *, sought: bool) -> None:
-        """Removes a message from the open row that had it before; with ``sought`` only if a seek came since."""
-        for open_row, flight in list(self.open.items()):
-            if sought and flight.again_below is None:
-                continue
-            served = {at for at, (_, message) in flight.messages.items() if message.at(row_no, index)}
-            if served:
-                self._set_open(open_row, flight.without(served, flight.token))
-
-    def _put(self, digest: bytes, entries: tuple[Parked, ...]) -> None:
-        self.total += len(entries) - len(self.parked.get(digest, ()))
-        if not entries:
-            self.retries.pop(digest, None)
-            self._forget_stop(digest)
-            self._empty(digest)
-            return
-        self.parked[digest] = entries
-        if entries[0].due_ms:
-            self.retries[digest] = entries[0].due_ms
-        elif self.retries:
-            self.retries.pop(digest, None)
-        if self.stops and entries[0].due_ms != STOPPED_MS:
-            self._forget_stop(digest)
+            self._leave_earlier(row_no, index, list(self.open))
 
     def _seek(self, position: Position) -> None:
         """Forgets the parked messages that the group will get again after the seek, and those that the seek skips. A
@@ -430,9 +229,7 @@ class KeyStates:
         self.later.clear()
         for digest, entries in list(self.parked.items()):
             self._put(digest, tuple(entry for entry in entries if entry.due_ms and entry.position < position))
-        for row_no, flight in self.open.items():
-            below = flight.again_below
-            self.open[row_no] = replace(flight, again_below=position if below is None else min(below, position))
+        self._seek_open(position)
 
 
 def _until_one_waits(entries: tuple[Parked, ...], now_ms: int) -> tuple[Parked, ...]:

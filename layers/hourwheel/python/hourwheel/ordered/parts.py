@@ -6,6 +6,7 @@ key's messages may have gone to another queue.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
@@ -61,16 +62,14 @@ class _Parts:
     def _read(self, log: PullLog) -> bool:
         if self.key_states.known_done(log):
             return True
-        try:
+        with suppress(Unavailable):
             rows = settled_rows(self.key_states, log)
-            if rows is not None and rows < log.mapping.rows:
+            if rows is not None and rows >= log.mapping.rows:
+                self.key_states.remember_done(log)
+                return True
+            if rows is not None:
                 self._fill_end(log)
-        except Unavailable:
-            return False
-        done = rows is not None and rows >= log.mapping.rows
-        if done:
-            self.key_states.remember_done(log)
-        return done
+        return False
 
     def _fill_end(self, log: PullLog) -> None:
         """Fills the rows at the end of a sealed part that were given out and never stored, once this process has missed

@@ -6,24 +6,20 @@ several messages, in their order.
 """
 
 from bisect import bisect_left
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from heapq import merge, nsmallest
-from itertools import islice
 
-from hourwheel.errors import Corrupt
-from hourwheel.logs.rows import Row
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.keyed_range import KeyedRange, RowSpan
+from hourwheel.ordered.source_rows import SourceRows
 from hourwheel.ordered.suspects import without_suspects
-from hourwheel.ports.storage import GET_MANY
+from hourwheel.ordered.turns import Ready, first_turns
 from hourwheel.pull_log.claiming import claim_range
 from hourwheel.pull_log.claiming.retry_share import NOT_SHARED, RetryShare
 from hourwheel.pull_log.keyed_rows import KeyedMessages, KeyedRow, KeyedRowCache
 from hourwheel.pull_log.log_rows import first_page
 from hourwheel.pull_log.ordered_rows import Order, OrderedMessages, Parked, bits
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.pull_log.records import Position
 from hourwheel.wire.answer_size import message_size
 
 AHEAD = 100
@@ -31,11 +27,6 @@ AHEAD = 100
 flight. The digests of all of them stand in its row, at 6 bytes each."""
 
 _MOST_AHEAD = 1_000  # 6 KB of digests in a pull row
-_TURNS_SORTED = 4  # up to this many times the messages of a pull are sorted; of more the first ones are chosen
-_ReadyKey = tuple[bytes, tuple[Parked, ...]]
-_Ready = list[_ReadyKey]
-
-_ROWS_AT_ONCE = 64  # parked messages may lie in as many rows: a claim reads no more of them
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,6 @@ class OrderedSelection:
     dropped: list[tuple[bytes, int, int]] = field(default_factory=list)
     count: int = 0
     """The number of messages that the pull takes."""
-    unreadable: dict[int, tuple[int, Corrupt]] = field(default_factory=dict)
     limited: bool = False
     retries: int = 0
     """The number of messages that the pull takes of keys that are tried again, if these are bounded."""
@@ -91,6 +81,10 @@ class OrderedSelection:
     _room: int = 0
     """The number of messages that the group may still park."""
     covered: KeyedRange = field(init=False)
+    source: SourceRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.source = SourceRows(self.log, self.decoded_rows, self.now_ms)
 
     def select(self) -> None:
         state, limits = self.state, self.limits
@@ -114,7 +108,7 @@ class OrderedSelection:
     @property
     def writes(self) -> bool:
         """Whether there is a row to write: for a pull, or to pass over what nobody can be given."""
-        passes = self.covered.digests or self.covered.empty >= claim_range.EMPTY_ROWS or self.unreadable
+        passes = self.covered.digests or self.covered.empty >= claim_range.EMPTY_ROWS or self.source.unreadable
         return bool(self.count or self.dropped or passes)
 
     @property
@@ -175,7 +169,7 @@ class OrderedSelection:
         self.retries = self.count
         self.covered.cut(self.state.position, self.state.seq)
 
-    def _take_others(self, ready: _Ready) -> None:
+    def _take_others(self, ready: Ready) -> None:
         """Takes parked messages whose turn it is, then messages that nobody has seen."""
         limits = self.limits
         self.limited = not self._take_parked(ready, limits.max_messages - self.count, limits.max_bytes)
@@ -183,7 +177,7 @@ class OrderedSelection:
             self._look_ahead(self.covered)
         self.covered.cut(self.state.position, self.state.seq)
 
-    def _take_retries(self, ready: _Ready) -> _Ready:
+    def _take_retries(self, ready: Ready) -> Ready:
         """Takes messages of the keys that are tried again, as many as their share allows, and returns all of these
         keys; none where nothing bounds them. Of a key whose turn ends within, the messages behind stay parked, and so
         do those that nobody has seen."""
@@ -197,23 +191,24 @@ class OrderedSelection:
         self.retries = self.count
         return retries
 
-    def _fill_up(self, retries: _Ready) -> None:
+    def _fill_up(self, retries: Ready) -> None:
         """Takes retries that exceed their share, where new messages have left room."""
-        left, before = list[_ReadyKey](), self.count
+        before = self.count
         done = {(message.row_no, message.in_row) for _, message in self.parked}
         done.update((row_no, in_row) for _, row_no, in_row in self.dropped)
-        for digest, messages in retries:
-            rest = tuple([message for message in messages if (message.row_no, message.in_row) not in done])
-            if rest:
-                left.append((digest, rest))
+        rests = (
+            (key, [message for message in parked if (message.row_no, message.in_row) not in done])
+            for key, parked in retries
+        )
+        left = [(key, tuple(rest)) for key, rest in rests if rest]
         self.held_back = not self._take_parked(left, self.limits.max_messages - before, self.limits.max_bytes)
         self.retries += self.count - before
 
-    def _take_parked(self, ready: _Ready, most: int, max_bytes: int, *, strict: bool = False) -> bool:
+    def _take_parked(self, ready: Ready, most: int, max_bytes: int, *, strict: bool = False) -> bool:
         """Takes the first of these messages, at most this many, and returns whether these are all."""
         taken, before, start = self.parked, len(self.parked), 0
-        turns, complete = _first_turns(ready, most)
-        rows = self._read(turns[:most])
+        turns, complete = first_turns(ready, most)
+        rows = self.source.read([turn[0] for turn in turns[:most]])
         while start < len(turns):
             row_no, _, digest, parked = turns[start]
             room = most - (len(taken) - before)
@@ -234,7 +229,7 @@ class OrderedSelection:
         self._free_all(ready)
         return True
 
-    def _free_all(self, ready: _Ready) -> None:
+    def _free_all(self, ready: Ready) -> None:
         """Notes the digests of which nothing stays parked: what follows of them may come in the same pull."""
         self._free.update(digest for digest, entries in ready if len(entries) == self.state.parked_of(digest))
 
@@ -251,33 +246,6 @@ class OrderedSelection:
         self._rows[parked.row_no] = row
         self.parked.append((digest, parked))
         return True
-
-    def _read(self, turns: "Sequence[_Turn]") -> dict[int, KeyedRow | None]:
-        """Returns the rows of parked messages, as many as a claim may read; None for one that is removed or cannot be
-        read."""
-        log, rows_read = self.log, dict[int, KeyedRow | None]()
-        unknown = []
-        for row_no in dict.fromkeys(turn[0] for turn in turns):
-            cached = self.decoded_rows.cached(log.source.name, row_no)
-            if cached is None:
-                unknown.append(row_no)
-            else:
-                rows_read[row_no] = cached
-        unknown = unknown[:_ROWS_AT_ONCE]
-        rows = log.source.get_many(unknown[:GET_MANY]) if unknown else {}
-        for row_no in unknown:
-            row = rows.get(row_no) or log.source.get(row_no)
-            rows_read[row_no] = None if row is None or row.filler else self._decoded(row_no, row)
-        return rows_read
-
-    def _decoded(self, row_no: int, row: Row) -> KeyedRow | None:
-        if row.expires_ms <= self.now_ms:
-            return None  # its segment may be absent already
-        try:
-            return self.decoded_rows.decoded(self.log.source.name, row_no, row, self.log.batches)
-        except Corrupt as error:
-            self.unreadable[row_no] = (row.count, error)
-            return None
 
     # Messages that nobody has seen
 
@@ -342,32 +310,24 @@ class OrderedSelection:
         """Yields the rows from the state's position on, each with the index from which the claim looks at it."""
         start = self.state.position
         page = first_page(self.state.tail, self.limits.max_messages)
-        for row_no, row in self._unread(page):
+        for row_no, row in self.source.unread(self.state.position, page):
             if covered.counts and row_no != covered.last_row + 1:
-                self.limited = True  # rows were trimmed between two pages: the next claim takes what follows
-                covered.keep(len(covered.parks))
+                self._end_early(covered)  # rows were trimmed between two pages: the next claim takes what follows
                 return
             skip = start.index if row_no == start.row_no else 0
             live = row.expires_ms > self.now_ms and row.count > skip
-            decoded = self._decoded(row_no, row) if live else None
+            decoded = self.source.decoded(row_no, row) if live else None
             if decoded is not None:
                 yield row_no, decoded, skip
                 continue
             covered.pass_row(row_no, row)
-            if covered.empty >= claim_range.EMPTY_ROWS or row_no in self.unreadable:
-                self.limited = True
-                covered.keep(len(covered.parks))
+            if covered.empty >= claim_range.EMPTY_ROWS or row_no in self.source.unreadable:
+                self._end_early(covered)
                 return
 
-    def _unread(self, page: int) -> Iterator[tuple[int, Row]]:
-        """Yields the rows from the state's position on: those that were decoded before, then what the store has."""
-        start = self.state.position
-        cached = self.decoded_rows.cached(self.log.source.name, start.row_no)
-        while cached is not None and cached.row.expires_ms > self.now_ms:
-            yield start.row_no, cached.row
-            start = Position(start.row_no + 1)
-            cached = self.decoded_rows.cached(self.log.source.name, start.row_no)
-        yield from self.log.unread(start, self.now_ms, page)
+    def _end_early(self, covered: KeyedRange) -> None:
+        self.limited = True
+        covered.keep(len(covered.parks))
 
     def _fits(self, row_no: int, keyed: KeyedRow, index: int, max_bytes: int, *, first: bool) -> bool:
         """Returns whether there is room for the message in this many bytes of the answer, and takes the room. A row
@@ -387,25 +347,5 @@ class OrderedSelection:
         return False
 
 
-_Turn = tuple[int, int, bytes, Parked]
-
-
-def _first_turns(ready: Sequence[_ReadyKey], most: int) -> tuple[list[_Turn], bool]:
-    """Returns the messages whose turn it is in their order, at least the first ``most``, and whether these are all."""
-    if sum(len(entries) for _, entries in ready) <= _TURNS_SORTED * most:
-        # By their numbers: to compare the structs takes three times as long.
-        turns = [(parked.row_no, parked.in_row, digest, parked) for digest, entries in ready for parked in entries]
-        turns.sort()
-        return turns, True
-    # The first messages belong to the keys that come first.
-    keys = nsmallest(most, ready, key=lambda key: (key[1][0].row_no, key[1][0].in_row))
-    return list(islice(merge(*map(_turns, keys)), most)), False
-
-
-def _without(ready: _Ready, digests: Container[bytes]) -> _Ready:
+def _without(ready: Ready, digests: Container[bytes]) -> Ready:
     return [key for key in ready if key[0] not in digests]
-
-
-def _turns(key: _ReadyKey) -> Iterator[_Turn]:
-    digest, entries = key
-    return ((parked.row_no, parked.in_row, digest, parked) for parked in entries)

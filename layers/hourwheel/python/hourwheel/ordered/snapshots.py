@@ -12,6 +12,7 @@ one with pages removes those of lower rows.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import msgspec
 
@@ -19,7 +20,7 @@ from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.cas import CasRecord, Versioned, token_of
 from hourwheel.logs.rows import sort_of
-from hourwheel.ports.storage import Key, Record, Store, Table
+from hourwheel.ports.storage import Key, Record, Store, Table, items_of
 from hourwheel.pull_log.ordered_rows import ParkedKey, Snapshot
 from hourwheel.pull_log.pull_log import PullLog
 
@@ -28,6 +29,7 @@ PAGE_BYTES = 280 * 1024
 beside the names of the pages for more than a thousand half-settled pulls and the details of stopped keys."""
 
 _PIECE_BLOCKS = 64  # some 20 KB: the blocks of one key may fill several pages
+_LAST = "~"  # behind the names of pages, which begin with digits
 _SCANNED_PAGES = 2  # pages that a scan reads at once: DynamoDB answers 1 MB
 _RELOADS = 10  # a reader that finds this many snapshots in a row replaced gives up
 
@@ -124,16 +126,10 @@ class Snapshots:
     def _remove_pages(self, *, below: str | None) -> None:
         """Removes the pages of lower rows; with None all. A page of this row or a higher one may belong to a snapshot
         that another process is saving."""
-        start = ""
-        while True:
-            items = self._store.scan(Table.META, self._key("").partition, start=start, limit=_SCANNED_PAGES)
-            for name, record in items:
-                if below is not None and name >= below:
-                    return
-                self._store.delete(self._key(name), expect=record.token)
-            if len(items) < _SCANNED_PAGES:
-                return
-            start = items[-1][0]
+        end = _LAST if below is None else below
+        items = items_of(self._store, Table.META, self._key("").partition, page=_SCANNED_PAGES)
+        for name, record in takewhile(lambda item: item[0] < end, items):
+            self._store.delete(self._key(name), expect=record.token)
 
     def _key(self, name: str) -> Key:
         return Key(Table.META, f"parked/{self.partition}", name)

@@ -87,8 +87,8 @@ class KeyDecision:
                 return 0
             row = self._row(state, chosen)
             outcome = self.log.record(state.row_no).swap(None, row, token=row.claim, expires_ms=row.garbage_ms)
-            if outcome.stored and outcome.current is not None:
-                finish(self.log, state.row_no, outcome.current)
+            if (written := outcome.written) is not None:
+                finish(self.log, state.row_no, written)
                 return len(chosen)
             # Another claim won this row, and may have changed what is stopped. No reader waits for the reserved row.
             release(self.log.context, row.transfers)
@@ -125,26 +125,22 @@ class KeyDecision:
 
     def _given_up(self, state: KeyStates, chosen: Sequence[tuple[bytes, Parked]], now_ms: int) -> tuple[Transfer, ...]:
         """Reserves rows of the dead log for these messages, with the reasons for which their last attempts failed."""
-        transfers = []
-        for kind in (ATTEMPTS, REJECTED):
-            stopped = [
-                ((parked.row_no, parked.in_row), detail)
-                for digest, parked in chosen
-                for reason, detail in [failure_of(state, digest, parked, self.log.group)]
-                if reason == kind
-            ]
-            details = tuple(detail for _, detail in stopped)
-            if stopped:
-                transfer = reserve(
-                    self.log.context,
-                    kind=kind,
-                    log=self.log.group.dead_log,
-                    picks=tuple(pick for pick, _ in stopped),
-                    expires_ms=now_ms + DEAD_RETENTION_MS,
-                    details=details if any(details) else (),
-                )
-                transfers.append(transfer)
-        return tuple(transfers)
+        stopped: dict[str, dict[tuple[int, int], str | None]] = {ATTEMPTS: {}, REJECTED: {}}
+        for digest, parked in chosen:
+            kind, detail = failure_of(state, digest, parked, self.log.group)
+            stopped[kind][parked.row_no, parked.in_row] = detail
+        return tuple(
+            reserve(
+                self.log.context,
+                kind=kind,
+                log=self.log.group.dead_log,
+                picks=tuple(details),
+                expires_ms=now_ms + DEAD_RETENTION_MS,
+                details=tuple(details.values()) if any(details.values()) else (),
+            )
+            for kind, details in stopped.items()
+            if details
+        )
 
 
 def failure_of(state: KeyStates, digest: bytes, parked: Parked, group: Group) -> tuple[str, str | None]:

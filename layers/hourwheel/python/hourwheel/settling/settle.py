@@ -213,8 +213,8 @@ class Settler:
             release(self.context, value.transfers)
         elif dead := sum(len(transfer.picks) for transfer in value.transfers if transfer.kind in (ATTEMPTS, REJECTED)):
             self._count("DeadLetters", dead)
-        if outcome.stored and outcome.current is not None:
-            self.log.changed(row_no, value, outcome.current.token)
+        if (written := outcome.written) is not None:
+            self.log.changed(row_no, value, written.token)
         return outcome
 
     def _count(self, name: str, amount: int) -> None:

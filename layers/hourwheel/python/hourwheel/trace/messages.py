@@ -306,8 +306,10 @@ def given_ms(message_id: str, now_ms: int) -> int | None:
     """Returns the time at which Hourwheel gave this id; None for a sender's id, which may look alike: then its time is
     hardly ever in the past."""
     own = _GIVEN_ID.fullmatch(message_id)
-    at_ms = None if own is None else int(own[1], 16)
-    return None if at_ms is None or at_ms > now_ms + _SKEW_MS else at_ms
+    if own is None:
+        return None
+    at_ms = int(own[1], 16)
+    return at_ms if at_ms <= now_ms + _SKEW_MS else None
 
 
 def accepted_trace(subject: str, target: MessagePosition, stored_ms: int, message: Message | None) -> MessageTrace:
