@@ -85,7 +85,7 @@ def test_the_reason_of_an_error_of_our_own_is_logged(api: Api, monkeypatch: pyte
 
 
 def test_what_is_not_our_fault_is_not_logged(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail(api, monkeypatch, Throttled("x"))
+    fail(api, monkeypatch, Conflict("changed-meanwhile", "x"))
     api.call("POST", MESSAGES, {})
     assert api.log.getvalue() == ""
 

@@ -9,13 +9,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from traceback import extract_tb
 from types import TracebackType
 
 from aws_lambda_powertools import Logger
 
 from hourwheel.api.events import Event, Function, Invocation, Response
+from hourwheel.api.outage_log import OutageLog
 from hourwheel.api.problems import is_fault, problem_of
 from hourwheel.api.requests import check_no_body, check_parameters
 from hourwheel.api.routes import ROUTES
@@ -25,6 +26,7 @@ from hourwheel.errors import HourwheelError
 _ROUTES = {route.key: route for route in ROUTES}
 _BODILESS = {route.key: route for route in ROUTES if route.body is None and route.query is not None}
 
+_OUTAGES = (503, 507)  # the storage is out of reach, or full
 _current: ContextVar[str | None] = ContextVar("correlation", default=None)
 
 
@@ -67,6 +69,7 @@ class Boundary:
 
     deployment: Deployment
     logger: Logger
+    _outage_log: OutageLog = field(default_factory=OutageLog)
 
     def answer(self, function: Function, event: Event, context: Invocation | None) -> Response:
         """Returns the function's answer, or the problem document of its error. Never raises an ``Exception``."""
@@ -80,11 +83,25 @@ class Boundary:
                 check_no_body(event, route)
             return function(self.deployment, event, context)
         except Exception as error:
-            if is_fault(error):
-                self.report(error, f"{event['routeKey']} failed", correlation_id=instance)
-            return problem_of(error, instance, produces=_produces(event))
+            response = problem_of(error, instance, produces=_produces(event))
+            self._log(error, response["statusCode"], f"{event['routeKey']} failed", instance)
+            return response
         finally:
             _current.reset(token)
+
+    def _log(self, error: Exception, status: int, what: str, correlation_id: str) -> None:
+        """Logs a fault, and an outage of the storage as far as the log is not full of it."""
+        if status not in _OUTAGES:
+            if is_fault(error):
+                self.report(error, what, correlation_id=correlation_id)
+            return
+        context = self.deployment.context
+        if is_fault(error):
+            context.meter.record("Faults", 1)
+        left_out = self._outage_log.left_out(error, context.clock.now_ms())
+        if left_out is not None:
+            kind, reason = type(error).__name__, str(error)
+            self.logger.warning(what, correlation_id=correlation_id, error=kind, reason=reason, left_out=left_out)
 
     def run(self, function: Function, event: Event, context: Invocation) -> Response:
         """Returns the answer of a function that a schedule or another function invoked. Its errors reach Lambda."""
