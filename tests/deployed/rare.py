@@ -425,7 +425,7 @@ def operate(system: System) -> None:
     assert [each["consumer"] for each in system.ok("GET", f"{group}/consumers")["consumers"]] == ["gone"]
     assert bodies(system.ok("GET", f"{subject}/queues/0/messages?offset=0")["messages"]) == ["cleared"]
     assert system.ok("GET", f"{subject}/messages/{accepted['queue']}:{accepted['offset']}")["messages"]
-    assert system.ok("POST", f"{group}/consumers/gone/leave") == {"released": 1}
+    assert system.ok("POST", f"{group}/consumers/gone/leave") == {"released": 1, "cells_out": []}
     assert system.ok("GET", "/v1/openapi.json")["openapi"] == "3.1.0"
     assert len(system.ok("GET", "/v1/routes/tower")["queues"]) == 1
     assert len(system.ok("POST", f"{subject}/queues", {"queues": 2})["after"]["queues"]) == 2

@@ -16,6 +16,7 @@ from hourwheel.pull_log.claiming.selection import RowSelection
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow
+from hourwheel.reach.outages import Outages
 from hourwheel.settling.leases import Leases
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.plan import Plan, filtered, left
@@ -102,10 +103,10 @@ def a_batch_is_taken_whole_for_the_tags_that_it_has() -> Iterator[None]:
 
 @planted(sharpen=left)
 def a_leave_ends_the_leases_of_all_consumers() -> Iterator[None]:
-    def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consumer: str) -> int:
+    def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consumer: str, outages: Outages) -> int:
         pulls = list(logs)
         names = {row.consumer for log in pulls for _, row in leases.open_rows(log)}
-        return sum(real(subject, pulls, leases, name) for name in sorted(names))
+        return sum(real(subject, pulls, leases, name, outages) for name in sorted(names))
 
     real = consumers.end_leases
     with patch.object(group_progress, "end_leases", end_leases):

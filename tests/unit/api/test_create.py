@@ -84,12 +84,12 @@ def test_a_broadcast_group_forgets_a_consumer(api: Api) -> None:
     api.call("POST", f"{GROUP}/pull", {"consumer": "hall"})
     api.send("a", "b")
     api.call("POST", f"{GROUP}/pull", {"consumer": "hall", "max_messages": 1})
-    assert api.call("POST", FORGET).json == {"released": 1}
+    assert api.call("POST", FORGET).json == {"released": 1, "cells_out": []}
     assert api.call("GET", f"{GROUP}/consumers").json["consumers"] == []
     lag = api.call("GET", f"{GROUP}/lag").json
     assert (lag["waiting"], lag["in_flight"], lag["consumers"]) == (0, 0, [])
     assert refusal(api, f"{GROUP}/pull", PULL, packed=False) == (404, "consumer-unknown")
-    assert api.call("POST", FORGET).json == {"released": 0}
+    assert api.call("POST", FORGET).json == {"released": 0, "cells_out": []}
 
 
 def test_a_group_that_does_not_broadcast_forgets_nobody(api: Api) -> None:

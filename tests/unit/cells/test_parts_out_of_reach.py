@@ -161,7 +161,18 @@ def test_consumers_and_leases_in_the_queues_in_reach_are_listed(
     split: Bench, group: str, state: Literal["normal", "offline"]
 ) -> None:
     split.deployment.cells.set_state("fast", state)
-    (consumer,) = split.deployment.groups.consumers("two", group)
+    (consumer,), cells_out = split.deployment.groups.consumers("two", group)
+    assert cells_out == ["fast"]
     leases = split.deployment.groups.state("two", group).leases(split.deployment.leases)
     assert (consumer.consumer, consumer.in_flight) == ("c1", 1)
     assert (sum(lease.messages for lease in leases.leases), leases.complete) == (1, False)
+
+
+@pytest.mark.parametrize("state", ["normal", "offline"])
+@pytest.mark.parametrize("group", ["ordered", "plain"])
+def test_a_consumer_leaves_the_queues_in_reach(split: Bench, group: str, state: Literal["normal", "offline"]) -> None:
+    split.deployment.cells.set_state("fast", state)
+    before = split.deployment.groups.lag("two", group).waiting
+    assert split.deployment.groups.leave("two", group, "c1") == (1, ["fast"])
+    lag = split.deployment.groups.lag("two", group)
+    assert (lag.in_flight, lag.waiting + lag.retrying >= before + 1) == (0, True)

@@ -14,7 +14,7 @@ def pull(bench: Bench, consumer: str, limit: int = 100, lease: int = 30) -> list
 def held(bench: Bench) -> list[tuple[str, int, int]]:
     return [
         (state.consumer, state.in_flight, state.leases)
-        for state in bench.deployment.groups.consumers("orders", "billing")
+        for state in bench.deployment.groups.consumers("orders", "billing").consumers
     ]
 
 
@@ -43,7 +43,7 @@ def test_another_process_knows_the_consumers_that_pulled_messages(bench: Bench) 
     pull(bench, "host-1", lease=60)
     pull(bench, "host-2")
     bench.deployment = bench.another_process()
-    (state,) = bench.deployment.groups.consumers("orders", "billing")
+    (state,) = bench.deployment.groups.consumers("orders", "billing").consumers
     assert (state.consumer, state.since_ms, state.pulled_ms) == ("host-1", began_ms, began_ms + 5_000)
     assert (state.in_flight, state.lease_until_ms) == (1, began_ms + 65_000)
 
@@ -61,7 +61,7 @@ def test_consumers_that_leave_give_their_messages_back_at_once_with_the_same_att
     (mine,) = pull(bench, "host-1", 2)
     pull(bench, "host-2")
     bench.deployment.settle("orders", "billing", [Settlement(receipt=mine.receipt, ack=[0])])
-    assert bench.deployment.groups.leave("orders", "billing", "host-1") == 1
+    assert bench.deployment.groups.leave("orders", "billing", "host-1").messages == 1
     assert held(bench) == [("host-1", 0, 0), ("host-2", 1, 1)]
     (again,) = pull(bench, "host-3")
     assert [(message.body, message.attempt) for message in again.messages] == [("b", 1)]
@@ -72,7 +72,7 @@ def test_what_a_consumer_settles_after_it_left_is_stale(bench: Bench) -> None:
     (mine,) = pull(bench, "host-1")
     bench.deployment.groups.leave("orders", "billing", "host-1")
     assert bench.settle(mine) == "stale"
-    assert bench.deployment.groups.leave("orders", "billing", "host-1") == 0
+    assert bench.deployment.groups.leave("orders", "billing", "host-1").messages == 0
     assert bodies(pull(bench, "host-2")) == ["a"]
 
 
@@ -81,7 +81,7 @@ def test_retries_that_a_consumer_holds_are_given_back_too(bench: Bench) -> None:
     (first,) = pull(bench, "host-1")
     bench.settle(first, retry=[0])
     assert bodies(pull(bench, "host-1")) == ["a"]
-    assert bench.deployment.groups.leave("orders", "billing", "host-1") == 1
+    assert bench.deployment.groups.leave("orders", "billing", "host-1").messages == 1
     (again,) = pull(bench, "host-2")
     assert [(message.body, message.attempt) for message in again.messages] == [("a", 2)]
 
@@ -93,7 +93,7 @@ def test_consumers_of_a_broadcast_group_are_listed_and_leave(bench: Bench) -> No
     pull(bench, "lobby")
     bench.deployment = bench.another_process()
     assert held(bench) == [("hall", 1, 1), ("lobby", 1, 1)]
-    assert bench.deployment.groups.leave("orders", "billing", "hall") == 1
+    assert bench.deployment.groups.leave("orders", "billing", "hall").messages == 1
     assert (bodies(pull(bench, "lobby")), bodies(pull(bench, "hall"))) == ([], ["a"])
 
 
@@ -117,7 +117,7 @@ def test_a_new_group_does_not_list_the_consumers_of_a_deleted_one_of_its_name(be
         lambda: bench.deployment.subjects.delete("orders"),
     ):
         bench.pull()
-        assert bench.deployment.groups.consumers("orders", "billing")
+        assert bench.deployment.groups.consumers("orders", "billing").consumers
         delete()
         bench.deployment.groups.put("orders", "billing")
-        assert bench.deployment.groups.consumers("orders", "billing") == []
+        assert bench.deployment.groups.consumers("orders", "billing").consumers == []

@@ -11,6 +11,7 @@ settlement of the consumer cannot both take effect.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import NamedTuple
 
 from hourwheel.model.subjects import Subject
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
@@ -56,6 +57,21 @@ class ConsumerState:
         return replace(self, in_flight=in_flight, leases=self.leases + 1, lease_until_ms=first)
 
 
+class ConsumerStates(NamedTuple):
+    """The consumers of a group by name, and the cells that are out of reach: they may have more."""
+
+    consumers: list[ConsumerState]
+    cells_out: list[str]
+
+
+class ReleasedMessages(NamedTuple):
+    """How many messages of a consumer that left were released, and the cells that are out of reach: what it holds there
+    is handed out again when its leases end."""
+
+    messages: int
+    cells_out: list[str]
+
+
 @dataclass
 class SeenPulls:
     """The last pulls that this process has served, by group and consumer. A hint: nothing is stored. Thread-safe."""
@@ -86,9 +102,11 @@ class SeenPulls:
         }
 
 
-def consumer_states(logs: Iterable[PullLog], leases: Leases, seen: dict[str, int]) -> list[ConsumerState]:
-    """Returns the consumers that pulled lately or hold leases, by name. Leaves out logs in cells that are out of
-    reach."""
+def consumer_states(
+    logs: Iterable[PullLog], leases: Leases, seen: dict[str, int], outages: Outages
+) -> list[ConsumerState]:
+    """Returns the consumers that pulled lately or hold leases, by name. Adds cells that are out of reach to
+    ``outages``, and leaves out their logs."""
     states: dict[str, ConsumerState] = {}
 
     def pulled(consumer: str, at_ms: int) -> ConsumerState:
@@ -98,7 +116,6 @@ def consumer_states(logs: Iterable[PullLog], leases: Leases, seen: dict[str, int
 
     for consumer, at_ms in seen.items():
         pulled(consumer, at_ms)
-    outages = Outages()
     for log in logs:
         with outages.noted(log.source.name):
             latest, open_rows = _rows_of(log, leases)
@@ -116,19 +133,24 @@ def _rows_of(log: PullLog, leases: Leases) -> tuple[list[PullRow], list[PullRow]
     return list(log.latest(_RECENT_ROWS)), open_rows
 
 
-def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consumer: str) -> int:
+def end_leases(subject: Subject, logs: Iterable[PullLog], leases: Leases, consumer: str, outages: Outages) -> int:
     """Ends all leases of a consumer: releases the messages that it has not settled, with no attempt counted. Returns
-    their number. Settlements that the consumer sends later are stale."""
+    their number. Settlements that the consumer sends later are stale. Adds cells that are out of reach to ``outages``:
+    the leases there end by themselves."""
     released = 0
     for log in logs:
-        for row_no, _ in leases.open_rows(log):
-            # Read again: the open rows may come from a cache, and a settlement may have come since.
-            current = log.record(row_no).load()
-            if current is None or current.value.consumer != consumer or current.value.state != OPEN:
-                continue
-            rest = frozenset(current.value.unsettled())
-            settled = Settler(log, subject).apply(
-                row_no, current, ParsedSettlement(named=rest, released=rest, mark=_LEFT)
-            )
-            released += len(rest) if settled.status == "settled" else 0
+        with outages.noted(log.source.name):
+            for row_no, _ in leases.open_rows(log):
+                released += _release(Settler(log, subject), row_no, consumer)
     return released
+
+
+def _release(settler: Settler, row_no: int, consumer: str) -> int:
+    """Releases the messages of an open row if it is the consumer's, and returns their number."""
+    # Read again: the open rows may come from a cache, and a settlement may have come since.
+    current = settler.log.record(row_no).load()
+    if current is None or current.value.consumer != consumer or current.value.state != OPEN:
+        return 0
+    rest = frozenset(current.value.unsettled())
+    settled = settler.apply(row_no, current, ParsedSettlement(named=rest, released=rest, mark=_LEFT))
+    return len(rest) if settled.status == "settled" else 0

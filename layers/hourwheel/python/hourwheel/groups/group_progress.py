@@ -8,7 +8,7 @@ from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import Rejected
 from hourwheel.groups import progress
-from hourwheel.groups.consumers import ConsumerState, SeenPulls, consumer_states, end_leases
+from hourwheel.groups.consumers import ConsumerStates, ReleasedMessages, SeenPulls, consumer_states, end_leases
 from hourwheel.groups.deletions import delete_consumer
 from hourwheel.groups.seeks import unopened
 from hourwheel.model.groups import Group
@@ -65,7 +65,7 @@ class GroupProgress:
         lag.limited_by = None if limit is None else limit.name
         return lag
 
-    def consumers(self, owner: Subject, member: Group) -> list[ConsumerState]:
+    def consumers(self, owner: Subject, member: Group) -> ConsumerStates:
         """Returns the consumers of the group that pulled lately or hold leases, by name."""
         now_ms = self.context.clock.now_ms()
         seen = self.seen_pulls.of(owner.name, member.name, now_ms)
@@ -73,21 +73,25 @@ class GroupProgress:
             members = consumer_groups(self.registry, owner, member)
             # Consumers that a process has seen and the registry has forgotten are left out.
             seen = {consumer.consumer: max(consumer.seen_ms, seen.get(consumer.consumer, 0)) for consumer in members}
-        return consumer_states(self._consumer_logs(owner, member), self.leases, seen)
+        logs = self._consumer_logs(owner, member)
+        outages = unopened(owner, logs, range(owner.queues))
+        return ConsumerStates(consumer_states(logs, self.leases, seen, outages), outages.names)
 
-    def leave(self, owner: Subject, member: Group, consumer: str, *, forget: bool = False) -> int:
-        """Ends the leases of a consumer at once, and returns the number of messages that were released. With ``forget``
+    def leave(self, owner: Subject, member: Group, consumer: str, *, forget: bool = False) -> ReleasedMessages:
+        """Ends the leases of a consumer at once, and returns how many messages were released. With ``forget``
         deletes the consumer's group below a broadcast group, with its progress and dead letters. Raises ``Rejected``
         for ``forget`` in a group whose consumers share their messages."""
         if forget:
             return self._forget(owner, member, consumer)
-        released = end_leases(owner, self._consumer_logs(owner, member), self.leases, consumer)
+        logs = self._consumer_logs(owner, member)
+        outages = unopened(owner, logs, range(owner.queues))
+        released = end_leases(owner, logs, self.leases, consumer, outages)
         self.seen_pulls.forget(owner.name, member.name, consumer)
         if released:
             self.context.wakeups.announce(owner.name, member.name)
-        return released
+        return ReleasedMessages(released, outages.names)
 
-    def _forget(self, owner: Subject, member: Group, consumer: str) -> int:
+    def _forget(self, owner: Subject, member: Group, consumer: str) -> ReleasedMessages:
         if not member.broadcast:
             detail = "the consumers of this group share their messages, and none of them has messages of its own"
             raise Rejected("field-invalid", f"{detail}: leave out forget", field="forget")
@@ -95,10 +99,14 @@ class GroupProgress:
         name = consumer_group_name(member, consumer)
         group = self.registry.known_group(owner, name)
         if group is None:
-            return 0
-        released = sum(self.leases.in_flight(log) for log in self.opener.of(self.context, owner, group))
+            return ReleasedMessages(0, [])
+        logs, released = self.opener.of(self.context, owner, group), 0
+        outages = unopened(owner, logs, range(owner.queues))
+        for log in logs:
+            with outages.noted(log.source.name):
+                released += self.leases.in_flight(log)
         delete_consumer(self.registry, owner, group)
-        return released
+        return ReleasedMessages(released, outages.names)
 
     def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:
         groups = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
