@@ -103,3 +103,31 @@ def test_messages_that_are_settled_already_need_no_change() -> None:
     assert answer(row) == Settled("open")
     assert answer(row, EXTEND) is None
     assert row.state == OPEN
+
+
+GIVEN_BACK = [
+    {"ack": [], "retry": [0]},
+    {"ack": [], "release": [0]},
+    {"ack": [], "dead": [0]},
+    {"ack": [1], "retry": [0]},
+]
+
+
+@pytest.mark.parametrize("lists", GIVEN_BACK)
+def test_an_acknowledged_message_cannot_be_given_back_or_rejected_any_more(lists: dict[str, Any]) -> None:
+    decision = parse_settlement(Settlement(receipt="r", **lists), 3)
+    row = msgspec.structs.replace(ROW, settled=frozenset({0, 1}), last=b"another")
+    assert answer(row, decision) == Settled("stale")
+    assert answer(msgspec.structs.replace(row, moved=(moved_to_retries((0, 0)),)), decision) == Settled("open")
+
+
+@pytest.mark.parametrize("lists", GIVEN_BACK)
+def test_an_acknowledged_message_of_an_ordered_group_cannot_be_given_back_either(lists: dict[str, Any]) -> None:
+    decision = parse_settlement(Settlement(receipt="r", **lists), 3)
+    order = Order(digests=b"a" * 6 + b"b" * 6 + b"c" * 6, taken=bits(range(3), 3))
+    settled = {"order": order, "settled": frozenset({0, 1}), "last": b"another"}
+    row = OrderedRow(**msgspec.structs.asdict(ROW) | settled)
+    assert answer(row, decision) == Settled("stale")
+    if "dead" not in lists:
+        failed = msgspec.structs.replace(order, failed=((0, 2, 9_000),))
+        assert answer(msgspec.structs.replace(row, order=failed), decision) == Settled("open")

@@ -162,13 +162,17 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return False
 
     def was_settled_otherwise(self, parsed: ParsedSettlement) -> bool:
-        """Returns whether a message that this settlement acknowledges was handed over to another log."""
-        picks = {pick for moved in self.moved for pick in moved.picks}
-        picks.update(pick for transfer in self.transfers for pick in transfer.picks)
-        if not picks:
+        """Returns whether a message that this settlement acknowledges was handed over to another log, or one that it
+        gives back or rejects was acknowledged. Every message that it names is settled."""
+        if not (self.moved or self.transfers or parsed.moves):
             return False
+        hand_overs: tuple[Moved | Transfer, ...] = (*self.moved, *self.transfers)
+        picks = {pick for hand_over in hand_overs for pick in hand_over.picks}
         positions = self.positions()
-        return any((positions[index].row_no, positions[index].index) in picks for index in parsed.acknowledged)
+        handed_over = {index for index in parsed.named if (positions[index].row_no, positions[index].index) in picks}
+        given_back = parsed.named - parsed.acknowledged
+        left = handed_over.union(index for index in given_back if self.parked_again(index))
+        return not (handed_over.isdisjoint(parsed.acknowledged) and given_back <= left)
 
     def tells_acknowledged(self, parsed: ParsedSettlement) -> bool:
         """Returns whether this closed row tells that every message which the settlement names was acknowledged, as the
