@@ -142,18 +142,22 @@ class Webhooks:
         if len(url) > URL_CHARACTERS or not (url.isascii() and url.isprintable()) or " " in url:
             raise ValueError(f"a URL has at most {URL_CHARACTERS} characters, ASCII, none of them a space")
         parts = urlsplit(url)
-        if parts.scheme not in ({"https", "http"} if self._loopback else {"https"}) or not parts.hostname:
-            raise ValueError(f"use an https:// URL with a host{self._advice if parts.scheme == 'http' else ''}")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("no user and password in a URL: check the signature of deliveries")
+        self._check_scheme(parts)
         if parts.fragment:
             raise ValueError("a URL for deliveries has no fragment")
         if parts.port == 0:  # reading the port raises ``ValueError`` if it is no number
             raise ValueError("port 0 is not a port")
-        literal = _literal(parts)
-        if literal is None and (not _NAME.fullmatch(parts.hostname) or _NUMBER.fullmatch(parts.hostname)):
-            raise ValueError(f"{parts.hostname[:100]!r} is no host: a name without a dot at its end, or an IP address")
+        host = parts.hostname or ""
+        if _literal(parts) is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host)):
+            raise ValueError(f"{host[:100]!r} is no host: a name without a dot at its end, or an IP address")
         return parts
+
+    def _check_scheme(self, parts: SplitResult) -> None:
+        """Raises ``ValueError`` unless the URL is one of https without a password."""
+        if parts.scheme not in ({"https", "http"} if self._loopback else {"https"}) or not parts.hostname:
+            raise ValueError(f"use an https:// URL with a host{self._advice if parts.scheme == 'http' else ''}")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("no user and password in a URL: check the signature of deliveries")
 
     def _connected(self, parts: SplitResult, deadline: float) -> socket.socket:
         """Checks all addresses of the host, and connects to one of them. Over TLS it returns only after the receiver

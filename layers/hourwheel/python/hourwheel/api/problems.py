@@ -141,16 +141,8 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
     if isinstance(error, (StorageFull, CellFull)):
         return problem(507, "storage-full", _told_full(error, produces=produces), instance=instance)
     if isinstance(error, Unavailable):
+        slug, detail = _told_unavailable(error, produces=produces)
         retry = {"retry-after": str(RETRY_AFTER_SECONDS)}
-        detail = "send the request again" + (", with the same idempotency key if it had one" if produces else "")
-        logged = ". The log of the server has the reason"
-        if isinstance(error, MovePending):
-            detail = f"{error}{logged if error.is_logged else ''}"
-        elif isinstance(error, CellUnavailable):
-            detail = (str(error) if error.is_lasting else f"{error}; {detail}") + (logged if error.is_logged else "")
-        slug = "receipt-unavailable" if isinstance(error, ReceiptsUnavailable) else "unavailable"
-        if isinstance(error, MemoryFull):
-            slug, detail = "server-busy", str(error)
         return problem(503, slug, detail, instance=instance, headers=retry)
     if isinstance(error, (Sealed, Filled)):
         detail = (
@@ -164,6 +156,20 @@ def problem_of(error: Exception, instance: str, *, produces: bool = False) -> Re
         "the server failed: its log has the error, under the correlation id that instance names",
         instance=instance,
     )
+
+
+def _told_unavailable(error: Unavailable, *, produces: bool) -> tuple[str, str]:
+    """Returns the slug and the detail of a storage that cannot be reached, or of a server that is busy."""
+    if isinstance(error, MemoryFull):
+        return "server-busy", str(error)
+    again = "send the request again" + (", with the same idempotency key if it had one" if produces else "")
+    if not isinstance(error, CellUnavailable):
+        return "unavailable", again
+    # A pending move needs no repetition, and a lasting outage would answer it in the same way.
+    detail = str(error) if error.is_lasting or isinstance(error, MovePending) else f"{error}; {again}"
+    logged = ". The log of the server has the reason" if error.is_logged else ""
+    slug = "receipt-unavailable" if isinstance(error, ReceiptsUnavailable) else "unavailable"
+    return slug, detail + logged
 
 
 def _told_full(error: StorageFull | CellFull, *, produces: bool) -> str:

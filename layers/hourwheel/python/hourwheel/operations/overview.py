@@ -238,14 +238,17 @@ class Overview:
 
     def _ranked(self, request: OverviewRequest) -> list[_OverviewRow]:
         """Returns the subjects of the request behind its cursor, in its order."""
-        matching = [record for record in self._listed if record.name.startswith(request.prefix) and self._known(record)]
-        ranked = [_OverviewRow(_rank(request.sort, self._shown(record)), record.name, record) for record in matching]
-        cursor = _parse_cursor(request.after) if request.after else None
-        if request.order == "desc":
-            ranked.sort(key=_OverviewRow.order_key, reverse=True)
-            return ranked if cursor is None else [entry for entry in ranked if entry.order_key() < cursor]
-        ranked.sort(key=_OverviewRow.order_key)
-        return ranked if cursor is None else [entry for entry in ranked if entry.order_key() > cursor]
+        listed = [record for record in self._listed if record.name.startswith(request.prefix)]
+        ranked = [
+            _OverviewRow(_rank(request.sort, self._shown(record)), record.name, record)
+            for record in filter(self._known, listed)
+        ]
+        descending = request.order == "desc"
+        ranked.sort(key=_OverviewRow.order_key, reverse=descending)
+        if not request.after:
+            return ranked
+        cursor = _parse_cursor(request.after)
+        return [entry for entry in ranked if (entry.order_key() < cursor) == descending and entry.order_key() != cursor]
 
     def _current(self, subject: Subject) -> Subject | None:
         """Returns the subject with its settings of now; None if it was deleted meanwhile."""

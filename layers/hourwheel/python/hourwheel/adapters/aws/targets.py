@@ -249,23 +249,48 @@ def _in_chunks(delivery: PushDelivery, limit: int, seconds: float, send: Send) -
     until = monotonic() + seconds
     texts = [_text(message) for message in delivery.messages]
     dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
-    failed: set[int] = set()
-    untouched: set[int] = set()
-    error, reached = "a message is too large for the target" if dead else "", bool(dead)
+    sent = _SentChunks(dead, "a message is too large for the target" if dead else "")
     for chunk in _chunks([index for index in range(len(texts)) if index not in dead], texts, limit):
         if monotonic() >= until:
-            untouched |= {*chunk}
-            error = error or "the time of the delivery was over"
+            sent.leave(chunk, sent.error or "the time of the delivery was over")
             continue
         part = delivery.part([delivery.messages[index] for index in chunk])
         outcome = _sent(part, [texts[index] for index in chunk], send)
-        if outcome.unreached and not reached:
+        if outcome.unreached and not sent.reached:
             return outcome
-        reached = reached or not outcome.unreached
-        failed |= {chunk[i] for i in (range(len(chunk)) if outcome.too_large else outcome.failed)}
-        untouched |= {*chunk} if outcome.unreached else set()
-        error = outcome.error or error
-    return Outcome(failed=frozenset(failed), dead=dead, untouched=frozenset(untouched), error=error)
+        sent.add(chunk, outcome)
+    return sent.outcome()
+
+
+class _SentChunks:
+    """Collects what became of the messages of a delivery that are sent in several calls."""
+
+    def __init__(self, dead: frozenset[int], error: str) -> None:
+        self.error = error
+        self.reached = bool(dead)
+        """Whether anything is known about a message: then the delivery has an outcome of its own."""
+        self._dead = dead
+        self._failed: set[int] = set()
+        self._untouched: set[int] = set()
+
+    def add(self, chunk: list[int], outcome: Outcome) -> None:
+        """Adds the outcome of the call with the messages at these indexes."""
+        if outcome.unreached:
+            self.leave(chunk, outcome.error or self.error)
+            return
+        self.reached = True
+        self._failed.update(chunk if outcome.too_large else [chunk[index] for index in outcome.failed])
+        self.error = outcome.error or self.error
+
+    def leave(self, chunk: list[int], error: str) -> None:
+        """Leaves the messages at these indexes for a later delivery."""
+        self._untouched.update(chunk)
+        self.error = error
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            failed=frozenset(self._failed), dead=self._dead, untouched=frozenset(self._untouched), error=self.error
+        )
 
 
 def _sent(part: PushDelivery, texts: Sequence[str], send: Send) -> Outcome:

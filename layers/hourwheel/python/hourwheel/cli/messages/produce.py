@@ -1,6 +1,7 @@
 """``hourwheel produce``"""
 
 import contextlib
+import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -66,25 +67,35 @@ def produce(
 
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """
-    if jsonl and (key or tag or header or delay or deliver_at or precision or message_id or queue is not None):
+    options = (key, tag, header, delay, deliver_at, precision, message_id)
+    if jsonl and (any(options) or queue is not None):
         raise typer.BadParameter(
             "with --jsonl, key, tags, headers, delays, queues and ids stand in the objects: leave out these options"
         )
-    if message_id is not None and len(bodies or ()) != 1:
+    texts = bodies or []
+    if message_id is not None and len(texts) != 1:
         raise typer.BadParameter("an id names one message: give one BODY, or with --jsonl an id in each object")
-    if bodies and file:
+    if texts and file:
         raise typer.BadParameter("give bodies or --file, not both")
     settings = settings_of(ctx)
     make = _parse_object if jsonl else _Maker(_like(key, tag, header, message_id, delay, deliver_at, queue, precision))
-    with contextlib.ExitStack() as stack:
-        # Python decodes arguments with surrogateescape: this gives back the bytes of the command line.
-        lines: Iterator[bytes] = (body.encode(errors="surrogateescape") for body in bodies or ())
-        if not bodies:
-            stream = sys.stdin.buffer if file is None else stack.enter_context(file.open("rb"))
-            lines = _lines(stream)
-        count = _send(settings, subject, (make(number, line) for number, line in enumerate(lines, 1)), bool(bodies))
-    if not settings.json and not bodies:
+    with _opened_lines(texts, file) as lines:
+        count = _send(settings, subject, itertools.starmap(make, enumerate(lines, 1)), bool(texts))
+    if not settings.json and not texts:
         write_line(f"{count} message{'' if count == 1 else 's'}")
+
+
+@contextlib.contextmanager
+def _opened_lines(bodies: list[str], file: Path | None) -> Iterator[Iterator[bytes]]:
+    """Yields these bodies; without any, the lines of the file, or of stdin."""
+    if bodies:
+        # Python decodes arguments with surrogateescape: this gives back the bytes of the command line.
+        yield (body.encode(errors="surrogateescape") for body in bodies)
+    elif file is None:
+        yield _lines(sys.stdin.buffer)
+    else:
+        with file.open("rb") as stream:
+            yield _lines(stream)
 
 
 def _send(settings: CommandSettings, subject: str, messages: Iterator[Message], print_each: bool) -> int:

@@ -101,25 +101,31 @@ def arguments_of(function: Callable[..., object], *, batch: bool = False) -> Han
     body can be decoded.
     """
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # a function in C without a signature
         return None
-    with_session = any(parameter.name == SESSION for parameter in parameters)
-    taken = [parameter for parameter in parameters if parameter.kind in _POSITIONAL and parameter.name != SESSION]
-    required = [parameter for parameter in taken[1:] if parameter.default is inspect.Parameter.empty]
+    with_session = SESSION in parameters
+    taken = [parameter for name, parameter in parameters.items() if name != SESSION and parameter.kind in _POSITIONAL]
+    required = _required(taken[1:], function)
+    annotation = _resolved(taken[0].annotation, function) if taken else inspect.Parameter.empty
+    if batch:
+        annotation = _member(annotation, function)
+    typed = not (annotation in _UNTYPED or _is_delivery(annotation))
+    if typed or required:
+        decode = decoder_of(annotation, _named(function)) if typed else _as_sent
+        return HandlerArguments(decode, bool(required), with_session)
+    return HandlerArguments(None, False, True) if with_session else None
+
+
+def _required(following: Sequence[inspect.Parameter], function: Callable[..., object]) -> list[inspect.Parameter]:
+    """Returns the parameters without a default; raises ``TypeError`` for more than the one that takes the message."""
+    required = [parameter for parameter in following if parameter.default is inspect.Parameter.empty]
     if len(required) > 1:
         more = ", ".join(parameter.name for parameter in required[1:])
         raise TypeError(
             f"{_named(function)} gets two arguments, the body and the message: give {more} a default, or leave it out"
         )
-    annotation = _resolved(taken[0].annotation, function) if taken else inspect.Parameter.empty
-    if batch:
-        annotation = _member(annotation, function)
-    typed = not (annotation in _UNTYPED or _is_delivery(annotation))
-    if not typed and not required:
-        return HandlerArguments(None, False, True) if with_session else None
-    decode = decoder_of(annotation, _named(function)) if typed else _as_sent
-    return HandlerArguments(decode, bool(required), with_session)
+    return required
 
 
 def handler_of(function: Callable[..., object]) -> Callable[[Delivery], object]:

@@ -228,6 +228,11 @@ class Lease:
         """Returns whether a stale answer may be about these messages alone, which an earlier settlement released."""
         return self.ordered and self.partly_settled and bool(self.undecided) and settlement.extend_seconds is None
 
+    @property
+    def held_up(self) -> bool:
+        """Whether the cell of the messages was out of reach at the last settlement."""
+        return self.resume_at is not None
+
     def postpone(self, now: float) -> float:
         """Lets a pause begin, because the cell of the messages is out of reach. Returns its end."""
         first, longest = _UNAVAILABLE_SECONDS

@@ -63,13 +63,21 @@ class LeaseTracker:
         lease.unsent[outcome].append(index)
         if delay is not None:
             lease.delays[index] = delay
-        sooner = lease.unsent_since is None or (outcome is DeliveryOutcome.RETRY and not lease.urgent)
-        lease.unsent_since = now if lease.unsent_since is None else lease.unsent_since
-        lease.urgent = lease.urgent or outcome is DeliveryOutcome.RETRY
-        if lease.ordered and self._is_last_of_key(lease.keys[index]) and lease.freed_at is None:
-            lease.freed_at = now
-            sooner = sooner or self._idle_handlers > 0
+        begins, retries = lease.unsent_since is None, outcome is DeliveryOutcome.RETRY
+        if begins:
+            lease.unsent_since = now
+        sooner = begins or (retries and not lease.urgent)
+        lease.urgent |= retries
+        if lease.ordered:
+            sooner |= self._frees_key(lease, index, now)
         return sooner or self._holds_back(lease)
+
+    def _frees_key(self, lease: Lease, index: int, now: float) -> bool:
+        """Notes when the first key of the lease has become free. Returns True if a handler waits for its messages."""
+        if not self._is_last_of_key(lease.keys[index]) or lease.freed_at is not None:
+            return False
+        lease.freed_at = now
+        return self._idle_handlers > 0
 
     def idle(self, handlers: int) -> bool:
         """Records how many handlers wait for a message. Returns True if the settler has to look at what is due."""
@@ -94,33 +102,40 @@ class LeaseTracker:
         """Returns the settlements of pulls whose messages are all decided, for the next pull to take along."""
         decided = [lease for lease in self._leases.values() if not lease.undecided and lease.sendable]
         resumes = _resumes(decided, now)
-        sent = (lease for lease in decided if resumes or lease.resume_at is None)
+        sent = (lease for lease in decided if resumes or not lease.held_up)
         return [lease.settlement() for lease in itertools.islice(sent, MOST_RECEIPTS)]
 
     def due(self, now: float, *, ending: bool = False) -> list[Settlement]:
         """Returns the settlements to send now: outcomes whose linger is over, with ``ending`` all outcomes; if there
         are none, extensions of leases whose messages are not all decided. All those whose cell is out of reach share a
         request."""
-        leases = self._leases.values()
-        sendable = [lease for lease in leases if lease.sendable]
-        resumes = _resumes(sendable, now)
-        sent = [
-            lease
-            for lease in sendable
-            if (resumes if lease.resume_at is not None else ending or self._send_at(lease) <= now)
-        ]
+        sent = self._to_send(now, ending=ending)
         if sent:
-            # Decided pulls are settled sooner: each costs the server one write, whenever it comes.
-            decided = [lease for lease in sendable if not lease.undecided and lease.resume_at is None]
-            sent += [lease for lease in decided if lease not in sent]
             return [lease.settlement() for lease in sent[:MOST_RECEIPTS]]
-        undecided = [lease for lease in leases if lease.undecided and not lease.answering]
+        return [
+            Settlement(receipt=lease.receipt, extend_seconds=self._lease_seconds)
+            for lease in self._to_extend(now)[:MOST_RECEIPTS]
+        ]
+
+    def _to_send(self, now: float, *, ending: bool) -> list[Lease]:
+        """Returns the leases whose outcomes are to be sent now."""
+        sendable = [lease for lease in self._leases.values() if lease.sendable]
+        last = float("inf") if ending else now
+        resumes = _resumes(sendable, now)
+        sent = [lease for lease in sendable if (resumes if lease.held_up else self._send_at(lease) <= last)]
+        if not sent:
+            return []
+        # Decided pulls are settled sooner: each costs the server one write, whenever it comes.
+        decided = [lease for lease in sendable if not (lease.undecided or lease.held_up)]
+        return sent + [lease for lease in decided if lease not in sent]
+
+    def _to_extend(self, now: float) -> list[Lease]:
+        """Returns the leases that are to be extended now."""
+        undecided = [lease for lease in self._leases.values() if lease.undecided and not lease.answering]
         ageing = [lease for lease in undecided if lease.renew_at <= now]
         if _resumes(ageing, now):
-            ageing += [lease for lease in undecided if lease.resume_at is not None and lease.renew_at > now]
-        return [
-            Settlement(receipt=lease.receipt, extend_seconds=self._lease_seconds) for lease in ageing[:MOST_RECEIPTS]
-        ]
+            ageing += [lease for lease in undecided if lease.held_up and lease.renew_at > now]
+        return ageing
 
     def next_due(self) -> float | None:
         """Returns the earliest time at which ``due`` may return settlements, or None."""
@@ -132,30 +147,31 @@ class LeaseTracker:
     def answered(self, settlements: Sequence[Settlement], results: Sequence[Settled], now: float) -> None:
         """Records the results of settlements, in order."""
         for settlement, result in zip(settlements, results, strict=True):
-            if (lease := self._leases.get(settlement.receipt)) is None:
-                continue
-            status = result.status
-            if status == "unavailable":
+            lease = self._leases.get(settlement.receipt)
+            if lease is not None and result.status == "unavailable":
                 self._postpone(lease, settlement, now)
-                continue
-            self._resume(lease)
-            if status == "extended":
-                lease.renew_at = now + self._lease_seconds / 2
-                continue
-            if status == "stale" and lease.may_go_on(settlement):
-                status, lease.renew_at = "open", now  # the extension tells whether the lease is over
-            if status == "stale":
-                lease.lost = True
-                self.lost_messages += lease.unsettled
-            if status == "open":  # settled in part: the receipt is valid for the rest
-                lists = (settlement.ack, settlement.retry, settlement.release, settlement.dead)
-                lease.unsettled -= sum(len(indexes or ()) for indexes in lists)
-                lease.asked, lease.answering, lease.partly_settled = None, False, True
-            else:
-                del self._leases[settlement.receipt]
-                if lease.ordered:
-                    for index in lease.undecided:  # of a lost lease
-                        self._is_last_of_key(lease.keys[index])
+            elif lease is not None:
+                self._resume(lease)
+                self._settled(lease, settlement, result.status, now)
+
+    def _settled(self, lease: Lease, settlement: Settlement, status: str, now: float) -> None:
+        """Records what became of the lease of a settlement that was carried out or refused."""
+        if status == "extended":
+            lease.renew_at = now + self._lease_seconds / 2
+            return
+        if status == "stale" and lease.may_go_on(settlement):
+            status, lease.renew_at = "open", now  # the extension tells whether the lease is over
+        if status == "open":  # settled in part: the receipt is valid for the rest
+            lists = (settlement.ack, settlement.retry, settlement.release, settlement.dead)
+            lease.unsettled -= sum(len(indexes or ()) for indexes in lists)
+            lease.asked, lease.answering, lease.partly_settled = None, False, True
+            return
+        if status == "stale":
+            lease.lost = True
+            self.lost_messages += lease.unsettled
+        del self._leases[settlement.receipt]
+        for index in lease.undecided if lease.ordered else ():  # of a lost lease
+            self._is_last_of_key(lease.keys[index])
 
     def unanswered(self, settlements: Sequence[Settlement]) -> None:
         """Records that settlements got no answer: they are sent again, unchanged."""
@@ -165,7 +181,7 @@ class LeaseTracker:
 
     def _postpone(self, lease: Lease, settlement: Settlement, now: float) -> None:
         """Records that the cell of the messages is out of reach: the settlement is sent again, unchanged."""
-        if not any(held.resume_at is not None for held in self._leases.values()):
+        if not any(held.held_up for held in self._leases.values()):
             _log.warning("messages of a cell that is out of reach cannot be settled: this is tried again")
         resume_at = lease.postpone(now)
         if settlement.extend_seconds is None:
@@ -174,13 +190,13 @@ class LeaseTracker:
 
     def _resume(self, lease: Lease) -> None:
         paused, lease.resume_at, lease.unavailable_seconds = lease.resume_at is not None, None, 0.0
-        if paused and not any(held.resume_at is not None for held in self._leases.values()):
+        if paused and not any(held.held_up for held in self._leases.values()):
             _log.warning("the settlements of all messages are answered again")
 
     @property
     def lingering(self) -> bool:
         """Whether any outcome waits to be sent, other than those whose cell is out of reach."""
-        return any(lease.sendable and lease.resume_at is None for lease in self._leases.values())
+        return any(lease.sendable and not lease.held_up for lease in self._leases.values())
 
     @property
     def in_hand(self) -> bool:
