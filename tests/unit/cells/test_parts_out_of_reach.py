@@ -176,3 +176,17 @@ def test_a_consumer_leaves_the_queues_in_reach(split: Bench, group: str, state: 
     assert split.deployment.groups.leave("two", group, "c1") == (1, ["fast"])
     lag = split.deployment.groups.lag("two", group)
     assert (lag.in_flight, lag.waiting + lag.retrying >= before + 1) == (0, True)
+
+
+@pytest.mark.parametrize("down", ALL - {"counter", "counters", "add"})
+def test_a_cell_that_fails_between_two_reads_is_out_of_reach_for_the_overview(
+    split: Bench, fast: Outage, down: str
+) -> None:
+    fast.down = frozenset({down})
+    page = split.deployment.overview.groups("two", "", 10)
+    numbers = {group.group: (group.waiting, group.in_flight, group.retrying) for group in page.groups}
+    in_reach, whole = {"ordered": (1, 1, 1), "plain": (1, 1, 0)}, {"ordered": (2, 2, 2), "plain": (2, 2, 0)}
+    for group in ("ordered", "plain"):
+        assert all(low <= number <= high for low, number, high in zip(in_reach[group], numbers[group], whole[group]))
+    # Not every call is needed for the numbers.
+    assert (page.cells_out, page.complete) == ((["fast"], False) if numbers != whole else ([], True))

@@ -88,30 +88,33 @@ class GroupNumbers:
             if not group.broadcast:
                 backing_off = max(0, pending[subject.name, subject.generation, group.member])
                 try:
-                    _add(shared, *self._lag(subject, group, totals), backing_off=backing_off)
+                    _add(shared, *self._lag(subject, group, totals, outages), backing_off=backing_off)
                 except GroupRemoved:  # deleted since it was listed
                     if not group.consumer:
                         del numbers[group.shared_name]
         complete = complete and all(entry.complete for entry in numbers.values())
         return SubjectNumbers(list(numbers.values()), totals, outages, complete)
 
-    def _lag(self, subject: Subject, group: Group, totals: Mapping[str, Counter]) -> tuple[Lag, bool]:
-        """Returns the lag of a group, without the retries that wait for their delay, and whether it is complete."""
+    def _lag(self, subject: Subject, group: Group, totals: Mapping[str, Counter], outages: Outages) -> tuple[Lag, bool]:
+        """Returns the lag of a group, without the retries that wait for their delay, and whether it is complete. Adds
+        cells that fail meanwhile to ``outages``, and leaves out what is not read by then."""
         logs = [log for log in self.opener.of(self.context, subject, group) if log.source.name in totals]
         parts: dict[int | None, list[tuple[LogLag, int]]] = {None: []}
         complete = True
         for log in logs:
-            lag, in_flight, read = self._lag_of_log(log, totals[log.source.name])
-            parts.setdefault(log.queue, []).append((lag, in_flight))
-            complete = complete and read
+            with outages.noted(log.source.name):
+                lag, in_flight, read = self._lag_of_log(log, totals[log.source.name])
+                parts.setdefault(log.queue, []).append((lag, in_flight))
+                complete = complete and read
         dead, all_dead = 0, True
         if totals[group.dead_log].rows:
             dead, all_dead = DeadLetters(self.context, subject, group).count_up_to(_DEAD_ROWS)
         total = lag_of_parts(parts, dead)
         for log in logs:
-            log.add_parked(total)
+            with outages.noted(log.source.name):
+                log.add_parked(total)
         total.expired_unread = totals[group.expired_counter].numbers
-        return total, complete and all_dead
+        return total, complete and all_dead and not any(outages.has(log.source.name) for log in logs)
 
     def _lag_of_log(self, log: PullLog, totals: Counter) -> tuple[LogLag, int, bool]:
         if not totals.rows:
