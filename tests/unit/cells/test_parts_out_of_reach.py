@@ -187,6 +187,7 @@ def test_a_cell_that_fails_between_two_reads_is_out_of_reach_for_the_overview(
     numbers = {group.group: (group.waiting, group.in_flight, group.retrying) for group in page.groups}
     in_reach, whole = {"ordered": (1, 1, 1), "plain": (1, 1, 0)}, {"ordered": (2, 2, 2), "plain": (2, 2, 0)}
     for group in ("ordered", "plain"):
-        assert all(low <= number <= high for low, number, high in zip(in_reach[group], numbers[group], whole[group]))
+        bounds = zip(in_reach[group], numbers[group], whole[group], strict=True)
+        assert all(low <= number <= high for low, number, high in bounds)
     # Not every call is needed for the numbers.
     assert (page.cells_out, page.complete) == ((["fast"], False) if numbers != whole else ([], True))
