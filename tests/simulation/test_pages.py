@@ -53,7 +53,6 @@ WHOLE = {
     "registry.record_changes._TRIES": "an error after lost races: actors without faults do not expect it",
     "cells.withdrawals._TRIES": "no run withdraws a change: tests/unit/operations has the races",
     "retention.extend_ttl._MOST": "stores with TTL are not simulated with an archive that is days behind",
-    "logs.seen_keys._MOST": "bounds memory: what is forgotten is told once more",
     "sweep.decisions.LINES": "lines of a log",
     "sweep.report._NAMED": "names in a line of a log",
 }
