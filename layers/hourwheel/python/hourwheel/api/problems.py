@@ -162,11 +162,11 @@ def _told_unavailable(error: Unavailable, *, produces: bool) -> tuple[str, str]:
     """Returns the slug and the detail of a storage that cannot be reached, or of a server that is busy."""
     if isinstance(error, MemoryFull):
         return "server-busy", str(error)
-    again = "send the request again" + (", with the same idempotency key if it had one" if produces else "")
+    repeat = "send the request again" + (", with the same idempotency key if it had one" if produces else "")
     if not isinstance(error, CellUnavailable):
-        return "unavailable", again
+        return "unavailable", repeat
     # A pending move needs no repetition, and a lasting outage would answer it in the same way.
-    detail = str(error) if error.is_lasting or isinstance(error, MovePending) else f"{error}; {again}"
+    detail = str(error) if error.is_lasting or isinstance(error, MovePending) else f"{error}; {repeat}"
     logged = ". The log of the server has the reason" if error.is_logged else ""
     slug = "receipt-unavailable" if isinstance(error, ReceiptsUnavailable) else "unavailable"
     return slug, detail + logged

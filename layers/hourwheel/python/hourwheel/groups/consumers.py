@@ -61,15 +61,15 @@ class ConsumerStates(NamedTuple):
     """The consumers of a group by name, and the cells that are out of reach: they may have more."""
 
     consumers: list[ConsumerState]
-    cells_out: list[str]
+    out_of_reach: list[str]
 
 
-class ReleasedMessages(NamedTuple):
+class LeaveResult(NamedTuple):
     """How many messages of a consumer that left were released, and the cells that are out of reach: what it holds there
     is handed out again when its leases end."""
 
     messages: int
-    cells_out: list[str]
+    out_of_reach: list[str]
 
 
 @dataclass

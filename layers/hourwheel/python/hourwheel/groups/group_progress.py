@@ -8,7 +8,7 @@ from hourwheel.dead_letters.dead import DeadLetters
 from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.errors import Rejected
 from hourwheel.groups import progress
-from hourwheel.groups.consumers import ConsumerStates, ReleasedMessages, SeenPulls, consumer_states, end_leases
+from hourwheel.groups.consumers import ConsumerStates, LeaveResult, SeenPulls, consumer_states, end_leases
 from hourwheel.groups.deletions import delete_consumer
 from hourwheel.groups.seeks import unopened
 from hourwheel.model.groups import Group
@@ -77,7 +77,7 @@ class GroupProgress:
         outages = unopened(owner, logs, range(owner.queues))
         return ConsumerStates(consumer_states(logs, self.leases, seen, outages), outages.names)
 
-    def leave(self, owner: Subject, member: Group, consumer: str, *, forget: bool = False) -> ReleasedMessages:
+    def leave(self, owner: Subject, member: Group, consumer: str, *, forget: bool = False) -> LeaveResult:
         """Ends the leases of a consumer at once, and returns how many messages were released. With ``forget``
         deletes the consumer's group below a broadcast group, with its progress and dead letters. Raises ``Rejected``
         for ``forget`` in a group whose consumers share their messages."""
@@ -89,9 +89,9 @@ class GroupProgress:
         self.seen_pulls.forget(owner.name, member.name, consumer)
         if released:
             self.context.wakeups.announce(owner.name, member.name)
-        return ReleasedMessages(released, outages.names)
+        return LeaveResult(released, outages.names)
 
-    def _forget(self, owner: Subject, member: Group, consumer: str) -> ReleasedMessages:
+    def _forget(self, owner: Subject, member: Group, consumer: str) -> LeaveResult:
         if not member.broadcast:
             detail = "the consumers of this group share their messages, and none of them has messages of its own"
             raise Rejected("field-invalid", f"{detail}: leave out forget", field="forget")
@@ -99,14 +99,14 @@ class GroupProgress:
         name = consumer_group_name(member, consumer)
         group = self.registry.known_group(owner, name)
         if group is None:
-            return ReleasedMessages(0, [])
+            return LeaveResult(0, [])
         logs, released = self.opener.of(self.context, owner, group), 0
         outages = unopened(owner, logs, range(owner.queues))
         for log in logs:
             with outages.noted(log.source.name):
                 released += self.leases.in_flight(log)
         delete_consumer(self.registry, owner, group)
-        return ReleasedMessages(released, outages.names)
+        return LeaveResult(released, outages.names)
 
     def _consumer_logs(self, owner: Subject, member: Group) -> list[PullLog]:
         groups = consumer_groups(self.registry, owner, member) if member.broadcast else [member]

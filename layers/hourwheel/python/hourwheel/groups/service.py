@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from hourwheel.errors import NotFound, Rejected, Sealed
-from hourwheel.groups.consumers import ConsumerStates, ReleasedMessages
+from hourwheel.groups.consumers import ConsumerStates, LeaveResult
 from hourwheel.groups.deletions import delete_group
 from hourwheel.groups.group_progress import GroupProgress
 from hourwheel.groups.settings import changed
@@ -117,7 +117,7 @@ class GroupService:
         """Returns the consumers of the group that pulled lately or hold leases, by name."""
         return self.progress.consumers(*self.records(subject, group))
 
-    def leave(self, subject: str, group: str, consumer: str, *, forget: bool = False) -> ReleasedMessages:
+    def leave(self, subject: str, group: str, consumer: str, *, forget: bool = False) -> LeaveResult:
         """Ends the leases of a consumer, or forgets it. Returns how many messages it held: see ``GroupProgress``."""
         return self.progress.leave(*self.records(subject, group), consumer, forget=forget)
 

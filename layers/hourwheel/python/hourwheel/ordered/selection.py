@@ -8,6 +8,7 @@ several messages, in their order.
 from bisect import bisect_left
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from hourwheel.ordered.key_states import KeyStates
 from hourwheel.ordered.keyed_range import KeyedRange, RowSpan
@@ -208,7 +209,7 @@ class OrderedSelection:
         """Takes the first of these messages, at most this many, and returns whether these are all."""
         taken, before, start = self.parked, len(self.parked), 0
         turns, complete = first_turns(ready, most)
-        rows = self.source.read([turn[0] for turn in turns[:most]])
+        rows = self.source.read(map(itemgetter(0), turns[:most]))
         while start < len(turns):
             row_no, _, digest, parked = turns[start]
             room = most - (len(taken) - before)

@@ -1,6 +1,6 @@
 """Reads the rows from which an ordered pull takes its messages: those that the process has decoded, from memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hourwheel.errors import Corrupt
@@ -22,18 +22,22 @@ class SourceRows:
     now_ms: int
     unreadable: dict[int, tuple[int, Corrupt]] = field(default_factory=dict)
 
-    def read(self, row_nos: Sequence[int]) -> dict[int, KeyedRow | None]:
+    def read(self, row_nos: Iterable[int]) -> dict[int, KeyedRow | None]:
         """Returns the rows of parked messages, as many as a claim may read; None for one that is removed or cannot be
         read."""
-        name, source = self.log.source.name, self.log.source
+        name = self.log.source.name
         cached = {row_no: self.decoded_rows.cached(name, row_no) for row_no in row_nos}
         rows_read: dict[int, KeyedRow | None] = {row_no: row for row_no, row in cached.items() if row is not None}
         unknown = [row_no for row_no, row in cached.items() if row is None][:_ROWS_AT_ONCE]
-        rows = source.get_many(unknown[:GET_MANY]) if unknown else {}
-        for row_no in unknown:
-            row = rows.get(row_no) or source.get(row_no)
-            rows_read[row_no] = None if row is None or row.filler else self.decoded(row_no, row)
-        return rows_read
+        return rows_read | self._read_unknown(unknown) if unknown else rows_read
+
+    def _read_unknown(self, row_nos: Sequence[int]) -> dict[int, KeyedRow | None]:
+        source = self.log.source
+        rows = source.get_many(row_nos[:GET_MANY])
+        stored = {row_no: rows.get(row_no) or source.get(row_no) for row_no in row_nos}
+        return {
+            row_no: None if row is None or row.filler else self.decoded(row_no, row) for row_no, row in stored.items()
+        }
 
     def decoded(self, row_no: int, row: Row) -> KeyedRow | None:
         """Returns the row with its messages; None if it has expired or cannot be read."""

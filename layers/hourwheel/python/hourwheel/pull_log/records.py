@@ -166,13 +166,17 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         gives back or rejects was acknowledged. Every message that it names is settled."""
         if not (self.moved or self.transfers or parsed.moves):
             return False
+        handed_over = self._handed_over(parsed.named)
+        given_back = parsed.named - parsed.acknowledged
+        left = handed_over.union(filter(self.parked_again, given_back))
+        return not (handed_over.isdisjoint(parsed.acknowledged) and given_back <= left)
+
+    def _handed_over(self, indexes: frozenset[int]) -> set[int]:
+        """Returns those of these messages of the pull that were handed over to another log."""
         hand_overs: tuple[Moved | Transfer, ...] = (*self.moved, *self.transfers)
         picks = {pick for hand_over in hand_overs for pick in hand_over.picks}
         positions = self.positions()
-        handed_over = {index for index in parsed.named if (positions[index].row_no, positions[index].index) in picks}
-        given_back = parsed.named - parsed.acknowledged
-        left = handed_over.union(index for index in given_back if self.parked_again(index))
-        return not (handed_over.isdisjoint(parsed.acknowledged) and given_back <= left)
+        return {index for index in indexes if (positions[index].row_no, positions[index].index) in picks}
 
     def tells_acknowledged(self, parsed: ParsedSettlement) -> bool:
         """Returns whether this closed row tells that every message which the settlement names was acknowledged, as the

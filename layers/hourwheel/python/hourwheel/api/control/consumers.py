@@ -10,14 +10,14 @@ from hourwheel.times import rfc3339
 
 def list_consumers(deployment: Deployment, event: Event) -> Response:
     states = deployment.groups.consumers(path_name(event, "subject"), path_name(event, "group"))
-    return ok({"consumers": [_consumer(state) for state in states.consumers], "cells_out": states.cells_out})
+    return ok({"consumers": [_consumer(state) for state in states.consumers], "cells_out": states.out_of_reach})
 
 
 def leave(deployment: Deployment, event: Event) -> Response:
     subject, group = path_name(event, "subject"), path_name(event, "group")
     forget = decode_query(LeaveQuery, event).forget
     released = deployment.groups.leave(subject, group, path_name(event, "consumer"), forget=forget)
-    return ok({"released": released.messages, "cells_out": released.cells_out})
+    return ok({"released": released.messages, "cells_out": released.out_of_reach})
 
 
 def list_leases(deployment: Deployment, event: Event) -> Response:
