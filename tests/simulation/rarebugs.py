@@ -21,7 +21,7 @@ from hourwheel.settling.settle import Settler
 @contextmanager
 def a_repeat_remembers_the_first_part_that_it_has_divided() -> Iterator[None]:
     def routes(parts: Sequence[BatchPart], left: Sequence[int]) -> list[LaterRoute]:
-        return [LaterRoute(route.numbers[0], route.queues) for route in real(parts, left)]
+        return [LaterRoute(route.parts[:1], route.queues) for route in real(parts, left)]
 
     real = batch_writer.later_routes
     with patch.object(batch_writer, "later_routes", routes):

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from typing import TypeAlias
 
-import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
@@ -12,7 +11,6 @@ from hourwheel.errors import Unavailable
 from hourwheel.logs.cas import CasRecord
 from hourwheel.model.messages import AddressedMessage, NewMessage, SendResult
 from hourwheel.producing.idempotency import IdempotencyKey, Remembered
-from hourwheel.producing.later_routes import LaterRoute
 from hourwheel.producing.routing import queue_of
 from tests.cut_off import CutOffRows
 from tests.support import AT_ONCE, Bench
@@ -24,13 +22,6 @@ SUBJECTS = ("orders", "bills")
 
 Found: TypeAlias = tuple[str, str | None, int | None, int | None]
 """The subject, body, queue and offset of a message."""
-
-
-class OldRoute(msgspec.Struct, array_like=True, frozen=True):
-    """A ``LaterRoute`` as earlier versions know it."""
-
-    part: int
-    queues: int
 
 
 @pytest.fixture
@@ -119,44 +110,10 @@ def test_rows_that_are_filled_before_and_after_queues_are_added_are_divided_toge
     found += send_in_vain(bench, store, puts=puts)
     once = remembered(bench).load()
     assert once is not None
-    assert [(route.numbers, route.queues) for route in once.value.rerouted] == [((3, 4, 5), 4), ((1, 2), 4)]
+    assert [(route.parts, route.queues) for route in once.value.rerouted] == [((3, 4, 5), 4), ((1, 2), 4)]
     for subject in SUBJECTS:
         bench.deployment.subjects.put(subject, queues=7)
     placed = send(bench)
     bench.deployment.subjects.put("orders", queues=8)
     assert send(bench) == placed
     assert sorted(found + read(bench)) == sorted(where(placed)), "each message once"
-
-
-def test_the_record_of_an_earlier_version_is_read(bench: Bench, store: CutOffRows) -> None:
-    """Such a record has a route for each part, and two rows in a queue that took messages of two parts."""
-    send_in_vain(bench, store, puts=0)
-    for subject in SUBJECTS:
-        bench.deployment.subjects.put(subject, queues=4)
-    context, record = bench.deployment.context, remembered(bench)
-    first = record.load()
-    assert first is not None
-    reserved, routes = [], []
-    for number in range(6):
-        subject = bench.deployment.subjects.get(SUBJECTS[number // 3])
-        counts = [
-            sum(queue_of(key, "", 3) == number % 3 and queue_of(key, "", 4) == to for key in KEYS) for to in range(4)
-        ]
-        routes.append(OldRoute(len(reserved), 4))
-        reserved += [context.log(subject.log(to)).reserve(count) for to, count in enumerate(counts) if count]
-    value = msgspec.structs.asdict(first.value) | {"reservations": reserved, "rerouted": routes}
-    encoded = msgspec.msgpack.encode([value[name] for name in Remembered.__struct_fields__])
-    kept = msgspec.msgpack.decode(encoded, type=Remembered)
-    assert kept.rerouted == tuple(LaterRoute(route.part, route.queues) for route in routes)
-    assert record.swap(first.token, kept, expires_ms=kept.ends_ms).stored
-    placed = where(send(bench))
-    assert all(queue == queue_of(key or "", "", 4) for _, key, queue, _ in placed)
-    assert sorted(read(bench)) == sorted(placed)
-
-
-def test_an_earlier_version_reads_a_route_of_one_part_and_fails_at_one_of_several() -> None:
-    """Else it would put messages into rows that were reserved for others."""
-    encode = msgspec.msgpack.encode
-    assert msgspec.msgpack.decode(encode(LaterRoute(3, 5)), type=OldRoute) == OldRoute(3, 5)
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.msgpack.decode(encode(LaterRoute((0, 3), 5)), type=OldRoute)

@@ -18,21 +18,16 @@ class LaterRoute(msgspec.Struct, array_like=True, frozen=True):
     """Says that the parts of these numbers were divided again by the number of queues that their subject had then. The
     new parts took the place of the first of them."""
 
-    parts: int | tuple[int, ...]
-    """A single number is stored as such. Earlier versions know no more than that, and fail at several numbers."""
+    parts: tuple[int, ...]
     queues: int
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        return (self.parts,) if isinstance(self.parts, int) else self.parts
 
     def divided(self, batch: Batch, parts: Sequence[BatchPart], prefix: str) -> list[BatchPart]:
         """Returns the new parts, of which each queue gets one. ``prefix`` is the unique name of the batch."""
-        return batch.rerouted([parts[number] for number in self.numbers], prefix, self.queues)
+        return batch.rerouted([parts[number] for number in self.parts], prefix, self.queues)
 
     def replaced(self, items: Sequence[T], new: Sequence[T]) -> list[T]:
         """Returns the items of all parts with ``new`` in place of those of the divided parts."""
-        first, *others = self.numbers
+        first, *others = self.parts
         behind = [item for number, item in enumerate(items) if number > first and number not in others]
         return [*items[:first], *new, *behind]
 
@@ -46,7 +41,7 @@ def later_routes(parts: Sequence[BatchPart], left: Sequence[int]) -> list[LaterR
             by_subject.setdefault(parts[number].subject.name, []).append(number)
     # The last subject comes first: its new parts do not change the numbers of the parts before it.
     return [
-        LaterRoute(numbers[0] if len(numbers) == 1 else tuple(numbers), parts[numbers[0]].subject.queues)
+        LaterRoute(tuple(numbers), parts[numbers[0]].subject.queues)
         for numbers in reversed(by_subject.values())
         if any(parts[number].outdated for number in numbers)
     ]
