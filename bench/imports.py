@@ -26,7 +26,7 @@ MOST_MODULES = {
     "hourwheel.client": 210,
     "hourwheel.deployment.deployment": 298,
     "hourwheel.api.produce": 312,
-    "hourwheel.cli.app": 324,
+    "hourwheel.cli.app": 315,
     "produce": 605,
     "pull": 605,
     "ack": 605,
