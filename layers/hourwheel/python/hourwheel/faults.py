@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from hourwheel.context import Context
 from hourwheel.errors import Broken, DataVersion, GroupRemoved, HourwheelError, StorageFull, Unavailable
+from hourwheel.model.log_names import cell_of
 from hourwheel.reach.outages import is_outage, outage_of
-from hourwheel.reach.storages import at_home, storage_of
+from hourwheel.reach.storages import at_home
 
 _logger = logging.getLogger("hourwheel")
 
@@ -56,7 +57,7 @@ class Faults:
         if at_home(log):
             yield
             return
-        with suppress(Unavailable, Broken), self.contained(context, f"{what} cell {storage_of(log)}"):
+        with suppress(Unavailable, Broken), self.contained(context, f"{what} cell {cell_of(log)}"):
             yield
 
     def _report(self, context: Context, what: str, error: Exception) -> None:

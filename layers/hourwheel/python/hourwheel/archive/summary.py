@@ -229,8 +229,8 @@ def _add_pull(summary: ArchiveSummary, partition: str, row_no: int, pull: Ordere
     # A seek of an ordered group has no order, and forgets parked messages.
     if pull.order is not None or pull.outcome == SOUGHT:
         summary.pending_rows.setdefault(partition, {})[row_no] = pull
-    reached = summary.progress.get(partition)
-    if reached is None or reached.row_no < row_no:
+    before = summary.progress.get(partition)
+    if before is None or before.row_no < row_no:
         summary.progress[partition] = Progress(row_no, pull.end, pull.end_seq)
     # A claim that ends within a row proves that the row was given out, archived or not.
     summary.end(source_of(partition)).pass_over(pull.end.row_no + (pull.end.index > 0), pull.end_seq)

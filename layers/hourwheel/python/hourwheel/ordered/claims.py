@@ -48,7 +48,7 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
 def _found_nothing(key_states: KeyStateCache, log: PullLog, chosen: OrderedSelection) -> ClaimResult:
     key_states.publish(log, chosen.state)
     left = chosen.limited or chosen.held_back or chosen.suspects_wait
-    return _result(None, chosen, nothing=None if left else Nothing(chosen.state.row_no, chosen.reached))
+    return _result(None, chosen, nothing=None if left else Nothing(chosen.state.row_no, chosen.uncovered_row))
 
 
 def _claimed(
@@ -93,7 +93,7 @@ def settled_rows(key_states: KeyStateCache, log: PullLog) -> int | None:
     chosen = _look(key_states, log)
     if chosen.writes or chosen.limited or chosen.state.parked or chosen.state.open:
         return None
-    return max(chosen.reached, log.source.trimmed())
+    return max(chosen.uncovered_row, log.source.trimmed())
 
 
 def _look(key_states: KeyStateCache, log: PullLog) -> OrderedSelection:

@@ -147,7 +147,7 @@ class OrderedSelection:
         )
 
     @property
-    def reached(self) -> int:
+    def uncovered_row(self) -> int:
         """The first row that may hold a message which the row does not cover."""
         return self.covered.end.row_no
 

@@ -14,7 +14,7 @@ from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.fields import IDEMPOTENCY_MS
-from hourwheel.model.log_names import HOME
+from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.producing.batch_rows import row_of
 from hourwheel.producing.idempotency import IdempotencyKey, Remembered, remember, remember_reservations
 from hourwheel.producing.later_routes import LaterRoute, later_routes
@@ -28,7 +28,7 @@ from hourwheel.producing.stored_batches import (
     within_reserves,
 )
 from hourwheel.reach.outages import unless_given_up
-from hourwheel.reach.storages import storage_of, was_removed
+from hourwheel.reach.storages import was_removed
 
 _Stored: TypeAlias = tuple[list[BatchPart], list[Reservation]]
 """The parts of a batch, and where each was stored."""
@@ -254,7 +254,7 @@ class BatchWriter:
         # An object is in the cell of the rows that name it.
         by_folder: dict[tuple[str, str], list[int]] = {}
         for i, part in enumerate(parts):
-            by_folder.setdefault((storage_of(part.log), large_batch_folder(part.log, longest_ms)), []).append(i)
+            by_folder.setdefault((cell_of(part.log), large_batch_folder(part.log, longest_ms)), []).append(i)
         rows: dict[int, Row] = {}
         for (_, folder), numbers in by_folder.items():
             batches = [parts[i].messages for i in numbers]

@@ -14,11 +14,6 @@ def at_home(log: str) -> bool:
     return cell_of(log) == HOME
 
 
-def storage_of(log: str) -> str:
-    """Returns the name of the storage that holds the log."""
-    return cell_of(log)
-
-
 def by_storage(logs: Iterable[str]) -> list[list[str]]:
     """Returns the names of the logs, those of each storage together, in their order."""
     storages: dict[str, list[str]] = {}

@@ -25,7 +25,7 @@ def check_subjects(store: Store, settings: Settings) -> None:
     """Raises ``Conflict`` if the deployment has ``max_subjects``."""
     records = items_of(store, Table.META, "subjects")
     subjects = (msgspec.msgpack.decode(record.value, type=Subject) for _, record in records)
-    if _reached((1 for subject in subjects if not subject.deleted), settings.max_subjects):
+    if _is_used_up((1 for subject in subjects if not subject.deleted), settings.max_subjects):
         raise Conflict(
             "too-many-subjects",
             f"there are {settings.max_subjects} subjects, which is the limit: delete one, or have the limit raised",
@@ -40,7 +40,7 @@ def check_groups(subject: Subject) -> Room:
         records = items_of(store, Table.META, f"groups/{subject.name}")
         groups = (msgspec.msgpack.decode(record.value, type=Group) for _, record in records)
         living = (1 for group in groups if not group.deleted and group.subject_generation == subject.generation)
-        if _reached(living, settings.max_groups):
+        if _is_used_up(living, settings.max_groups):
             raise Conflict(
                 "too-many-groups",
                 f"subject {subject.name!r} has {settings.max_groups} groups, which is the limit: delete one, or "
@@ -51,6 +51,6 @@ def check_groups(subject: Subject) -> Room:
     return check
 
 
-def _reached(living: Iterator[int], limit: int) -> bool:
+def _is_used_up(living: Iterator[int], limit: int) -> bool:
     # islice: a cell far above a lowered limit is not read to its end.
     return sum(islice(living, limit)) == limit

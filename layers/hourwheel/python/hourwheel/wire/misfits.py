@@ -164,7 +164,7 @@ def _with_name(text: str, read: Callable[[], Any]) -> str:
     if match is None or breaks is None:
         return text
     try:
-        headers = _reached(read(), match["path"])
+        headers = _value_at(read(), match["path"])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text  # what follows the fault is malformed
     entries = headers if isinstance(headers, dict) else {}
@@ -175,7 +175,7 @@ def _with_name(text: str, read: Callable[[], Any]) -> str:
     return f"{text[: match.start('dots')]}.{quotable}`"
 
 
-def _reached(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     """Returns the part of a value at a path; None if there is none, as where a name stands twice in an object."""
     for step in _STEP.findall(path):
         index = int(step[1:-1]) if step.startswith("[") else None
