@@ -397,10 +397,12 @@ class Silence:
 
     def record(self, name: str, value: float, **rest: Any) -> None:
         # A fault that the library reports is its own, unless the plan has damage, or the target has raised.
-        verb = self._process.verb
+        verb, plan = self._process.verb, self._process.world.plan
         if name == "Faults" and verb.raised:
             verb.raised -= 1
-        elif name == "UnreadableMessages" and self._process.world.plan.faults.damage:
+        elif name == "UnreadableMessages" and plan.faults.damage:
+            pass
+        elif name == "Faults" and verb.name == "sweep" and plan.has_spoilt_record:
             pass
         elif name in {"Faults", "UnreadableMessages"}:
             raise Violation("errors", f"{name} {rest}")
