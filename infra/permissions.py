@@ -4,7 +4,7 @@ Tables by name without the prefix, objects by the start of their keys. Each verb
 
     add, seal   UpdateItem on counters        get   GetItem        put      PutItem
     totals      GetItem on counters           scan  Query          delete   DeleteItem
-    counters    BatchGetItem on counters      get_many  BatchGetItem
+    counters    BatchGetItem on counters      get_many  BatchGetItem          remove_many  BatchWriteItem
 """
 
 from collections.abc import Mapping
@@ -75,9 +75,10 @@ TABLE_ACTIONS: Verbs = {
         # GetItem: how far the archive has the rows of a bucket. UpdateItem: a bucket that is closed is sealed, and a
         # message that moves gets a row.
         "counters": ("GetItem", "UpdateItem"),
-        # DeleteItem here and in dispatch: rows of buckets that were closed a day ago.
-        "schedule": ("DeleteItem", "GetItem", "PutItem", "Query"),
-        "dispatch": ("DeleteItem", "GetItem", "Query"),
+        # BatchWriteItem here and in dispatch: rows of buckets that were closed a day ago. DeleteItem: requested changes
+        # of their messages.
+        "schedule": ("BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"),
+        "dispatch": ("BatchWriteItem", "GetItem", "Query"),
     },
     "wheel": {
         "meta": ("GetItem", "PutItem"),  # the lease, the bucket's record, logs of orphans

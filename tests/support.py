@@ -74,7 +74,7 @@ class ListMeter:
 class CallByCall:
     """A store that hides transactions, and records its calls as (verb, table or counter)."""
 
-    WRITES = frozenset({"add", "put", "delete", "seal", "begin"})
+    WRITES = frozenset({"add", "put", "delete", "remove many", "seal", "begin"})
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -119,6 +119,10 @@ class CallByCall:
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         self.calls.append(("delete", key.table))
         return self._store.delete(key, expect=expect)
+
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        self.calls.append(("remove many", table))
+        self._store.remove_many(table, partition, sorts)
 
     def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
         self.calls.append(("scan", table))

@@ -1,8 +1,8 @@
-"""``Store.get``, ``Store.get_many``, ``Store.put`` and ``Store.delete`` keep their promises on every adapter."""
+"""Reads, writes and removals of items keep the promises of ``Store`` on every adapter."""
 
 import pytest
 
-from hourwheel.ports.storage import GET_MANY, MAX_VALUE_BYTES, Key, Record, Refused, Store, Table
+from hourwheel.ports.storage import GET_MANY, MAX_VALUE_BYTES, REMOVE_MANY, Key, Record, Refused, Store, Table
 
 from .records import FAR_OFF_MS, record, stored
 
@@ -201,3 +201,21 @@ def test_many_keys_are_read_at_once_those_that_are_there(store: Store, partition
     assert store.get_many(Table.SCHEDULE, f"{partition} other", ["0000"]) == {}
     some = store.get_many(Table.SCHEDULE, partition, ["0002", "none"], consistent=False)
     assert some in ({}, {"0002": written["0002"]})
+
+
+def test_many_items_are_removed_by_their_names_and_no_others(store: Store, partition: str) -> None:
+    names = [f"{number:04d}" for number in range(REMOVE_MANY + 2)]
+    for name in names:
+        stored(store, Key(Table.SCHEDULE, partition, name), b"x")
+    elsewhere = stored(store, Key(Table.DISPATCH, partition, names[0]), b"x")
+    store.remove_many(Table.SCHEDULE, partition, names[1 : REMOVE_MANY + 1])
+    left = [name for name, _ in store.scan(Table.SCHEDULE, partition, limit=100)]
+    assert left == [names[0], names[-1]]
+    assert store.get(Key(Table.DISPATCH, partition, names[0])) == elsewhere
+
+
+def test_items_that_are_gone_count_as_removed(store: Store, partition: str) -> None:
+    stored(store, Key(Table.SCHEDULE, partition, "0000"), b"x")
+    for _ in range(2):
+        store.remove_many(Table.SCHEDULE, partition, ["0000", "0001"])
+    assert store.scan(Table.SCHEDULE, partition, limit=9) == []

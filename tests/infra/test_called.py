@@ -33,6 +33,7 @@ ACTIONS = {
     "get many": "BatchGetItem",
     "put": "PutItem",
     "delete": "DeleteItem",
+    "remove many": "BatchWriteItem",
     "scan": "Query",
     "add": "UpdateItem",
     "begin": "UpdateItem",

@@ -124,7 +124,7 @@ def test_the_tables_of_permissions_name_what_there_is(everything: Synthesis) -> 
     assert all(tables["counters"] for tables in TABLE_ACTIONS.values())
     for tables in TABLE_ACTIONS.values():
         for table, verbs in tables.items():
-            items = {"BatchGetItem", "DeleteItem", "GetItem", "PutItem", "Query"}
+            items = {"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query"}
             assert set(verbs) <= ({"BatchGetItem", "GetItem", "UpdateItem"} if table == "counters" else items), table
 
 

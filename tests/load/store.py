@@ -115,6 +115,15 @@ class MeteredStore:
         )
         return self._rows.delete(key, expect=expect)
 
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        for sort in sorts:
+            self._let_through(table, partition, WRITE)
+            key = Key(table, partition, sort)
+            before = self._rows.get(key)
+            size = 0 if before is None else record_bytes(key, before)
+            self._use("remove_many", table, partition, WRITE, write_units(size))
+        self._rows.remove_many(table, partition, sorts)
+
     def scan(
         self,
         table: Table,

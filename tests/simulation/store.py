@@ -373,6 +373,13 @@ class SimulatedStore(Connection):
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         return self.call("delete", key, lambda: self.state.delete(key, expect))
 
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        for sort in sorts:  # each by itself: some may be removed before the call fails
+            key = Key(table, partition, sort)
+            record = self.get(key)
+            if record is not None:
+                self.delete(key, expect=record.token)
+
     def scan(
         self,
         table: Table,

@@ -398,11 +398,9 @@ class Silence:
     def record(self, name: str, value: float, **rest: Any) -> None:
         # A fault that the library reports is its own, unless the plan has damage, or the target has raised.
         verb, plan = self._process.verb, self._process.world.plan
+        spoilt = plan.has_spoilt_record and verb.name == "sweep"
+        planned = {"UnreadableMessages": plan.faults.damage > 0, "Faults": spoilt}
         if name == "Faults" and verb.raised:
             verb.raised -= 1
-        elif name == "UnreadableMessages" and plan.faults.damage:
-            pass
-        elif name == "Faults" and verb.name == "sweep" and plan.has_spoilt_record:
-            pass
-        elif name in {"Faults", "UnreadableMessages"}:
+        elif not planned.get(name, True):
             raise Violation("errors", f"{name} {rest}")

@@ -84,6 +84,10 @@ class _Rows:
         self._set(key, None)
         return None
 
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        for sort in sorts:
+            self._set(Key(table, partition, sort), None)
+
     def scan(
         self,
         table: Table,

@@ -61,6 +61,9 @@ class RetryingStore:
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         return self._ask(lambda: self._store.delete(key, expect=expect))
 
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        self._ask(lambda: self._store.remove_many(table, partition, sorts))
+
     def scan(
         self,
         table: Table,

@@ -1,11 +1,11 @@
 """Implements the single writes of a ``Transactional`` store: each runs in a transaction of its own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hourwheel.adapters.limits import check_value
-from hourwheel.ports.storage import Counter, Key, Record, Refused, Store
+from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
 
 T = TypeVar("T")
 
@@ -29,3 +29,6 @@ class TransactedWrites(ABC):
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         return self.transact(lambda store: store.delete(key, expect=expect))
+
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        self.transact(lambda store: store.remove_many(table, partition, sorts))

@@ -1,7 +1,8 @@
 """Maintains buckets for the sweeper: starts the wheels that should run and do not, and removes each bucket a day after
 it was closed."""
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.errors import Corrupt
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import from_record
-from hourwheel.ports.storage import Key, Record, Table, transactional
+from hourwheel.ports.storage import REMOVE_MANY, Key, Record, Table, transactional
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
 from hourwheel.retention.watermarks import removable_below
 
@@ -29,8 +30,11 @@ _DAY_MS = 86_400_000  # a closed bucket stays this long, so that late questions 
 _LONGEST_MS = 3_600_000  # the longest bucket that can be set
 _PAGE = 200
 _OVERDUE_MS = 5_000
-_REMOVING_MS = 30_000
-"""A sweep removes closed buckets for at most this long; the next sweep continues."""
+_REMOVING_MS = 50_000
+"""Closed buckets are removed for at most this long, in a run that comes each minute; the next one continues."""
+_TURN_MS = 2_000
+"""One bucket is removed for this long before the next one has its turn: their rows are different partitions of the
+table, each with a throughput of its own."""
 
 RegisteredBucket: TypeAlias = tuple[Bucket, Versioned[BucketRecord]]
 
@@ -134,10 +138,18 @@ def drop_closed(
         for bucket, current in entries
         if current.value.closed_ms and current.value.closed_ms + _DAY_MS <= now_ms
     ]
-    dropped = 0
-    for bucket, current in over:
+    dropped, turns, until_ms = 0, deque(over), now_ms + _REMOVING_MS
+    while turns and context.clock.now_ms() < until_ms:
+        bucket, current = turns.popleft()
+        is_left = False
         with contained(f"removing bucket {bucket.name}"):
-            dropped += _drop(context, bucket, current, now_ms + _REMOVING_MS)
+            turn_ms = min(until_ms, context.clock.now_ms() + _TURN_MS)
+            is_dropped = _drop(context, bucket, current, turn_ms)
+            dropped += is_dropped
+            # A bucket that waits for the archive, or for a change, has no second turn.
+            is_left = not is_dropped and context.clock.now_ms() >= turn_ms
+        if is_left:
+            turns.append((bucket, current))
     return dropped
 
 
@@ -199,6 +211,16 @@ def _archived(context: Context, bucket: Bucket) -> bool:
     )
 
 
+def _remove(context: Context, table: Table, partition: str, items: Sequence[tuple[str, Record]]) -> None:
+    """Removes these items: rows of the bucket's logs, which nobody writes any more, many in one request."""
+    if partition.startswith("changes/"):
+        for sort, record in items:
+            context.store.delete(Key(table, partition, sort), expect=record.token)
+        return
+    for start in range(0, len(items), REMOVE_MANY):
+        context.store.remove_many(table, partition, [sort for sort, _ in items[start : start + REMOVE_MANY]])
+
+
 def _clear(context: Context, bucket: Bucket, table: Table, partition: str, until_ms: int) -> bool:
     """Removes the items of a partition until the time is over, and before rows that may name objects the objects.
     Returns whether all items are removed."""
@@ -208,8 +230,7 @@ def _clear(context: Context, bucket: Bucket, table: Table, partition: str, until
         items = context.store.scan(table, partition, limit=_PAGE)
         if partition == bucket.log and _may_have_objects(record for _, record in items):
             _delete_objects(context, bucket)
-        for sort, record in items:
-            context.store.delete(Key(table, partition, sort), expect=record.token)
+        _remove(context, table, partition, items)
         if len(items) < _PAGE:
             return True
     return False

@@ -18,6 +18,10 @@ GET_MANY = 100
 """At most this many items, or counters, can be read by their names in one call (the limit of DynamoDB)."""
 
 
+REMOVE_MANY = 25
+"""At most this many items can be removed by their names in one call (the limit of DynamoDB)."""
+
+
 class Table(StrEnum):
     """The tables: each is a table of DynamoDB and of SQLite. Counters have a table of their own."""
 
@@ -125,6 +129,12 @@ class Store(Protocol):
 
     def delete(self, key: Key, *, expect: bytes) -> Refused | None:
         """Removes the key if it has the token ``expect``; answers like ``put``."""
+        ...
+
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        """Removes up to ``REMOVE_MANY`` items of the partition by their names, each named once, whatever their tokens:
+        only for items that nobody writes any more. Each is removed by itself, and names without an item count as
+        removed. One request, and one write for each item. Idempotent."""
         ...
 
     def scan(

@@ -192,6 +192,17 @@ class DynamoStore:
         )
         return answer if isinstance(answer, Refused) else None
 
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        name = self._tables[table]
+        requests: Any = [{"DeleteRequest": {"Key": {"pk": {"S": partition}, "sk": {"S": sort}}}} for sort in sorts]
+        while requests:
+            answer: Any = _ask(self._client.batch_write_item, RequestItems={name: requests})
+            # DynamoDB leaves out what is beyond the throughput of a partition.
+            left = answer["UnprocessedItems"].get(name, [])
+            if len(left) == len(requests):
+                raise Throttled(f"none of {len(left)} items was removed")
+            requests = left
+
     def scan(
         self,
         table: Table,

@@ -123,6 +123,12 @@ class SqliteSession:
         )
         return None if done.rowcount == 1 else Refused(self.get(key))
 
+    def remove_many(self, table: Table, partition: str, sorts: Sequence[str]) -> None:
+        self.connection.executemany(
+            f"DELETE FROM {table} WHERE partition = ? AND sort = ?",  # noqa: S608 - the name of a table, of the enumeration
+            [(partition, sort) for sort in sorts],
+        )
+
     def scan(
         self,
         table: Table,
