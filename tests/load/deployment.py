@@ -26,7 +26,7 @@ from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
-from hourwheel.aws.services import Environment
+from hourwheel.aws.services import BRIEF_SECONDS, Environment
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.ports.machine import MeterUnit
@@ -140,6 +140,9 @@ class SimulatedDeployment:
         return Deployment(
             Context(
                 store=RetryingStore(self.store, machine, self.ids, meter=self.metrics),
+                brief_store=RetryingStore(
+                    self.store, machine, self.ids, meter=self.metrics, budget_seconds=BRIEF_SECONDS
+                ),
                 blobs=self.blobs,
                 clock=machine,
                 ids=self.ids,

@@ -124,7 +124,7 @@ def test_a_herd_for_a_hot_log_is_not_read_again_at_each_try(
     bench.turn(21)
     asked.clear()
     bench.turn(10)
-    assert 0 < sum(asked) <= 10 * 12
+    assert 0 < sum(asked) <= 10 * 24
     assert 5 <= store.tries <= 40
     store.refused = frozenset()
     bench.turn(5)

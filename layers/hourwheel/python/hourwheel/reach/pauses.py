@@ -12,7 +12,7 @@ from hourwheel.reach.outages import outage_of
 from hourwheel.reach.storages import at_home
 
 _PAUSE_MS = 5_000  # to read the messages again costs more than the call that fails
-_LOG_PAUSE_MS = 1_000  # a partition of DynamoDB has a second of writes left by then
+_LOG_PAUSE_MS = 500  # with the tries of each pause, a log of which one write in twenty succeeds goes on
 
 _logger = logging.getLogger("hourwheel")
 
