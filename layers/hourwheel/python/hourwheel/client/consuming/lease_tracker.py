@@ -100,7 +100,7 @@ class LeaseTracker:
 
     def complete(self, now: float) -> list[Settlement]:
         """Returns the settlements of pulls whose messages are all decided, for the next pull to take along."""
-        decided = [lease for lease in self._leases.values() if not lease.undecided and lease.sendable]
+        decided = self._decided()
         resumes = _resumes(decided, now)
         sent = (lease for lease in decided if resumes or not lease.held_up)
         return [lease.settlement() for lease in itertools.islice(sent, MOST_RECEIPTS)]
@@ -109,7 +109,7 @@ class LeaseTracker:
         """Returns the settlements to send now: outcomes whose linger is over, with ``ending`` all outcomes; if there
         are none, extensions of leases whose messages are not all decided. All those whose cell is out of reach share a
         request."""
-        sent = self._to_send(now, ending=ending)
+        sent = self._to_send(now, last=float("inf") if ending else now)
         if sent:
             return [lease.settlement() for lease in sent[:MOST_RECEIPTS]]
         return [
@@ -117,17 +117,19 @@ class LeaseTracker:
             for lease in self._to_extend(now)[:MOST_RECEIPTS]
         ]
 
-    def _to_send(self, now: float, *, ending: bool) -> list[Lease]:
-        """Returns the leases whose outcomes are to be sent now."""
+    def _decided(self) -> list[Lease]:
+        """Returns the leases of which every message is decided, and is to be settled."""
+        return [lease for lease in self._leases.values() if not lease.undecided and lease.sendable]
+
+    def _to_send(self, now: float, *, last: float) -> list[Lease]:
+        """Returns the leases whose outcomes are to be sent now: those whose linger is over at ``last``."""
         sendable = [lease for lease in self._leases.values() if lease.sendable]
-        last = float("inf") if ending else now
         resumes = _resumes(sendable, now)
         sent = [lease for lease in sendable if (resumes if lease.held_up else self._send_at(lease) <= last)]
         if not sent:
             return []
         # Decided pulls are settled sooner: each costs the server one write, whenever it comes.
-        decided = [lease for lease in sendable if not (lease.undecided or lease.held_up)]
-        return sent + [lease for lease in decided if lease not in sent]
+        return sent + [lease for lease in self._decided() if not (lease.held_up or lease in sent)]
 
     def _to_extend(self, now: float) -> list[Lease]:
         """Returns the leases that are to be extended now."""
