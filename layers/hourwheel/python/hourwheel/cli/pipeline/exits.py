@@ -3,14 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from hourwheel.errors import HourwheelError
-
-if TYPE_CHECKING:
-    pass
 
 
 @contextmanager

@@ -1,14 +1,10 @@
 """Parses the options of a job, which follow its name."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import typer
 
 from hourwheel.cli.settings import settings_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def job_options_of(ctx: typer.Context, job: str, words: Sequence[str]) -> dict[str, str]:

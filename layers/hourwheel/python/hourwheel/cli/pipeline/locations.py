@@ -1,15 +1,11 @@
 """Says where the data, the archive and the lake of a command are."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
 from hourwheel.errors import HourwheelError
-
-if TYPE_CHECKING:
-    pass
 
 
 class Missing(HourwheelError):

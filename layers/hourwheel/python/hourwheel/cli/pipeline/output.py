@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkstemp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from hourwheel.cli.output import write_json, write_line
 from hourwheel.system import SystemClock
-
-if TYPE_CHECKING:
-    pass
 
 
 class Output:
