@@ -46,7 +46,7 @@ ROOMS = {
     "groups": Room(("groups/*.py",), ("tests/unit/groups", "tests/unit/operations", *STEPS)),
     "dozing": Room(("dozing/*.py",), ("tests/unit/dozing", "tests/simulation/test_dozing.py", "tests/unit/pulling")),
     "delay": Room(
-        ("delay/*.py", "buckets/*.py"),
+        ("delay/*.py", "delay/lists/*.py", "buckets/*.py"),
         ("tests/unit/delay", "tests/unit/api/test_delayed_list.py", "tests/unit/buckets", "tests/unit/sweep"),
         ("delayed", "due", "owner", "bucket", "wheel", "cancel", "move", "archive"),
     ),

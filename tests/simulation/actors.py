@@ -12,7 +12,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.context import Context, Settings
-from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.delay.lists.pending_counts import PendingCounts
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import CellUnavailable, HourwheelError, Rejected, Unavailable
 from hourwheel.ports.storage import CellStorage, Store

@@ -26,7 +26,7 @@ ROOMS = (
 _KIND = (
     *("PAGE", "ROWS", "BLOCK", "BLOCKS", "PICKS", "BATCHES", "ABROAD", "ONCE", "MOST", "AHEAD", "RACES", "TRIES"),
     *("FENCES", "PREPARED", "NAMED", "PAGES", "BUCKETS", "REMEMBERED", "NEAR", "RELOADS", "OPEN", "SORTED", "CROWD"),
-    *("GROUPS", "LINES", "MESSAGES", "PARKED", "HELD", "MANY", "SHOWN", "DOZING", "BODIES"),
+    *("GROUPS", "LINES", "MESSAGES", "PARKED", "HELD", "MANY", "SHOWN", "DOZING", "BODIES", "COUNTED"),
 )
 _SHARE = 0.35
 
@@ -52,7 +52,7 @@ SMALL: dict[str, dict[str, int]] = {
     "producing.idempotency": {"_TRIES": 2},
     "producing.produce": {"_TRIES": 2},
     "cells.moves": {"_TRIES": 2},
-    "delay.delayed_list": {"_STRETCH_ROWS": 2, "_STRETCH_MESSAGES": 2, "_BUCKETS": 1},
+    "delay.lists.delayed_list": {"_STRETCH_ROWS": 2, "_STRETCH_MESSAGES": 2, "_BUCKETS": 1},
     "delay.dispatch": {"_STEP_BATCHES": 1, "_STEP_BATCHES_ABROAD": 1},
     "delay.held_batches": {"_MOST_OPEN_PICKS": 2, "_MOST_OPEN": 1},
     "delay.maintenance": {"_PAGE": 2},
@@ -61,7 +61,7 @@ SMALL: dict[str, dict[str, int]] = {
     "delay.timing": {"_CROWD": 2, "_COUNTED": 3},
     "delay.wheel": {"_PREPARED": 2},
     "delay.schedule_rows": {"GET_MANY": 2},
-    "delay.pending_counts": {"GET_MANY": 2},
+    "delay.lists.pending_counts": {"GET_MANY": 2},
     "delay.wheel_steps": {"CROWD": 2},
     "buckets.buckets": {"_PAGE": 2, "_FIRST_BUCKETS": 1, "_REMEMBERED": 1},
     "buckets.lease": {"_REMEMBERED": 1, "_RACES": 2},

@@ -18,7 +18,7 @@ OF_SERVERS = {
     "adapters/sqlite/group_commit.py",
     "adapters/metrics.py",
     "adapters/aws/targets.py",
-    "delay/pending_counts.py",
+    "delay/lists/pending_counts.py",
     "embedded",
     "faults.py",
     "operations/overview.py",

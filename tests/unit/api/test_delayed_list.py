@@ -378,7 +378,7 @@ def test_a_page_costs_few_reads_and_writes_nothing() -> None:
 
 def test_a_page_is_empty_only_at_the_end_of_the_list(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_BUCKETS", 3), ("_STRETCH_ROWS", 2)):
-        monkeypatch.setattr(f"hourwheel.delay.delayed_list.{name}", value)
+        monkeypatch.setattr(f"hourwheel.delay.lists.delayed_list.{name}", value)
     for hour in range(12):
         for _ in range(3):
             send(api, "other", {"body": "x", "delay": f"{hour + 1}h"})
@@ -398,7 +398,7 @@ def test_a_page_is_empty_only_at_the_end_of_the_list(api: Api, monkeypatch: pyte
 def test_a_search_that_takes_too_long_ends_with_an_empty_page_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(CallByCall(MemoryStore()))
     api = Api(bench)
-    monkeypatch.setattr("hourwheel.delay.delayed_list._BUCKETS", 2)
+    monkeypatch.setattr("hourwheel.delay.lists.delayed_list._BUCKETS", 2)
     for hour in range(12):
         send(api, "other", {"body": "x", "delay": f"{hour + 1}h"})
     send(api, "orders", {"id": "far", "body": "x", "delay": "13h"})

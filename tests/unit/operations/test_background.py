@@ -130,7 +130,7 @@ def test_a_total_is_incomplete_until_every_row_is_read(monkeypatch: pytest.Monke
 
 
 def test_the_due_time_of_an_hour_with_many_rows_is_its_start(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
-    monkeypatch.setattr("hourwheel.delay.due_minutes._ROWS", 3)
+    monkeypatch.setattr("hourwheel.delay.lists.due_minutes._ROWS", 3)
     for minutes in (70, 65, 75, 80):
         bench.send_later("a", delay=f"{minutes}m")
     assert due(bench).next_at == rfc3339(NOON_MS + HOUR_MS)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id, sign_scheduled_id
 from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
-from hourwheel.delay.delayed_list import DelayedList, DelayedRequest
+from hourwheel.delay.lists.delayed_list import DelayedList, DelayedRequest
+from hourwheel.delay.lists.pending_counts import PendingCounts
 from hourwheel.delay.orphans import orphans
-from hourwheel.delay.pending_counts import PendingCounts
 from hourwheel.model.due import check_limit, limited_delay_ms
 from hourwheel.model.fields import Delay
 from hourwheel.model.messages import ScheduledMessage

@@ -15,7 +15,7 @@ from hourwheel.cells.operations import CellOperations
 from hourwheel.cells.requests import Routes
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
-from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.delay.lists.pending_counts import PendingCounts
 from hourwheel.delay.wheel import Pause, Wheel, WheelEnd
 from hourwheel.deployment.delayed import DelayedService
 from hourwheel.deployment.messages import MessageService

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
-from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.delay.lists.pending_counts import PendingCounts
 from hourwheel.errors import Rejected
 from hourwheel.groups import progress
 from hourwheel.groups.consumers import ConsumerStates, LeaveResult, SeenPulls, consumer_states, end_leases

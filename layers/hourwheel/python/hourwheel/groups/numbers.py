@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead import DeadLetters
-from hourwheel.delay.pending_counts import Address
+from hourwheel.delay.lists.pending_counts import Address
 from hourwheel.errors import GroupRemoved
 from hourwheel.groups.progress import LogLag, lag_of_log, lag_of_parts
 from hourwheel.model.groups import Group

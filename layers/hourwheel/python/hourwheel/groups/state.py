@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from hourwheel.context import Context
-from hourwheel.delay.pending_counts import PendingCounts
+from hourwheel.delay.lists.pending_counts import PendingCounts
 from hourwheel.errors import Corrupt
 from hourwheel.groups.seeks import unopened
 from hourwheel.logs.entries import DueTimes, decode_entry

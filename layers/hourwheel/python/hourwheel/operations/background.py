@@ -10,8 +10,8 @@ import msgspec
 from hourwheel.buckets.buckets import LEAD_MS, Bucket, buckets
 from hourwheel.buckets.lease import WheelOwner, lacks_wheel
 from hourwheel.context import Context
-from hourwheel.delay.due_minutes import due_by_minute, first_due_ms
-from hourwheel.delay.pending_counts import PendingCounts, count_of
+from hourwheel.delay.lists.due_minutes import due_by_minute, first_due_ms
+from hourwheel.delay.lists.pending_counts import PendingCounts, count_of
 from hourwheel.errors import UNDECODABLE, Rejected
 from hourwheel.model.fields import MAX_DELAY_MS
 from hourwheel.model.last_runs import REPORT, CompactRun, LeavingJob, ReconcileRun, ReportRun, file_of

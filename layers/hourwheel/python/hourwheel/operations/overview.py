@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hourwheel.context import Context
-from hourwheel.delay.pending_counts import Address, PendingCounts
+from hourwheel.delay.lists.pending_counts import Address, PendingCounts
 from hourwheel.errors import Rejected
 from hourwheel.groups.numbers import MOST_GROUPS, GroupNumbers, SubjectNumbers
 from hourwheel.model.overview import (

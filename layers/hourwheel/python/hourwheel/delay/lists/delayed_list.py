@@ -25,7 +25,7 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.buckets.scheduled_ids import SchedulePosition, sign_scheduled_id
 from hourwheel.context import Context
-from hourwheel.delay.delayed_states import states_of
+from hourwheel.delay.lists.delayed_states import states_of
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.logs.codec import decode_one
 from hourwheel.logs.entries import DueTimes, decode_entry

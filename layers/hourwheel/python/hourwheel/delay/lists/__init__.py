@@ -1,0 +1,1 @@
+"""Lists and counts delayed messages for their operators."""
