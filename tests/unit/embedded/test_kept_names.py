@@ -33,7 +33,7 @@ KEPT = {
     "key_states._rows",
     "key_states.decoded_rows._rows",
     "seen_pulls._pulls",
-    "registry._seen",
+    "registry._records._seen",
     "overview._entries",
     "sweeper._memory.ends._seen",
     "sweeper._memory.extended_ms",
