@@ -39,7 +39,7 @@ SMALL: dict[str, dict[str, int]] = {
     "pull_log.keyed_rows": {"_CACHED_ROWS": 2},
     "dead_letters.dead": {"_FIRST_PAGE": 1, "_PAGE": 2, "_LARGE_PAGE": 3},
     "pull_log.log_rows": {"_FIRST_PAGE": 1, "_PAGE": 2},
-    "pull_log.pull_log": {"_RACES": 2},
+    "pull_log.pull_log": {"_RACES": 2, "_RACES_AT_ONCE": 1},
     "ordered.claims": {"_RACES": 2},
     "ordered.selection": {"_MOST_AHEAD": 4},
     "ordered.source_rows": {"_ROWS_AT_ONCE": 2, "GET_MANY": 2},

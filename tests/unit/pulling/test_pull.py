@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from hourwheel.context import Settings
 from hourwheel.errors import Unavailable
 from hourwheel.logs.rows import Row, row_key, to_record
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import PullRequest, SettleRequest
+from hourwheel.model.pulls import PullRequest, Settlement, SettleRequest
 from hourwheel.ports.storage import Counter, Record, Table
 from hourwheel.pull_log.claiming.claim_range import EMPTY_ROWS
 from hourwheel.pull_log.open_logs import pull_logs
@@ -78,6 +79,34 @@ def test_a_pull_of_several_queues_stays_within_its_bytes(bench: Bench) -> None:
     while found := bench.take():
         sizes.append(sum(len(one.body or "") for one in found))
     assert (max(sizes) <= PULL_BYTES, sum(sizes)) == (True, 24 * len(MEGABYTE))
+
+
+def turns(bench: Bench, pulls: int, *, settles: bool) -> list[int | str]:
+    """Returns the queues of pulls of single messages, one after the other, from queues that always have some."""
+    bench.deployment.subjects.put("orders", queues=4)
+    for number in range(40):
+        bench.deployment.produce("orders", [NewMessage(body="x", key=str(number)) for _ in range(pulls)])
+    queues: list[int | str] = []
+    settled: list[Settlement] | None = None
+    for _ in range(pulls):
+        request = PullRequest(consumer="c1", max_messages=1, settle=settled)
+        (pulled,) = bench.deployment.pull("orders", "billing", request).pulls
+        queues.append(pulled.queue)
+        settled = [Settlement(receipt=pulled.receipt)] if settles else None
+    return queues
+
+
+def test_a_pull_looks_mostly_into_the_queue_that_it_settles_and_into_all_in_the_end(bench: Bench) -> None:
+    queues = turns(bench, 200, settles=True)
+    stayed = sum(before == after for before, after in pairwise(queues)) / len(queues)
+    assert stayed == pytest.approx(7 / 8 + 1 / 8 / 4, abs=0.08)
+    assert set(queues) == {0, 1, 2, 3}
+
+
+def test_a_pull_that_settles_nothing_begins_at_a_random_queue(bench: Bench) -> None:
+    queues = turns(bench, 200, settles=False)
+    stayed = sum(before == after for before, after in pairwise(queues)) / len(queues)
+    assert stayed == pytest.approx(1 / 4, abs=0.1)
 
 
 @dataclass

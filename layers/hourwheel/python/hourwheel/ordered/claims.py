@@ -28,7 +28,7 @@ def claim(key_states: KeyStateCache, log: PullLog, request: ClaimRequest) -> Cla
     """
     limits = ClaimLimits(request.max_messages, request.max_bytes, request.strict_bytes, request.share, request.suspects)
     state = key_states.opened(log)
-    for race in range(_RACES):
+    for race in range(min(_RACES, request.races)):
         if request.only_row is not None and state.row_no != request.only_row:
             return ClaimResult(None, limited=True)
         now_ms = log.context.clock.now_ms()

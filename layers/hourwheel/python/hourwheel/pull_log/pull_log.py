@@ -31,6 +31,9 @@ from hourwheel.pull_log.records import (
 )
 
 _RACES = 100  # a claim that has lost this many races gives up, and its pull looks again
+_RACES_AT_ONCE = 2  # what the winner tells saves a read: only claims that lose more often than that get out of step
+_FIRST_PAUSE_SECONDS = 0.01  # the time in which a winner reads its messages and puts its row
+_LONGEST_PAUSE_SECONDS = 0.2  # so that the consumer of a pull that loses still gets its messages soon
 
 
 @dataclass(frozen=True)
@@ -106,17 +109,24 @@ class PullLog(LogRows):
         end = self.end()
         if request.only_row is not None and end.tail.row_no != request.only_row:
             return ClaimResult(None, limited=True)
-        for race in range(_RACES if request.only_row is None else 1):
-            # Row by row while the races are few, as the winner tells where it ends. Otherwise one read finds the far
-            # end.
-            result, end = self._claim_at(end, request, reads_end=race > 1)
+        for race in range(min(_RACES, request.races) if request.only_row is None else 1):
+            if race >= _RACES_AT_ONCE:
+                end = self._end_after_pause(race - _RACES_AT_ONCE)
+            result, end = self._claim_at(end, request)
             if result is not None:
                 return result
         return ClaimResult(None, limited=True)
 
-    def _claim_at(self, end: LogTail, request: ClaimRequest, *, reads_end: bool) -> tuple[ClaimResult | None, LogTail]:
+    def _end_after_pause(self, pauses: int) -> LogTail:
+        """Returns the end of the log after a random pause that is longer after each lost race: many consumers that try
+        all the time let each other lose."""
+        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**pauses)
+        self.context.clock.sleep(longest * (1.0 - self.context.ids.jitter()))
+        return self.end()
+
+    def _claim_at(self, end: LogTail, request: ClaimRequest) -> tuple[ClaimResult | None, LogTail]:
         """Tries to put the next row at this end of the log. Returns the result, or None and the later end where another
-        claim came first; ``reads_end``: that end is read, and not the one behind the winner."""
+        claim came first."""
         tail, now_ms = end.tail, self.context.clock.now_ms()
         taken = self._range_of(tail, request, now_ms)
         if not (taken.total or self._passes(taken, now_ms)):
@@ -134,7 +144,7 @@ class PullLog(LogRows):
             taken.limited = taken.limited or not taken.total
             return self._result(taken.claim(end.tail.row_no, outcome.current), taken, request), end
         self.context.meter.record("ClaimConflicts", 1)
-        return None, self._end_behind(end.tail.row_no, None if reads_end else outcome.current)
+        return None, self._end_behind(end.tail.row_no, outcome.current)
 
     def _end_behind(self, row_no: int, current: Versioned[PullRow] | None) -> LogTail:
         """Returns the end of the log behind this row; reads it where the row is not known."""

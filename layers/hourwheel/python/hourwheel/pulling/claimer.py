@@ -1,6 +1,7 @@
 """Settles what a pull settles and claims what it asks for, from the logs that may have messages."""
 
 import logging
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,13 @@ from hourwheel.settling.settlements import OpenedSettlement, SettlementAnswers, 
 from hourwheel.wire.answer_size import PULL_BYTES
 
 _logger = logging.getLogger("hourwheel")
+
+_STAYS = 7 / 8
+"""The share of the pulls that look first into the queue whose messages they settle. Consumers that have found different
+queues then keep out of each other's way, and the next claim may grow the row of the former one. The other pulls leave
+the queue, so that no queue waits for ever while its consumers are fewer than the queues."""
+
+_RACES = 2  # where there are other queues: they have messages that fewer consumers may be after
 
 
 @dataclass(frozen=True)
@@ -253,7 +261,7 @@ class Claimer:
         def work(context: Context) -> Look:
             # A transaction may run more than once: each run begins with what was claimed before it.
             left_out = look.left_out(logs)
-            in_turn = self._in_turn(look, [log for log in logs if log.source.name not in left_out])
+            in_turn = self._in_turn(look, opened, [log for log in logs if log.source.name not in left_out])
             applied = self._apply(look, opened, in_turn, context)
             settled = applied.answers if opened else look.settled
             after = look.copied(settled, limited=True)
@@ -285,17 +293,26 @@ class Claimer:
         chance = self.context.ids.jitter()
         return replace(look, share=share_of(look.group, room, single=self.single, chance=chance, fills=len(logs) == 1))
 
-    def _in_turn(self, look: Look, logs: Sequence[PullLog]) -> list[PullLog]:
-        """Returns the logs in the order of their claims: retries first, then the queues from a random one on, so that
-        no queue is always last. Before all of them those that have a suspect, which comes only before other
-        messages."""
+    def _in_turn(self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]) -> list[PullLog]:
+        """Returns the logs in the order of their claims: retries first, then the queues. Before all of them those that
+        have a suspect, which comes only before other messages."""
         retries = [log for log in logs if log.queue is None]
-        queues = [log for log in logs if log.queue is not None]
-        first = int(self.context.ids.jitter() * len(queues))
-        in_turn = [*retries, *queues[first:], *queues[:first]]
+        in_turn = [*retries, *self._queues_in_turn(look, opened, [log for log in logs if log.queue is not None])]
         if len(logs) > 1 and self._takes_suspects_first(look):
             having = self._having_suspects(logs)
             in_turn.sort(key=lambda log: log.source.name not in having)
+        return in_turn
+
+    def _queues_in_turn(
+        self, look: Look, opened: Sequence[OpenedSettlement], queues: Sequence[PullLog]
+    ) -> list[PullLog]:
+        """Returns the queues from a random one on, so that none is always last. In most pulls the queues come first
+        whose messages the pull settles."""
+        first = int(self.context.ids.jitter() * len(queues))
+        in_turn = [*queues[first:], *queues[:first]]
+        if opened and len(queues) > 1 and self.context.ids.jitter() < _STAYS:
+            settled = set(settled_logs(opened, look.subject, look.group))
+            in_turn.sort(key=lambda log: log.source.name not in settled)
         return in_turn
 
     def _apply(
@@ -309,7 +326,12 @@ class Claimer:
         return self.settlements.apply_and_claim(context, look.subject, look.group, opened, first, request)
 
     def _claim_request(
-        self, look: Look, log: PullLog | None, only_row: int | None = None, before: SettledRow | None = None
+        self,
+        look: Look,
+        log: PullLog | None,
+        only_row: int | None = None,
+        before: SettledRow | None = None,
+        races: int = sys.maxsize,
     ) -> ClaimRequest:
         request = ClaimRequest(
             self.request.consumer,
@@ -320,6 +342,7 @@ class Claimer:
             before=before,
             share=look.share_left,
             suspects=self.request.suspects and not look.claims,
+            races=races,
         )
         return request if log is None or log.queue is not None else request.of_retries()
 
@@ -332,7 +355,8 @@ class Claimer:
             result = applied.claimed if at == 0 else None
             if result is None:
                 row, before = look.rows.get(log.partition), applied.acknowledged.get(log.partition)
-                result = self._claim_from(log, self._claim_request(look, log, row, before), alone=not look.claims)
+                request = self._claim_request(look, log, row, before, races=_races(logs))
+                result = self._claim_from(log, request, alone=not look.claims)
             if result is None:
                 return True
             look.record(unbound, log, result)
@@ -366,3 +390,8 @@ class Claimer:
 
     def _full(self, look: Look) -> bool:
         return min(self._room(look)) <= 0
+
+
+def _races(logs: Sequence[PullLog]) -> int:
+    """Returns how many races a claim from one of these logs may lose before the next log has its turn."""
+    return _RACES if len(logs) > 1 else sys.maxsize

@@ -1,5 +1,6 @@
 """Defines what a consumer asks of a claim, what a claim takes, and what a try to claim finds."""
 
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ class ClaimRequest(NamedTuple):
     messages that fit into an answer are claimed, or none with ``strict_bytes``. With ``only_row`` the claim is this
     pull row, or none. ``before`` is the row that the pull has acknowledged in this log, and ``share`` bounds the
     messages that are retried. With ``suspects`` the claim may be of one suspect: the pull has nothing else, and asks
-    for suspects."""
+    for suspects. A claim that has lost this many ``races`` gives up."""
 
     consumer: str
     max_messages: int
@@ -67,6 +68,7 @@ class ClaimRequest(NamedTuple):
     before: SettledRow | None = None
     share: RetryShare = NOT_SHARED
     suspects: bool = False
+    races: int = sys.maxsize
 
     @property
     def takes_suspect(self) -> bool:
