@@ -1,7 +1,8 @@
 """Makes calls for several logs at the same time, and collects what became of each."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
@@ -13,17 +14,16 @@ T = TypeVar("T")
 class _Results(Generic[T]):
     """The results of the calls, by their number. Threads fill it."""
 
-    calls: Iterator[tuple[int, Callable[[], T]]]
+    calls: deque[tuple[int, Callable[[], T]]]
     values: dict[int, T] = field(default_factory=dict)
     errors: list[BaseException] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def work(self) -> None:
         """Makes calls until none is left, or one has raised."""
         while not self.errors:
-            with self._lock:
-                number, call = next(self.calls, (None, None))
-            if number is None or call is None:
+            try:
+                number, call = self.calls.popleft()
+            except IndexError:  # another thread took the last one
                 return
             self._make(number, call)
 
@@ -39,7 +39,7 @@ def in_parallel(calls: Sequence[Callable[[], T]], most: int) -> list[T]:
     of a call, once no call is under way any more."""
     if min(most, len(calls)) < 2:
         return [call() for call in calls]
-    results = _Results(enumerate(calls))
+    results = _Results(deque(enumerate(calls)))
     others = min(most, len(calls)) - 1
     threads = [threading.Thread(target=partial(results.work), name="dispatch", daemon=True) for _ in range(others)]
     for thread in threads:
