@@ -207,7 +207,7 @@ def test_a_file_may_hold_numbers_lists_and_truth() -> None:
 
 
 def test_the_docs_tell_each_setting_and_its_default() -> None:
-    text = (ROOT / "docs/reference/settings.md").read_text()
+    text, _, _ = (ROOT / "docs/reference/settings.md").read_text().partition("## Outputs of the stack")
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE)
     defaults = {name: json.dumps(value) for name, value in Settings().model_dump().items()}
     words = {"null": "none", "[]": "none", "{}": "none"}

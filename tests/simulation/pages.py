@@ -41,6 +41,7 @@ SMALL: dict[str, dict[str, int]] = {
     "pull_log.log_rows": {"_FIRST_PAGE": 1, "_PAGE": 2},
     "pull_log.pull_log": {"_RACES": 2, "_RACES_AT_ONCE": 1},
     "ordered.claims": {"_RACES": 2},
+    "pulling.claimer": {"_RACES": 1},
     "ordered.selection": {"_MOST_AHEAD": 4},
     "ordered.source_rows": {"_ROWS_AT_ONCE": 2, "GET_MANY": 2},
     "ordered.turns": {"_TURNS_SORTED": 1},

@@ -88,7 +88,7 @@ def test_a_bucket_that_is_removed_leaves_the_record_of_its_owner_to_expire() -> 
     bench.deployment.sweeper.sweep()
     bucket = Bucket.at(NEXT_HOUR_MS, 60)
     assert bucket_record(bench.deployment.context, bucket).load() is None
-    assert bench.store.calls.count(("delete", Table.SCHEDULE)) == 1
+    assert bench.store.calls.count(("remove many", Table.SCHEDULE)) == 1
     assert bench.store.calls.count(("delete", Table.META)) == 1, "that of the bucket alone"
     left = bench.store.get(owner_record(bench.deployment.context, bucket).key)
     assert left is not None
