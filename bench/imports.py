@@ -24,8 +24,8 @@ FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.p
 
 MOST_MODULES = {
     "hourwheel.client": 210,
-    "hourwheel.deployment.deployment": 298,
-    "hourwheel.api.produce": 312,
+    "hourwheel.deployment.deployment": 300,
+    "hourwheel.api.produce": 314,
     "hourwheel.cli.app": 315,
     "produce": 605,
     "pull": 605,
