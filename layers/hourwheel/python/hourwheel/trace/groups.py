@@ -180,7 +180,7 @@ class GroupReader:
 
     def _handed_over(self, copy: Copy, pick: tuple[int, int], row: PullRow, hand_over: HandOver) -> None:
         """Records why the copy was handed over, and follows it to its target."""
-        copied = self._copied(hand_over, pick)
+        copied = self._copied(hand_over, hand_over.picks.index(pick))
         if hand_over.kind in (ATTEMPTS, REJECTED):
             self._died(copy, hand_over, copied)
             return
@@ -193,11 +193,12 @@ class GroupReader:
             self._note(hand_over.at_ms, name, attempt=copy.attempt, detail=detail)
             self._served_again(copied, attempt)
 
-    def _copied(self, hand_over: HandOver, pick: tuple[int, int]) -> CopyRow:
-        """Looks for the copy of the message at this place, of which a hand-over tells."""
+    def _copied(self, hand_over: HandOver, index: int) -> CopyRow:
+        """Looks for the copy with this index among those that the hand-over put. The picks of a transfer that the lake
+        tells of are the one message alone."""
         row = self.history.row(hand_over.log, hand_over.row_no)
-        index = None if row is None or row.filler else self._index_in(hand_over, row, hand_over.picks.index(pick))
-        return CopyRow(hand_over.log, hand_over.row_no, row, index)
+        at = None if row is None or row.filler else self._index_in(hand_over, row, index)
+        return CopyRow(hand_over.log, hand_over.row_no, row, at)
 
     def _detail(self, copied: CopyRow) -> str | None:
         """Returns what a consumer said of the failure, as the copy has it."""
@@ -240,7 +241,7 @@ class GroupReader:
             return
         transfer, following, at_ms = named
         self._note(at_ms, "due", attempt=attempt)
-        self._served_again(self._copied(transfer, transfer.picks[following]), attempt)
+        self._served_again(self._copied(transfer, following), attempt)
 
     def _died(self, copy: Copy, hand_over: HandOver, copied: CopyRow) -> None:
         """Records that the copy became a dead letter, and follows each redrive of it."""
@@ -266,7 +267,7 @@ class GroupReader:
         for redrive in redrives:
             self._note(redrive.at_ms, "redriven", dead_id=dead_id_of(Position(*pick)))
             # A redriven message begins again with its first attempt.
-            self._served_again(self._copied(redrive, pick), 1)
+            self._served_again(self._copied(redrive, redrive.picks.index(pick)), 1)
         if not redrives:
             self._states.add("dropped")
 
