@@ -226,9 +226,8 @@ def test_a_waiting_pull_shares_the_transaction_in_which_a_wheel_hands_over(serve
     pulled = threading.Event()
 
     def pause(seconds: float) -> bool:
-        if seconds == 0:  # the step is committed and announced
-            recorded.append(server.transactions)
-            pulled.wait(60)
+        recorded.append(server.transactions)  # the step is committed and announced
+        pulled.wait(60)
         return False
 
     async def steps() -> None:
@@ -260,9 +259,9 @@ def test_a_wheel_hands_over_without_the_loop_once_it_has_ended(server: Server) -
 
 
 def handed_over(server: Server, pause: Pause) -> WheelEnd:
-    """Turns the wheel of the only bucket as its thread does, six minutes later."""
+    """Turns the wheel of the only bucket as its thread does, at the end of the bucket."""
     deployment = server.runtime.wheel_deployment()
     ((bucket, _),) = buckets(deployment.context)
-    clock = HandClock(deployment.context.clock.now_ms() + 6 * 60_000)
+    clock = HandClock(bucket.end_ms - 1)
     deployment.context = replace(deployment.context, clock=clock)
     return deployment.turn_wheel(bucket.name, "w", pause)
