@@ -206,11 +206,25 @@ class System:
         return {entry["event"]["id"] for entry in self.entries() if entry.get(step) == f"{CELL}-delayed"}
 
     def swept(self, times: int = 1) -> None:
-        """Has Scheduler start delayed work this many times, and waits for the end of each sweep that it starts."""
+        """Has Scheduler start delayed work this many times, and waits each time for the end of a sweep of all subjects
+        that began after that."""
         for _ in range(times):
-            before = len(self.ended("sweep"))
-            self.clock.pass_time(60)
-            self.until(lambda seen=before: len(self.ended("sweep")) > seen, "a sweep started by its schedule")
+            while not self._swept_whole():
+                pass
+
+    def _swept_whole(self) -> bool:
+        """Lets time pass, and waits for the end of a sweep that begins afterwards. Returns whether it tended all
+        subjects: time that passes within a sweep cuts it off, and the next one goes on behind it."""
+        self.until(lambda: len(self.ended("sweep")) >= self._begun("sweep"), "the end of the sweeps before")
+        self.clock.pass_time(60)
+        begun = self._begun("sweep")
+        ended = self.until(lambda: self.ended("sweep")[begun:], "a sweep started by its schedule")
+        reports = [sweep["answer"] or {} for sweep in (*self.ended("sweep")[:begun], *ended)]
+        return all(report.get("is_complete") for report in reports[-2:])
+
+    def _begun(self, function: str) -> int:
+        """Returns how many invocations of a function have begun."""
+        return sum(entry.get("started") == f"{CELL}-{function}" for entry in self.entries())
 
     def archived(self) -> dict[str, Any]:
         """Has Scheduler start the archiver until no row is left to archive. Returns the report of the last run."""
