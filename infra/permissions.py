@@ -64,6 +64,7 @@ TABLE_ACTIONS: Verbs = {
     },
     "sweep": {
         "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
+        # GetItem: a queue whose addition was cut off, and a log of orphans that has expired.
         "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),
         # No DeleteItem: expired rows are removed by TTL. BatchGetItem: the open pulls of an ordered group.

@@ -1,16 +1,13 @@
 """Runs rare events, and checks the contents of the store at the end. No step leaves a message waiting."""
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from hourwheel.adapters.aws.dynamodb import DynamoStore
 from hourwheel.adapters.aws.s3 import S3Blobs
 from hourwheel.aws.services import ARCHIVE_PREFIX, LAKE_PREFIX
-from hourwheel.context import Context
-from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Unavailable
 from hourwheel.logs.large_batches import messages_of
 from hourwheel.logs.rows import from_record
@@ -18,13 +15,11 @@ from hourwheel.model.groups import Group
 from hourwheel.model.last_runs import CompactRun, TableRun, file_of
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
-from hourwheel.ports.storage import Key, Record, Refused
-from hourwheel.ports.timers import Timers
-from hourwheel.system import SystemIds
+from hourwheel.ports.storage import Record
 from hourwheel.times import rfc3339
-from tests.support import HandClock, ListMeter, NoWakeups
 from tests.unit.archive.reading import contents
 
+from .ending import cut_off_after
 from .job import (
     BUS,
     QUEUE,
@@ -252,12 +247,12 @@ def objects(system: System) -> set[str]:
 
 
 def mend(system: System) -> None:
-    """Checks that a reserved row that is never stored delays no other message, and that the sweeper finishes a move
-    that was cut off."""
+    """Checks that a reserved row that is never stored delays no other message, and that a move of a message and an
+    addition of queues are finished that were cut off."""
     system.until(lambda: _wheel_fills(system), "a hole that the wheel meets first")
     (moved,) = send(system, "tower", [{"body": large("moved"), "delay": "50m"}])
     with pytest.raises(Unavailable):
-        _cut_off_after(system, puts=2).delayed.reschedule(moved["scheduled_id"], delay="1s")
+        cut_off_after(system, puts=2).delayed.reschedule(moved["scheduled_id"], delay="1s")
 
     def dispatched() -> bool:
         system.swept()
@@ -267,6 +262,20 @@ def mend(system: System) -> None:
     system.until(dispatched, "the end of the move")
     assert system.clock.now() < began + 45 * 60
     assert bodies(received(system, "tower", "radio", 1)) == [large("moved")]
+    _add_queues(system)
+
+
+def _add_queues(system: System) -> None:
+    """Leaves an addition of queues as a process does that stops once the log of the first queue is sealed: the sweeper
+    finishes it."""
+    send(system, "runway", [{"body": "before"}])
+    with pytest.raises(Unavailable):
+        cut_off_after(system, puts=1).routes.add_queues("runway", 2)
+    system.swept()
+    assert len(system.ok("GET", "/v1/routes/runway")["queues"]) == 2
+    send(system, "runway", [{"body": "after"}])
+    assert bodies(received(system, "runway", "radio", 2)) == ["after", "before"]
+    system.ok("DELETE", path("runway"))
 
 
 def _wheel_fills(system: System) -> bool:
@@ -294,28 +303,6 @@ def _give_out_row(system: System, log: str) -> None:
         ExpressionAttributeNames={"#rows": "rows"},
         ExpressionAttributeValues={":one": {"N": "1"}},
     )
-
-
-def _cut_off_after(system: System, *, puts: int) -> Deployment:
-    """Returns the cell in a process that ends after this many writes."""
-    left = iter(range(puts))
-
-    class Ending(DynamoStore):
-        def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-            if next(left, None) is None:
-                raise Unavailable("the end of the process")
-            return super().put(key, record, expect=expect)
-
-    context = Context(
-        store=Ending(system.dynamodb, prefix=CELL),
-        blobs=S3Blobs(lambda: system.s3, system.bucket),
-        clock=HandClock(round(system.clock.now() * 1_000)),
-        ids=SystemIds(),
-        wakeups=NoWakeups(),
-        meter=ListMeter(),
-        timers=cast(Timers, None),  # never reached
-    )
-    return Deployment(context)
 
 
 def repeat(system: System) -> None:

@@ -4,7 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from .job import SHIP, Delivered, bodies, leave, path, pull, push, received, send, settle
+import pytest
+
+from hourwheel.errors import Unavailable
+
+from .ending import cut_off_after
+from .job import SHIP, Delivered, bodies, large, leave, path, pull, push, received, send, settle
 from .system import HOUR, System
 from .template import ACCOUNT, CELL, REGION
 
@@ -42,6 +47,20 @@ def order(system: System) -> None:
     for one, later in zip(accepted, ("1s", "8h"), strict=True):
         system.ok("PATCH", f"/v1/scheduled/{one['scheduled_id']}", {"delay": later})
     _soon_and_gone(system, "later-meta", "meta")
+    next_hour(system)
+    since = len(system.entries())
+    _move_half(system, "later-delayed", "2h", "8h")
+    system.until(lambda: _asked(system, since, "delayed", "/schedules/"), "a schedule of delayed")
+    system.ok("DELETE", path("later-delayed"))
+
+
+def _move_half(system: System, subject: str, delay: str, later: str) -> None:
+    """Leaves a move of a large delayed message as a process does that stops before it is decided. The function
+    ``delayed`` finishes it."""
+    (accepted,) = send(system, subject, [{"body": large("moved"), "delay": delay}])
+    with pytest.raises(Unavailable):
+        cut_off_after(system, puts=2).delayed.reschedule(accepted["scheduled_id"], delay=later)
+    system.swept()
 
 
 def wait_minutes(system: System) -> None:
@@ -56,6 +75,8 @@ def wait_minutes(system: System) -> None:
     with _times(system, "meta"):
         (accepted,) = send(system, "near-meta", [{"body": "near", "delay": "30m"}])
         system.ok("PATCH", f"/v1/scheduled/{accepted['scheduled_id']}", {"delay": "10m"})
+    with _times(system, "delayed"):
+        _move_half(system, "near-delayed", "30m", "10m")
     for group in ("ack", "pull"):
         with _times(system, group):
             send(system, f"near-{group}", [{"body": "near"}])
