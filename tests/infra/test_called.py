@@ -15,7 +15,7 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, PullRequest, Settlement
 from hourwheel.operations.overview import OverviewRequest
 from hourwheel.ordered import key_state_cache, snapshots
-from hourwheel.ports.storage import CellStorage, Table
+from hourwheel.ports.storage import CellStorage, Key, Record, Refused, Table
 from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.registry.registry import Registry
 from infra.permissions import (
@@ -26,7 +26,7 @@ from infra.permissions import (
     Verbs,
 )
 from infra.tables import NAMES
-from tests.support import AT_ONCE, Bench, CallByCall
+from tests.support import AT_ONCE, Bench, CallByCall, HandPreciseTimers
 
 ACTIONS = {
     "get": "GetItem",
@@ -212,6 +212,50 @@ def test_the_functions_may_divide_a_snapshot_into_pages_and_remove_them(
         functions.bench.deployment.groups.delete("orders", "billing")
     assert functions.stores[where].scan(Table.META, prefix, limit=1) == []
     assert functions.refused == set()
+
+
+@contextmanager
+def ending_after(puts: int) -> Iterator[None]:
+    """Runs the block as a process that ends after this many writes of rows and records."""
+    left, put = iter(range(puts)), CallByCall.put
+
+    def ending(store: CallByCall, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
+        if next(left, None) is None:
+            raise Unavailable("the end of the process")
+        return put(store, key, record, expect=expect)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CallByCall, "put", ending)
+        yield
+
+
+@pytest.mark.parametrize("precise", [False, True])
+def test_delayed_work_may_finish_moves_that_were_cut_off_anywhere_and_remove_their_buckets(precise: bool) -> None:
+    cut_off = 0
+    for puts in range(20):
+        functions = Functions()
+        bench = functions.bench
+        bench.precise = HandPreciseTimers(bench.timers, bench.clock) if precise else None
+        bench.deployment = bench.another_process()
+        (accepted,) = bench.deployment.produce("orders", [NewMessage(body="-" * 2_000, delay="2h")])
+        assert accepted.scheduled_id is not None
+        try:
+            with ending_after(puts):
+                bench.deployment.delayed.reschedule(accepted.scheduled_id, delay="8h")
+        except Unavailable:
+            cut_off += 1
+        with functions.called("delayed"):
+            bench.deployment.sweeper.delayed.tend()
+        bench.turn(9 * 3_600)
+        for _ in range(2):  # the first one closes what no wheel has closed
+            bench.clock.pass_time(2 * 86_400)
+            with functions.called("delayed"):
+                bench.deployment.sweeper.delayed.tend()
+        assert functions.refused == set()
+        assert bench.store.scan(Table.META, "buckets", limit=1) == []
+        if cut_off <= puts:
+            break
+    assert cut_off > 4
 
 
 def test_the_pusher_may_do_what_pull_and_ack_may_do_with_groups() -> None:
