@@ -109,7 +109,10 @@ def _calls(scene: Scene, action: Action) -> tuple[Call, ...]:
     with scaled(scene.plan):
         stage = _set_up(world, scene)
         side = Side(stage.machine, world.process("first"), stage)
-        side.process.watch = lambda name, about: found.append(Call(name, _place(about)))
+        # An action may let the slow one go on.
+        for process in (side.process, stage.slow_process):
+            if process is not None:
+                process.watch = lambda name, about: found.append(Call(name, _place(about)))
         _act(side, action, stage)
     return tuple(found)
 

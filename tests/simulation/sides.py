@@ -43,6 +43,7 @@ class Stage:
     due_ms: int = 0
     slow: greenlet | None = None
     """The actor that is held within an action."""
+    slow_process: Process | None = None
     crashed: bool = False
     """Whether a process of the schedule has ended within its action."""
 
@@ -60,6 +61,7 @@ class Stage:
                 here.switch()
 
         side.process.gate = gate
+        self.slow_process = side.process
         self.slow = greenlet(lambda: action.act(side, self))
         self.slow.switch()
 
