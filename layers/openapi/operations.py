@@ -53,6 +53,7 @@ class Cells(Struct):
 
 class Consumers(Struct):
     consumers: list[ConsumerState]
+    cells_out: list[str]
 
 
 class Offsets(Struct):
@@ -61,6 +62,7 @@ class Offsets(Struct):
 
 class Released(Struct):
     released: int
+    cells_out: list[str]
 
 
 class Decided(Struct):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import pytest
 
 from hourwheel.api.routes import ROUTES
 from layers.openapi.__main__ import DOCUMENT
@@ -120,3 +121,41 @@ def test_the_rules_of_that_parser_find_a_body_that_is_no_text() -> None:
 def test_the_api_answers_its_document() -> None:
     answer = Api().call("GET", "/v1/openapi.json")
     assert (answer.status, answer.json) == (200, json.loads(DOCUMENT.read_text()))
+
+
+GROUP = "/v1/subjects/orders/groups/billing"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", f"{GROUP}/consumers"),
+        ("POST", f"{GROUP}/consumers/host-1/leave"),
+        ("GET", f"{GROUP}/lag"),
+        ("GET", f"{GROUP}/leases"),
+        ("GET", f"{GROUP}/retries"),
+        ("GET", f"{GROUP}/dead/reasons"),
+        ("POST", f"{GROUP}/dead/redrive"),
+        ("GET", "/v1/overview"),
+        ("GET", "/v1/subjects/orders/overview"),
+        ("GET", "/v1/cells"),
+    ],
+)
+def test_the_document_has_each_field_of_an_answer(method: str, path: str) -> None:
+    api, told = Api(), document()
+    api.call("PUT", GROUP, {})
+    answer = api.call(method, path, {"all": True} if path.endswith("redrive") else None)
+    assert answer.status == 200
+    template = next(each for each in ROUTES if each.key.startswith(method) and matches(each.key, path))
+    shown = told["paths"][template.key.split()[1]][method.lower()]["responses"]["200"]["content"]["application/json"]
+    schema = shown["schema"]
+    if "$ref" in schema:
+        schema = told["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    assert set(answer.json) <= set(schema["properties"])
+
+
+def matches(key: str, path: str) -> bool:
+    wanted, found = key.split()[1].split("/"), path.split("/")
+    return len(wanted) == len(found) and all(
+        each.startswith("{") or each == other for each, other in zip(wanted, found, strict=True)
+    )
