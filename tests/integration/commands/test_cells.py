@@ -126,6 +126,27 @@ def test_lag_and_consume_name_the_cell_in_which_messages_cannot_be_reached(shell
     assert (once.stdout, once.stderr) == ("away\n", "")
 
 
+def test_a_leave_and_a_list_of_consumers_name_the_cell_in_which_leases_stay(shell: Shell, api: Api) -> None:
+    shell.ok("subject", "create", "orders")
+    shell.ok("group", "create", "orders", "billing")
+    shell.ok("queue", "move", "orders", "0", "--to", "fast")
+    api.produce("orders", [Message("away")])
+    assert len(api.pull("orders", "billing", "host-1", lease_seconds=3_600).pulls) == 1
+    shell.ok("queue", "move", "orders", "0", "--to", "home")
+    shell.ok("cell", "set-state", "fast", "offline")
+
+    left = shell("group", "leave", "orders", "billing", "host-1")
+    assert (left.exit_code, left.stdout) == (0, "released 0 messages of host-1\n")
+    told = "hourwheel: cell fast, offline or out of reach: what host-1 holds there stays leased until its leases end"
+    assert left.stderr.startswith(told)
+    assert len(left.stderr.splitlines()) == 1
+    assert "cell fast, offline or out of reach" in shell("group", "consumers", "orders", "billing").stderr
+
+    shell.ok("cell", "set-state", "fast", "normal")
+    left = shell("group", "leave", "orders", "billing", "host-1")
+    assert (left.stdout, left.stderr) == ("released 1 message of host-1\n", "")
+
+
 def test_a_subject_is_spread_evenly_and_gets_more_queues(shell: Shell) -> None:
     shell.ok("subject", "create", "orders", "--queues", "2")
     assert shell.json("queue", "add", "orders", "4", "--dry-run")["dry_run"]

@@ -158,6 +158,7 @@ _ROUTES: list[tuple[str, str, str]] = [
     ("GET", _SUBJECT + "/messages/([^/]+)", "trace"),
     ("GET", _SUBJECT + r"/queues/(\d+)/messages", "peek"),
     ("GET", _SUBJECT + "/dead", "list_orphans"),
+    ("GET", _GROUP + "/consumers", "list_consumers"),
     ("POST", _GROUP + "/consumers/([^/]+)/leave", "leave"),
     ("GET", "/v1/health", "health"),
 ]

@@ -1,6 +1,7 @@
 """``hourwheel group …``"""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -46,6 +47,9 @@ from hourwheel.wire.words import counted
 app = typer.Typer(
     no_args_is_help=True, help="Create, show, change, pause, seek and delete groups, and show their consumers."
 )
+
+# The command says itself which leases stay; without a handler Python would write the client's warning to stderr, too.
+logging.getLogger("hourwheel.client.consumers").addHandler(logging.NullHandler())
 
 
 @app.command()
@@ -190,6 +194,7 @@ def consumers(ctx: typer.Context, subject: SubjectArgument, group: GroupArgument
     """
     with connect(ctx) as api:
         states = api.list_consumers(subject, group)
+    _report_cells_out(states.cells_out, "consumers and leases there are not listed")
     columns = ["consumer", "since", "pulled at", "in flight", "leases", "first lease until"]
     write_list(
         ctx,
@@ -254,14 +259,17 @@ def leave(
     """
     with connect(ctx) as api:
         # Before the call, which has the server forget the consumer.
-        exists = any(listed.consumer == consumer for listed in api.list_consumers(subject, group))
+        states = api.list_consumers(subject, group)
         released = api.leave(subject, group, consumer)
-    if not exists and not released:
+    _report_cells_out(released.cells_out, f"what {consumer} holds there stays leased until its leases end")
+    exists = released or any(listed.consumer == consumer for listed in states)
+    if not exists and not released.cells_out and not states.cells_out:
         write_error(
             f"{group} of {subject} knows no consumer {consumer!r} that pulled lately or holds leases:"
             f" hourwheel group consumers {subject} {group} lists them"
         )
-    write_answer(ctx, {"released": released}, f"released {counted(released, 'message')} of {consumer}")
+    answer = {"released": int(released), "cells_out": released.cells_out}
+    write_answer(ctx, answer, f"released {counted(released, 'message')} of {consumer}")
 
 
 @app.command()
@@ -295,6 +303,14 @@ def seek(
         write_table(["queue", "offset", "served again", "passed over"], rows)
     else:
         write_table(["queue", "offset"], [(position.queue, position.offset) for position in positions])
+
+
+def _report_cells_out(cells: Sequence[str], what: str) -> None:
+    """Says on stderr which cells an answer knows nothing of, and what this means."""
+    if cells:
+        noun = "cell" if len(cells) == 1 else "cells"
+        listed = "hourwheel cell list shows the state of each cell"
+        write_error(f"{noun} {', '.join(cells)}, offline or out of reach: {what}; {listed}")
 
 
 def _all(api: Api, subject: str) -> Iterator[Group]:

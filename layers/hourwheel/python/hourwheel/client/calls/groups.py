@@ -8,15 +8,17 @@ from typing import Any, Literal
 import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query, without_none
+from hourwheel.client.calls.consumers import ConsumersAnswer, LeaveAnswer, consumer_states, leave_result
 from hourwheel.client.calls.deletions import Deletion, cells_out
 from hourwheel.client.due import utc_text
 from hourwheel.client.records.groups import (
     NO_FILTER,
     NO_PUSH,
-    ConsumerState,
+    ConsumerStates,
     Group,
     GroupPage,
     Lag,
+    LeaveResult,
     NoFilter,
     NoPush,
     PushStatus,
@@ -27,14 +29,6 @@ from hourwheel.client.records.groups import (
 )
 from hourwheel.client.records.overview import OpenLeases, RetryCounts
 from hourwheel.client.transport.codec import path
-
-
-class _Consumers(msgspec.Struct):
-    consumers: list[ConsumerState]
-
-
-class _LeaseEnds(msgspec.Struct):
-    released: int
 
 
 class _Positions(msgspec.Struct):
@@ -295,8 +289,9 @@ class GroupCalls(Calls):
         status: PushStatus = self._http.call("GET", target, answers(PushStatus))
         return status
 
-    def list_consumers(self, subject: str, group: str) -> list[ConsumerState]:
-        """Lists the consumers of a group that hold leases or pulled lately, by name.
+    def list_consumers(self, subject: str, group: str) -> ConsumerStates:
+        """Lists the consumers of a group that hold leases or pulled lately, by name. ``cells_out`` of the list names
+        the cells that are out of reach, which may have more.
 
         A consumer without leases, whose pulls found no message, is listed by a server on one machine for ten minutes,
         and on AWS in broadcast groups only.
@@ -310,9 +305,7 @@ class GroupCalls(Calls):
             True
         """
         target = path("subjects", subject, "groups", group, "consumers")
-        consumers: list[ConsumerState] = self._http.call(
-            "GET", target, answers(_Consumers), then=attrgetter("consumers")
-        )
+        consumers: ConsumerStates = self._http.call("GET", target, answers(ConsumersAnswer), then=consumer_states)
         return consumers
 
     def list_leases(self, subject: str, group: str) -> OpenLeases:
@@ -344,11 +337,15 @@ class GroupCalls(Calls):
         counts: RetryCounts = self._http.call("GET", target, answers(RetryCounts))
         return counts
 
-    def leave(self, subject: str, group: str, consumer: str, *, forget: bool = False) -> int:
+    def leave(self, subject: str, group: str, consumer: str, *, forget: bool = False) -> LeaveResult:
         """Ends the leases of a consumer that died: other consumers get its messages at once, with the same attempt.
         Returns the number of these messages. Later settlements of the consumer are stale.
 
-        With ``forget`` a broadcast group forgets the consumer, with its progress and its dead letters.
+        ``cells_out`` of the number names the cells that are out of reach. The consumer's leases there stay until they
+        end, which is logged as a warning; call again once the cells can be reached.
+
+        With ``forget`` a broadcast group forgets the consumer, with its progress and its dead letters. Messages in the
+        cells of ``cells_out`` are then only missing in the number.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -361,7 +358,8 @@ class GroupCalls(Calls):
         """
         target = path("subjects", subject, "groups", group, "consumers", consumer, "leave")
         target += query(forget="true" if forget else None)
-        released: int = self._http.call("POST", target, answers(_LeaseEnds), then=attrgetter("released"))
+        then = leave_result(f"{consumer!r} (group {group} of {subject})", warns=not forget)
+        released: LeaveResult = self._http.call("POST", target, answers(LeaveAnswer), then=then)
         return released
 
     def lag(self, subject: str, group: str) -> Lag:

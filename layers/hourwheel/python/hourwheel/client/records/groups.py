@@ -1,8 +1,9 @@
 """Defines groups with their retry policy, push target and lag, as the API takes and answers them."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
-from typing import Literal
+from typing import Literal, Self
 
 from msgspec import Struct
 
@@ -172,6 +173,37 @@ class ConsumerState(Struct, frozen=True, kw_only=True):
     in_flight: int
     leases: int
     lease_until: datetime | None = None
+
+
+class ConsumerStates(list[ConsumerState]):
+    """The consumers of a group, by name. ``cells_out`` names cells that cannot be reached: consumers that pulled only
+    there are not listed, and leases there are not counted.
+
+    Example:
+        >>> api.list_consumers("orders", "billing").cells_out
+        []
+    """
+
+    def __init__(self, consumers: Iterable[ConsumerState] = (), cells_out: Iterable[str] = ()) -> None:
+        super().__init__(consumers)
+        self.cells_out = list(cells_out)
+
+
+class LeaveResult(int):
+    """The number of messages that a consumer held and others get now. ``cells_out`` names cells that cannot be reached:
+    the leases there were not ended, and the messages are served again when the leases end.
+
+    Example:
+        >>> api.leave("orders", "billing", "host-1").cells_out
+        []
+    """
+
+    cells_out: list[str]
+
+    def __new__(cls, released: int, cells_out: Iterable[str] = ()) -> Self:
+        result = super().__new__(cls, released)
+        result.cells_out = list(cells_out)
+        return result
 
 
 class Lag(Struct, frozen=True, kw_only=True):
