@@ -6,7 +6,7 @@ from random import Random
 from unittest.mock import patch
 
 from hourwheel.context import Context
-from hourwheel.delay.due_messages import DueMessages
+from hourwheel.delay.due_messages import DueMessages, QueueName
 from hourwheel.delay.ownership import Ownership
 from hourwheel.errors import Unavailable
 from hourwheel.handover.handover import Transfer
@@ -58,7 +58,7 @@ def a_transfer_that_was_refused_is_not_named_again() -> Iterator[None]:
 
 @planted(sharpen=_herds)
 def a_destination_has_its_turn_until_nothing_is_left() -> Iterator[None]:
-    def slices(self: DueMessages, most: int, now_ms: int) -> list[tuple[int, list[int]]]:
+    def slices(self: DueMessages, most: int, now_ms: int) -> list[tuple[QueueName, list[int]]]:
         found = real(self, most, now_ms) if len(self._queues) < 2 else []
         if self._queues and not found:
             destination, queue = next(iter(self._queues.items()))

@@ -11,8 +11,10 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.delay import dispatch
 from hourwheel.delay.call_workers import in_parallel
+from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.errors import OutcomeUnknown, Throttled, Unavailable
+from hourwheel.model.messages import NewMessage
 from hourwheel.ports.storage import Key
 from tests.support import AT_ONCE, Bench, CallByCall
 
@@ -25,13 +27,15 @@ class HotLog(CallByCall):
         self.log = "hot~1/0"
         self.refused: frozenset[str] = frozenset()
         self.error: Unavailable = Throttled("too many writes to a partition")
+        self.passes: Callable[[], bool] = lambda: False
+        """Whether a write to the log is not refused now."""
         self.tries = 0
         for verb in ("add", "put"):
             setattr(self, verb, partial(self._write, verb, getattr(self, verb)))
 
     def _write(self, verb: str, call: Callable[..., Any], about: object, *args: Any, **named: Any) -> Any:
         name = about.partition if isinstance(about, Key) else about
-        if name == self.log and verb in self.refused:
+        if name == self.log and verb in self.refused and not self.passes():
             self.tries += 1
             raise self.error
         return call(about, *args, **named)
@@ -72,9 +76,48 @@ def test_other_subjects_are_served_in_time_and_the_hot_one_once_its_log_answers(
     store.refused = frozenset()
     bench.turn(3)
     bench.turn(3)
-    assert sorted(map(str, taken(bench, "hot"))) == [f"{number}{name}" for number in range(4) for name in "ab"]
+    assert taken(bench, "hot") == [f"{number}{name}" for number in range(4) for name in "ab"]
     bench.turn(60)
     assert taken(bench, "hot") == []
+
+
+@pytest.mark.parametrize("tick_ms", [0, 500])
+@pytest.mark.parametrize("queues", [1, 3])
+@pytest.mark.parametrize("verb", ["add", "put"])
+@pytest.mark.parametrize("refusal", ["the second call", "300 ms"])
+def test_the_messages_of_a_queue_keep_their_order(
+    store: HotLog, monkeypatch: pytest.MonkeyPatch, tick_ms: int, queues: int, verb: str, refusal: str
+) -> None:
+    monkeypatch.setattr(dispatch, "STEP_PICKS", 20)
+    monkeypatch.setattr("hourwheel.delay.outgoing_batches.BATCH_MESSAGES", 5)
+    bench = Bench(store, settings=Settings(retry=AT_ONCE, registry_seconds=0, tick_ms=tick_ms))
+    bench.deployment.subjects.put("hot", queues=queues)
+    hand_over = Dispatcher.hand_over
+
+    def slowly(self: Dispatcher, *args: Any) -> Any:
+        bench.clock.ms += 60
+        return hand_over(self, *args)
+
+    monkeypatch.setattr(Dispatcher, "hand_over", slowly)
+    calls: list[int] = []
+
+    def passes() -> bool:
+        calls.append(bench.clock.now_ms())
+        return len(calls) != 2 if refusal == "the second call" else calls[-1] >= calls[0] + 300
+
+    store.refused, store.passes = frozenset({verb}), passes
+    for first in range(0, 300, 10):
+        numbers = range(first, first + 10)
+        due_ms = 20_000 + 2 * first  # some fall due while others wait
+        bench.deployment.produce(
+            "hot", [NewMessage(body=str(at), queue=at % queues, delay=f"{due_ms}ms") for at in numbers]
+        )
+    bench.turn(45)
+    bodies = [int(body or "") for _ in range(3) for body in taken(bench, "hot")]
+    assert store.tries >= 1
+    assert sorted(bodies) == [*range(300)]
+    for queue in range(queues):
+        assert [body for body in bodies if body % queues == queue] == [*range(queue, 300, queues)]
 
 
 def test_a_new_owner_finds_the_transfer_that_was_refused(bench: Bench, store: HotLog) -> None:

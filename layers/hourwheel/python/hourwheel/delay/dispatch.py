@@ -21,6 +21,7 @@ import msgspec
 from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
 from hourwheel.delay.call_workers import in_parallel
+from hourwheel.delay.due_messages import QueueName
 from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
@@ -77,11 +78,11 @@ class Dispatcher:
     batches: OutgoingBatches
     held: HeldBatches
 
-    def hand_over(self, slices: Sequence[Sequence[int]]) -> list[list[int]]:
+    def hand_over(self, slices: Sequence[tuple[QueueName, Sequence[int]]]) -> list[list[int]]:
         """Hands over the due messages at these packed positions in one step, and returns those of each slice that have
         no room in it. Holds those back whose cell is out of reach. Raises ``Fenced``, and the errors of the home store:
         the next owner then finishes what the dispatch log names."""
-        picks = [unpack_all(positions) for positions in slices]
+        picks = [(queue, unpack_all(positions)) for queue, positions in slices]
         batches, rest = self.batches.of(picks, _STEP_BATCHES, _STEP_BATCHES_ABROAD)
         while batches:
             batches = self._hand_over(batches)
@@ -167,7 +168,7 @@ class Dispatcher:
             lambda context: self._taken(context, rows, at_ms, _Step(held=list(held))),
             [HOME, *(batch.target.log for batch in batches)],
         )
-        return self._after(step)
+        return self._after(step, batches)
 
     def _taken(
         self, context: Context, rows: Sequence[tuple[OutgoingBatch, Row | None]], at_ms: int, step: _Step
@@ -202,11 +203,13 @@ class Dispatcher:
     ) -> tuple[list[tuple[OutgoingBatch, Row | None]], list[OutgoingBatch]]:
         """Returns the batches with their rows, and those whose log is out of reach."""
         rows: list[tuple[OutgoingBatch, Row | None]] = []
-        held = []
+        held: list[OutgoingBatch] = []
         busy = self.held.busy
         for batch in batches:
             log = batch.target.log
-            if not log or not self.held.waits(log, busy):
+            # A pause that ends meanwhile lets no batch pass one that was held.
+            is_behind = self.held.is_behind(batch) or any(log == other.target.log for other in held)
+            if not log or not (is_behind or self.held.waits(log, busy)):
                 with self.held.pauses.tried(log):
                     rows.append((batch, self._row(batch, at_ms, batch.expires_ms(at_ms), log) if log else None))
                     continue
@@ -266,13 +269,18 @@ class Dispatcher:
             outage_of(error)
         self.held.pauses.refused(log, error)
 
-    def _after(self, step: "_Step") -> list[OutgoingBatch]:
-        """Remembers the transfers that a step has left open. Returns the batches to hand over again."""
+    def _after(self, step: "_Step", batches: Sequence[OutgoingBatch]) -> list[OutgoingBatch]:
+        """Remembers the transfers that a step of these batches has left open. Returns the batches to hand over
+        again."""
         self.held.open += step.open
-        for batch in step.held:
-            self._hold(batch)
+        held = set(step.held)
+        for batch in batches:
+            if batch in held:
+                self._hold(batch)
+        refused = {each.log for each in step.open}.union(batch.target.log for batch in held)
         for batch in step.done:
-            self.held.pauses.answered(batch.target.log)
+            if batch.target.log not in refused:
+                self.held.pauses.answered(batch.target.log)
             self.batches.row_cache.drop(batch.picks)
         self._announce(step.done)
         return step.filled + [redirected for batch in step.closed for redirected in self._redirected(batch)]
@@ -282,7 +290,7 @@ class Dispatcher:
         would look for its messages in the schedule log."""
         named = batch.still_named
         if named is None:
-            self.held.hold(batch.target.log, batch.picks)
+            self.held.hold(batch)
         else:
             self.held.open.append(named)
 
@@ -329,7 +337,7 @@ class Dispatcher:
         rest = batch.picks
         # The messages of one queue go to few others, so that the batches of all steps fit into one dispatch row.
         while rest:
-            more, (rest,) = self.batches.of([rest], _STEP_BATCHES, _STEP_BATCHES)
+            more, (rest,) = self.batches.of([(batch.queue, rest)], _STEP_BATCHES, _STEP_BATCHES)
             batches += more
         return [replace(redirected, named=batch.named) for redirected in batches]
 

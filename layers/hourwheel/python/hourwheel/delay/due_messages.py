@@ -1,10 +1,17 @@
 """Queues the due messages of a bucket by their destination. The destinations take turns: however many messages of one
-subject fall due at an instant, a message for another one waits for a slice of them."""
+subject fall due at an instant, a message for another one waits for a slice of them.
+
+If one of several logs of a destination is out of reach, its messages wait in a queue of the log, which has turns of its
+own. Until that queue is empty, further messages for the log join it."""
 
 from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import TypeAlias
+
+QueueName: TypeAlias = int | str
+"""The number of a destination, or the name of a log."""
 
 
 class _Queue:
@@ -38,10 +45,10 @@ class DueMessages:
     """The positions of due messages that are not handed over. For one thread."""
 
     def __init__(self) -> None:
-        self._queues: dict[int, _Queue] = {}
-        """By destination: the one whose turn is next comes first."""
+        self._queues: dict[QueueName, _Queue] = {}
+        """By destination or log: the one whose turn is next comes first."""
         self._discarded: set[int] = set()
-        self._rests: dict[int, int] = {}
+        self._rests: dict[QueueName, int] = {}
         """Until when a destination has no turn."""
 
     def ready(self, now_ms: int) -> bool:
@@ -52,8 +59,12 @@ class DueMessages:
         """Returns when the destinations that rest have their turns again."""
         return [until_ms for destination, until_ms in self._rests.items() if destination in self._queues]
 
-    def rest(self, destination: int, until_ms: int) -> None:
-        """Lets a destination rest whose log is out of reach. Its messages are not read again meanwhile."""
+    def logs(self) -> set[str]:
+        """Returns the logs that have queues of their own."""
+        return {name for name in self._queues if isinstance(name, str)}
+
+    def rest(self, destination: QueueName, until_ms: int) -> None:
+        """Lets a destination or log rest that is out of reach. Its messages are not read again meanwhile."""
         self._rests[destination] = until_ms
 
     @property
@@ -61,7 +72,7 @@ class DueMessages:
         """The number of positions, discarded ones included."""
         return sum(queue.count for queue in self._queues.values())
 
-    def add(self, destination: int, positions: Sequence[int], *, first: bool = False) -> None:
+    def add(self, destination: QueueName, positions: Sequence[int], *, first: bool = False) -> None:
         """Adds due messages behind those for the same destination; in front of them with ``first``."""
         if not positions:
             return
@@ -75,11 +86,11 @@ class DueMessages:
         if self._queues:
             self._discarded.add(packed)
 
-    def slices(self, most: int, now_ms: int) -> list[tuple[int, list[int]]]:
+    def slices(self, most: int, now_ms: int) -> list[tuple[QueueName, list[int]]]:
         """Removes the next ``most`` messages and returns them, a slice for each destination in turn. A destination
         with more messages than its share gets the room that others leave."""
         turns = list(islice((name for name in self._queues if self._may_go(name, now_ms)), most))
-        room, taken = most, dict[int, list[int]]()
+        room, taken = most, dict[QueueName, list[int]]()
         for number, destination in enumerate(sorted(turns, key=lambda destination: self._queues[destination].count)):
             taken[destination] = self._queues[destination].take(room // (len(turns) - number))
             room -= len(taken[destination])
@@ -93,17 +104,17 @@ class DueMessages:
             self._discarded.clear()
         return [(destination, positions) for destination, positions in kept if positions]
 
-    def put_back(self, slices: Iterable[tuple[int, Sequence[int]]], left: Iterable[Sequence[int]]) -> None:
+    def put_back(self, slices: Iterable[tuple[QueueName, Sequence[int]]], left: Iterable[Sequence[int]]) -> None:
         """Puts what had no room in a step back, by the slices of the step. A destination of which nothing was handed
         over has the next turn; any other one has had its turn."""
-        following: dict[int, _Queue] = {}
+        following: dict[QueueName, _Queue] = {}
         for (destination, positions), rest in zip(slices, left, strict=True):
             self.add(destination, rest, first=True)
             if len(rest) == len(positions):
                 following[destination] = self._queues.pop(destination)
         self._queues = following | self._queues
 
-    def _may_go(self, destination: int, now_ms: int) -> bool:
+    def _may_go(self, destination: QueueName, now_ms: int) -> bool:
         return not self._rests or self._rests.get(destination, 0) <= now_ms
 
     def _kept(self, positions: list[int]) -> list[int]:

@@ -1,15 +1,16 @@
 """Remembers the messages of a wheel that cannot be handed over because their cell is out of reach, or because the store
 refuses writes to their log: other destinations of the bucket go on.
 
-A message that is not handed over yet goes back into the timing wheel, and is tried again some seconds later: a cancel
-still finds it there. A transfer that a dispatch row names, but whose row could not be put, stays *open*. Each further
+A message that is not handed over yet goes back into the queue of its destination or log, and is tried again some
+seconds later: a cancel still finds it there. A transfer that a dispatch row names, but whose row could not be put, stays *open*. Each further
 dispatch row names it again, so that the next owner of the bucket finds it in the last one.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hourwheel.delay.timing import pack, unpack
+from hourwheel.delay.due_messages import QueueName
+from hourwheel.delay.outgoing_batches import OutgoingBatch
+from hourwheel.delay.timing import pack
 from hourwheel.handover.handover import Transfer
 from hourwheel.reach.pauses import Pauses, paused_with
 from hourwheel.reach.storages import at_home
@@ -26,20 +27,35 @@ room for these and for one step."""
 
 
 @dataclass
+class HeldMessages:
+    """The positions that go back into one queue of due messages: in front of the others there, or behind them."""
+
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    rests_until_ms: int = 0
+    """When the queue has its next turn; 0 if it may have it at once."""
+
+
+@dataclass
 class HeldBatches:
     """Remembers what waits for cells that one wheel could not reach. For one thread."""
 
     pauses: Pauses
     open: list[Transfer] = field(default_factory=list)
     """The transfers whose rows are not put, in the order in which they were reserved."""
-    _held: list[tuple[int, int]] = field(default_factory=list)
-    _retried: dict[int, int] = field(default_factory=dict)
-    """The messages that wait for their next try: of each row the set of their indexes, as bits."""
+    queued: set[str] = field(default_factory=set)
+    """The logs of which messages waited in a queue of their own before this step."""
+    _held: dict[QueueName, HeldMessages] = field(default_factory=dict)
 
     @property
     def busy(self) -> frozenset[str]:
         """The cells, and the single logs of the home cell, to which an earlier transfer is open."""
         return frozenset(paused_with(transfer.log) for transfer in self.open)
+
+    def is_behind(self, batch: OutgoingBatch) -> bool:
+        """Returns whether messages for the same log, which were due before those of the batch, wait in its queue."""
+        log = batch.target.log
+        return log in self.queued and batch.queue != log and batch.named is None
 
     def waits(self, log: str, busy: frozenset[str]) -> bool:
         """Returns whether nothing goes to the log now. It did not answer a moment ago, or it is ``busy``. A log in
@@ -48,10 +64,20 @@ class HeldBatches:
             return True
         return not at_home(log) and self._full()
 
-    def hold(self, log: str, picks: Iterable[tuple[int, int]]) -> None:
-        """Keeps messages that are not handed over until their next try."""
-        retry_ms = self.pauses.next_ms(log)
-        self._held += [(retry_ms, pack(row_no, index)) for row_no, index in picks]
+    def hold(self, batch: OutgoingBatch) -> None:
+        """Keeps messages that are not handed over until their next try, in the order of their log. If all messages of
+        their queue go to it, they stay in front of the others there."""
+        log, positions = batch.target.log, [pack(row_no, index) for row_no, index in batch.picks]
+        if batch.is_alone or batch.queue == log:
+            held = self._held.setdefault(batch.queue, HeldMessages())
+            held.first += positions
+        else:
+            held = self._held.setdefault(log, HeldMessages())
+            held.last += positions
+            if log in self.queued:
+                return  # these wait for their turn behind the others, whose rest is known
+            self.queued.add(log)
+        held.rests_until_ms = self.pauses.next_ms(log)
 
     def retry_times(self) -> list[int]:
         """Returns when the next of the open transfers is tried again."""
@@ -64,31 +90,10 @@ class HeldBatches:
         picks = sum(len(transfer.picks) for transfer in self.open)
         return len(self.open) < _MOST_OPEN_HOME and picks < _MOST_OPEN_HOME_PICKS
 
-    def held(self) -> list[tuple[int, int]]:
-        """Returns the positions that were held since the last call, each with the time of its next try."""
-        held, self._held = self._held, []
+    def held(self) -> dict[QueueName, HeldMessages]:
+        """Returns what was held since the last call, by the queue in which it waits."""
+        held, self._held = self._held, {}
         return held
-
-    def note_retried(self, positions: Iterable[int]) -> None:
-        """Notes that these positions go back into the wheel."""
-        for packed in positions:
-            row_no, index = unpack(packed)
-            self._retried[row_no] = self._retried.get(row_no, 0) | 1 << index
-
-    def divided(self, due: Sequence[int]) -> tuple[list[int], Sequence[int]]:
-        """Divides positions that are due into those that have waited for a cell, and the others."""
-        if not self._retried:
-            return [], due
-        retried, others = list[int](), list[int]()
-        for packed in due:
-            row_no, index = unpack(packed)
-            (retried if self._retried.get(row_no, 0) >> index & 1 else others).append(packed)
-        for packed in retried:
-            row_no, index = unpack(packed)
-            self._retried[row_no] &= ~(1 << index)
-            if not self._retried[row_no]:
-                del self._retried[row_no]
-        return retried, others
 
     def _full(self) -> bool:
         return len(self.open) >= _MOST_OPEN or sum(len(transfer.picks) for transfer in self.open) >= _MOST_OPEN_PICKS

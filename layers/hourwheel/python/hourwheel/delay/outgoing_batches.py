@@ -1,12 +1,14 @@
 """Divides due messages into batches: each becomes one row of a target log."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeAlias
 
 import msgspec
 
 from hourwheel.buckets.starts import COARSE_MS
+from hourwheel.delay.due_messages import QueueName
 from hourwheel.delay.schedule_rows import ScheduleRow, ScheduleRowCache
 from hourwheel.errors import Corrupt, NotFound
 from hourwheel.handover.handover import Transfer
@@ -49,6 +51,10 @@ class OutgoingBatch:
 
     target: Target
     destination: DueTimes
+    queue: QueueName = -1
+    """The queue of due messages from which they come; -1 for none."""
+    is_alone: bool = False
+    """Whether the other messages of the destination go to the same log."""
     picks: list[Pick] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     size: int = 0
@@ -127,17 +133,14 @@ class OutgoingBatches:
     row_cache: ScheduleRowCache
 
     def of(
-        self, slices: Sequence[Sequence[Pick]], most: int, most_abroad: int
+        self, slices: Sequence[tuple[QueueName, Sequence[Pick]]], most: int, most_abroad: int
     ) -> tuple[list[OutgoingBatch], list[list[Pick]]]:
         """Returns the messages at these positions as batches, in order, and the positions of each slice that would be
         too much for one step. At most ``most`` batches, of which at most ``most_abroad`` are for other cells."""
-        sources = self._sources(slices)
-        step = _StepBatches(_Targets(self.registry, self.log), most, most_abroad)
-        rest = [
-            [pick for pick in picks if (source := sources.get(pick[0])) is None or not step.takes(source, pick)]
-            for picks in slices
-        ]
-        return step.batches, rest
+        step = _StepBatches(
+            _Targets(self.registry, self.log), self._sources(picks for _, picks in slices), most, most_abroad
+        )
+        return step.batches, [step.left(queue, picks) for queue, picks in slices]
 
     def prepare(self, picks: Sequence[Pick]) -> None:
         """Reads the messages at these positions, which are due next, into the cache: those of one step, as more of them
@@ -165,7 +168,8 @@ class OutgoingBatches:
         """Returns the rows of these positions, those of the first slices first, up to the bytes of one step."""
         indexes: dict[int, list[int]] = {}
         for picks in slices:
-            indexes |= _indexes_by_row(picks)
+            for row_no, some in _indexes_by_row(picks).items():
+                indexes.setdefault(row_no, []).extend(some)
         sources: dict[int, _Source] = {}
         total = 0
         for row_no, row in self.row_cache.rows(indexes):
@@ -182,25 +186,36 @@ class _StepBatches:
     """Fills the batches of one step: at most ``most``, of which at most ``most_abroad`` are for other cells."""
 
     targets: "_Targets"
+    sources: Mapping[int, _Source]
     most: int
     most_abroad: int
     batches: list[OutgoingBatch] = field(default_factory=list)
-    _open: dict[str, OutgoingBatch] = field(default_factory=dict)
+    _open: dict[tuple[str, QueueName], OutgoingBatch] = field(default_factory=dict)
     _abroad: int = 0
     _texts: dict[int, str] = field(default_factory=dict)
 
-    def takes(self, source: _Source, pick: Pick) -> bool:
+    def left(self, queue: QueueName, picks: Sequence[Pick]) -> list[Pick]:
+        """Adds the messages of a queue, and returns those for which the step has no room."""
+        read = len(list(takewhile(lambda pick: pick[0] in self.sources, picks)))
+        left = [pick for pick in picks[:read] if not self.takes(self.sources[pick[0]], pick, queue)]
+        # Behind a row that is not read yet everything waits, to keep the order.
+        return left + list(picks[read:])
+
+    def takes(self, source: _Source, pick: Pick, queue: QueueName) -> bool:
         """Adds a message to the batch for its target; returns False where the step has no room for it."""
         message = source.message(pick[1], self._texts)
         due_ms, encoded = source.messages[pick[1]]
-        target, target_key = self.targets.of(source, message)
+        target, target_name = self.targets.of(source, message)
+        target_key = target_name, queue
         batch = self._open.get(target_key)
         if batch is None or not batch.fits(len(encoded)):
             away = not at_home(target.log)
             if len(self.batches) == self.most or (away and self._abroad == self.most_abroad):
                 self._open.pop(target_key, None)  # to keep the order, later messages of the target wait, too
                 return False
-            batch = self._open[target_key] = OutgoingBatch(target, source.destination)
+            batch = self._open[target_key] = OutgoingBatch(
+                target, source.destination, queue, is_alone=source.whole is not None
+            )
             self.batches.append(batch)
             self._abroad += away
         batch.kept_until_ms = max(batch.kept_until_ms, source.destination.kept_until_ms)
@@ -263,11 +278,11 @@ class _Targets:
 
 
 def _indexes_by_row(picks: Iterable[Pick]) -> dict[int, list[int]]:
-    """Returns the indexes of the positions by their row, the rows in ascending order."""
+    """Returns the indexes of the positions by their row, the rows in the order of their first positions."""
     indexes: dict[int, list[int]] = {}
     for row_no, index in picks:
         indexes.setdefault(row_no, []).append(index)
-    return dict(sorted(indexes.items()))
+    return indexes
 
 
 def orphan_target(destination: DueTimes) -> Target:

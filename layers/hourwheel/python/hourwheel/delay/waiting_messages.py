@@ -84,31 +84,22 @@ class WaitingMessages:
         self.due.discard(packed)
 
     def fall_due(self, now_ms: int) -> None:
-        """Moves the messages that are due to the queues of their destinations. Those that have waited for a cell come
-        first: they were due before the others."""
-        retried: list[int] = []
-        for group in self._wheel.take(now_ms) + self._minute_wheel.take(now_ms):
-            repeated, positions = self.held.divided(group.positions)
-            retried += repeated
-            if group.destination is not None:
-                self.due.add(group.destination, positions)
+        """Moves the messages that are due to the queues of their destinations."""
+        for positions, destination in self._wheel.take(now_ms) + self._minute_wheel.take(now_ms):
+            if destination is not None:
+                self.due.add(destination, positions)
                 continue
-            for destination, some in self._by_destination(positions).items():
-                self.due.add(destination, some)
-        for destination, some in self._by_destination(retried).items():
-            self.due.add(destination, some, first=True)
+            for name, some in self._by_destination(positions).items():
+                self.due.add(name, some)
 
-    def keep_held(self, slices: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Keeps the messages of a step whose log is out of reach until their next try. A destination whose whole slice
-        is held rests; single messages go back into the wheel."""
-        held = {packed: retry_ms for retry_ms, packed in self.held.held()}
-        for destination, positions in slices if held else ():
-            if all(packed in held for packed in positions):
-                self.due.add(destination, positions, first=True)
-                self.due.rest(destination, max(held.pop(packed) for packed in positions))
-        self.held.note_retried(held)
-        for packed, retry_ms in held.items():
-            self._wheel.add(packed, retry_ms, self._destinations[row_of(packed)])
+    def keep_held(self) -> None:
+        """Puts the messages of a step whose log is out of reach back: they wait in front of those that were due after
+        them."""
+        for name, held in self.held.held().items():
+            self.due.add(name, held.first, first=True)
+            self.due.add(name, held.last)
+            if held.rests_until_ms:
+                self.due.rest(name, held.rests_until_ms)
 
     def _note_destination(self, row_no: int, due_times: DueTimes) -> int:
         address = (due_times.subject, due_times.generation, due_times.member)

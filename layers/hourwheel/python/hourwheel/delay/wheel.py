@@ -202,11 +202,12 @@ class Wheel:
     def _hand_over(self, now_ms: int) -> int:
         """Hands over the next slices of the due messages in one step. Returns the number of messages in them."""
         due = self._waiting.due
+        self._held.queued = due.logs()
         slices = due.slices(dispatch.STEP_PICKS, now_ms) if self._held.has_room else []
         if not slices:
             return 0
-        due.put_back(slices, self._dispatcher.hand_over([positions for _, positions in slices]))
-        self._waiting.keep_held(slices)
+        due.put_back(slices, self._dispatcher.hand_over(slices))
+        self._waiting.keep_held()
         return sum(len(positions) for _, positions in slices)
 
     def _publish_if_due(self) -> None:
