@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -187,6 +188,69 @@ def test_open_transfers_keep_the_dispatch_row_small(
     bench.turn(5)
     assert taken(bench, "orders") == ["b"]
     assert taken(bench, "hot") == ["a"]
+
+
+def test_open_transfers_are_repeated_at_the_same_time_for_a_second(
+    bench: Bench, store: HotLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refused put takes the time of its tries, while all other messages wait."""
+    object.__setattr__(bench.deployment.context, "threads", 4)
+    subjects = [f"s{number}" for number in range(12)]
+    for subject in subjects:
+        bench.send_later("a", delay=20, subject=subject)
+    meet = threading.Barrier(4, timeout=10)
+    rounds: list[list[str]] = []
+    put, put_open = store.put, Dispatcher.put_open
+
+    def slow(about: Any, *args: Any, **named: Any) -> Any:
+        log = about.partition if isinstance(about, Key) else about
+        if not (refuses and log.startswith("s") and log.endswith("/0")):
+            return put(about, *args, **named)
+        rounds[-1].append(log)
+        if meet.wait() == 0:
+            bench.clock.ms += 600
+        raise Throttled("too many")
+
+    def watched(self: Dispatcher) -> None:
+        rounds.append([])
+        before_ms = bench.clock.ms
+        put_open(self)
+        assert bench.clock.ms - before_ms <= 1_200
+        rounds.append([])
+
+    refuses = True
+    monkeypatch.setattr(store, "put", slow)
+    monkeypatch.setattr(Dispatcher, "put_open", watched)
+    bench.turn(26)
+    step, first, second = [tried for tried in rounds if tried][:3]
+    assert len(step) == 12
+    assert len(first) == 8
+    assert {*first, *second[:4]} == {*step}, "the others come first the next time"
+    refuses = False
+    bench.turn(10)
+    assert [taken(bench, subject) for subject in subjects] == [["a"]] * 12
+
+
+def test_a_large_batch_is_stored_once_however_often_its_put_is_refused(
+    bench: Bench, store: HotLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[str] = []
+    put = bench.blobs.put
+
+    def counted(key: str, *args: Any, **named: Any) -> Any:
+        stored.append(key)
+        return put(key, *args, **named)
+
+    monkeypatch.setattr(bench.blobs, "put", counted)
+    body = Random(1).randbytes(20_000).hex()
+    bench.send_later(body, delay=20, subject="hot")
+    store.refused = frozenset({"put"})
+    before = len(stored)
+    bench.turn(30)
+    assert len(stored) == before + 1
+    store.refused = frozenset()
+    bench.turn(5)
+    assert taken(bench, "hot") == [body]
 
 
 def test_calls_are_made_at_the_same_time_and_their_results_keep_the_order() -> None:

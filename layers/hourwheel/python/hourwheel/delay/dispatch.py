@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from hourwheel.logs.suspects import with_suspects
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.log_names import HOME, shared_name
 from hourwheel.reach.outages import outage_of, unless_given_up
+from hourwheel.reach.pauses import paused_with
 from hourwheel.reach.storages import check_serving
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
@@ -46,9 +47,15 @@ _STEP_BATCHES_ABROAD = 100
 may go to other cells. With the longest names, and the open transfers of ``HeldBatches``, its dispatch row stays
 below 350 KB."""
 
+_OPEN_MS = 1_000
+"""How long a step repeats the puts of open transfers: the messages of all other logs wait meanwhile."""
+
 _logger = logging.getLogger("hourwheel")
 
 T = TypeVar("T")
+
+_Attempt: TypeAlias = tuple[OutgoingBatch, Row] | Unavailable | None
+"""What is put again for an open transfer, or the error that prevents it; None if its row has expired."""
 
 _Expected: TypeAlias = Sealed | Filled | Unavailable
 """The errors of a call on one log after which the work on the others goes on."""
@@ -99,60 +106,96 @@ class Dispatcher:
         self.put_open()
 
     def put_open(self) -> None:
-        """Repeats the puts of the open transfers, except those in cells that are out of reach. Hands batches over again
-        whose rows were filled."""
-        repeated: list[OutgoingBatch] = []
-        outcomes = [(transfer, self._tried_again(transfer, repeated)) for transfer in self.held.open]
-        self.held.open = [transfer for transfer, outcome in outcomes if outcome == "left"]
-        now_ms = self.context.clock.now_ms()
-        for transfer, outcome in outcomes:
-            if outcome == "lost" and transfer.expires_ms > now_ms:
-                repeated += self._redirected(replace(self.batches.of_transfer(transfer), named=transfer))
+        """Repeats the puts of the open transfers, except those in cells that are out of reach. Stops after a second:
+        the others come first the next time. Hands batches over again whose rows were filled."""
+        if not self.held.open:
+            return
+        until_ms = self.context.clock.now_ms() + _OPEN_MS
+        groups: dict[str, list[Transfer]] = {}
+        for transfer in self.held.open:
+            groups.setdefault(paused_with(transfer.log), []).append(transfer)
+        paused = [group for group in groups.values() if self.held.pauses.holds(group[0].log)]
+        others = [group for group in groups.values() if group not in paused]
+        step = _Step()
+        while others:
+            tried, others = others[: self.context.threads], others[self.context.threads :]
+            self._try_again(list(chain.from_iterable(tried)), step)
+            if self.context.clock.now_ms() >= until_ms:
+                break
+        self.held.keep_open([*chain.from_iterable(others), *step.open, *chain.from_iterable(paused)])
+        repeated = step.filled + [redirected for batch in step.closed for redirected in self._redirected(batch)]
         while repeated:
             repeated = self._hand_over(repeated)
 
-    def _tried_again(self, transfer: Transfer, repeated: list[OutgoingBatch]) -> Literal["done", "left", "lost"]:
-        """Puts the row of an open transfer again. Adds its batch to ``repeated`` if that has to be handed over again. A
-        transfer whose log does not answer is ``left``; if its cell was given up, its row is ``lost``."""
-        if self.held.pauses.holds(transfer.log):
-            return "left"
-
-        def put() -> Literal["done"]:
-            batch = self._put_again(transfer)
+    def _try_again(self, transfers: Sequence[Transfer], step: _Step) -> None:
+        """Puts the rows of open transfers again, those of different logs at the same time. Notes in the step what
+        stays open, and what has to be handed over again."""
+        prepared = [self._prepared(transfer) for transfer in transfers]
+        names = [paused_with(transfer.log) for transfer in transfers]
+        outcomes = self._for_each_log(
+            self.context, names, lambda number: self._put_again(transfers[number], prepared[number])
+        )
+        for transfer, attempt, outcome in zip(transfers, prepared, outcomes, strict=True):
+            if isinstance(outcome, Unavailable):
+                self._note_outage(transfer, outcome, step)
+                continue
             self.held.pauses.answered(transfer.log)
-            repeated.extend([] if batch is None else [replace(batch, named=transfer)])
-            return "done"
+            if isinstance(attempt, tuple) and isinstance(outcome, Filled):
+                step.filled.append(replace(attempt[0], named=transfer))
+            elif isinstance(attempt, tuple) and outcome:
+                # An announcement for rows that were there before would wake pulls for nothing.
+                self._announce([attempt[0]])
 
+    def _prepared(self, transfer: Transfer) -> "_Attempt":
+        """Returns the row of a transfer, ready to be put, or why it cannot be."""
         try:
-            return unless_given_up(self.context, transfer.log, put, "lost")
+            if self._expired(transfer):
+                return None
+            batch = self.batches.of_transfer(transfer)
+            row = self.held.rows.get(transfer.token)
+            if row is None:
+                row = self._row(batch, transfer.at_ms, transfer.expires_ms, transfer.log)
+                self.held.keep_row(transfer, row)
+            return batch, row
         except Unavailable as error:
-            self.held.pauses.refused(transfer.log, error)
-            return "left"
+            return error
 
-    def _put_again(self, transfer: Transfer) -> OutgoingBatch | None:
-        """Puts the row of a transfer. Returns its batch if that has to be handed over again."""
-        if self._expired(transfer):
-            return None
-        batch = self.batches.of_transfer(transfer)
+    def _put_again(self, transfer: Transfer, attempt: "_Attempt") -> bool:
+        """Puts the row of a transfer; returns False if it was there. Raises ``Filled`` if nobody reads it there."""
+        if isinstance(attempt, Unavailable):
+            raise attempt
+        if attempt is None:
+            return False
         if self._trimmed(transfer):
             # A filler was in the row and has expired: nobody reads below the trim mark, so the batch goes elsewhere.
             # Or the batch was in the row and has expired just now: then nothing is left to do.
-            return batch if transfer.expires_ms > self.context.clock.now_ms() else None
-        row = self._row(batch, transfer.at_ms, transfer.expires_ms, transfer.log)
+            if transfer.expires_ms > self.context.clock.now_ms():
+                raise Filled(transfer.log)
+            return False
+        return self._put(self.context, transfer, attempt[1])
+
+    def _note_outage(self, transfer: Transfer, error: Unavailable, step: _Step) -> None:
+        """Leaves a transfer open whose log did not answer. If its cell was given up, its row is lost: nothing can be
+        put there, as in a sealed log."""
+
+        def fail() -> bool:
+            raise error
+
         try:
-            # An announcement for rows that were there before would wake pulls for nothing.
-            if self._put(self.context, transfer, row):
-                self._announce([batch])
-        except Filled:
-            return batch
-        return None
+            unless_given_up(self.context, transfer.log, fail, True)
+        except Unavailable:
+            self.held.pauses.refused(transfer.log, error)
+            step.open.append(transfer)
+            return
+        if transfer.expires_ms > self.context.clock.now_ms():
+            step.closed.append(replace(self.batches.of_transfer(transfer), named=transfer))
 
     def _expired(self, transfer: Transfer) -> bool:
         """Returns whether the transfer's row has expired and is trimmed."""
         return transfer.expires_ms <= self.context.clock.now_ms() and self._trimmed(transfer)
 
     def _trimmed(self, transfer: Transfer) -> bool:
-        log = self.context.log(transfer.log)
+        log = self.context.brief_log(transfer.log)
         return transfer.row_no < log.trimmed() and log.get(transfer.row_no) is None
 
     def _hand_over(self, batches: Sequence[OutgoingBatch]) -> list[OutgoingBatch]:
@@ -243,12 +286,14 @@ class Dispatcher:
                 self._put(context, transfer, row)
 
         logs = [transfer.log for _, transfer, _ in step.ready]
-        for (batch, transfer, _), outcome in zip(step.ready, self._for_each_log(context, logs, put), strict=True):
+        for (batch, transfer, row), outcome in zip(step.ready, self._for_each_log(context, logs, put), strict=True):
             if isinstance(outcome, Filled):
                 step.filled.append(replace(batch, named=transfer))
             elif isinstance(outcome, Unavailable):
                 self._refused(context, transfer.log, outcome)
                 step.open.append(transfer)
+                if row is not None:
+                    self.held.keep_row(transfer, row)
             else:
                 step.done.append(batch)
 

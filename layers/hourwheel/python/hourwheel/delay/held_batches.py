@@ -2,8 +2,8 @@
 refuses writes to their log: other destinations of the bucket go on.
 
 A message that is not handed over yet goes back into the queue of its destination or log, and is tried again some
-seconds later: a cancel still finds it there. A transfer that a dispatch row names, but whose row could not be put, stays *open*. Each further
-dispatch row names it again, so that the next owner of the bucket finds it in the last one.
+seconds later: a cancel still finds it there. A transfer that a dispatch row names, but whose row could not be put,
+stays *open*. Each further dispatch row names it again, so that the next owner of the bucket finds it in the last one.
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from hourwheel.delay.due_messages import QueueName
 from hourwheel.delay.outgoing_batches import OutgoingBatch
 from hourwheel.delay.timing import pack
 from hourwheel.handover.handover import Transfer
+from hourwheel.logs.rows import Row
 from hourwheel.reach.pauses import Pauses, paused_with
 from hourwheel.reach.storages import at_home
 
@@ -43,6 +44,9 @@ class HeldBatches:
     pauses: Pauses
     open: list[Transfer] = field(default_factory=list)
     """The transfers whose rows are not put, in the order in which they were reserved."""
+    rows: dict[bytes, Row] = field(default_factory=dict)
+    """The rows of open transfers by their token, as far as they are stored as objects: each new try to build one would
+    store another object."""
     queued: set[str] = field(default_factory=set)
     """The logs of which messages waited in a queue of their own before this step."""
     _held: dict[QueueName, HeldMessages] = field(default_factory=dict)
@@ -78,6 +82,17 @@ class HeldBatches:
                 return  # these wait for their turn behind the others, whose rest is known
             self.queued.add(log)
         held.rests_until_ms = self.pauses.next_ms(log)
+
+    def keep_row(self, transfer: Transfer, row: Row) -> None:
+        """Keeps the row of a transfer whose put has to be repeated, if it is stored as an object."""
+        if row.large_batch is not None:
+            self.rows[transfer.token] = row
+
+    def keep_open(self, transfers: list[Transfer]) -> None:
+        """Notes which transfers are still open."""
+        self.open = transfers
+        tokens = {transfer.token for transfer in transfers}
+        self.rows = {token: row for token, row in self.rows.items() if token in tokens}
 
     def retry_times(self) -> list[int]:
         """Returns when the next of the open transfers is tried again."""
