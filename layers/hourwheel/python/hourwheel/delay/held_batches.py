@@ -28,7 +28,7 @@ room for these and for one step."""
 
 
 @dataclass
-class HeldMessages:
+class HeldPositions:
     """The positions that go back into one queue of due messages: in front of the others there, or behind them."""
 
     first: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class HeldBatches:
     store another object."""
     queued: set[str] = field(default_factory=set)
     """The logs of which messages waited in a queue of their own before this step."""
-    _held: dict[QueueName, HeldMessages] = field(default_factory=dict)
+    _held: dict[QueueName, HeldPositions] = field(default_factory=dict)
 
     @property
     def busy(self) -> frozenset[str]:
@@ -73,10 +73,10 @@ class HeldBatches:
         their queue go to it, they stay in front of the others there."""
         log, positions = batch.target.log, [pack(row_no, index) for row_no, index in batch.picks]
         if batch.is_alone or batch.queue == log:
-            held = self._held.setdefault(batch.queue, HeldMessages())
+            held = self._held.setdefault(batch.queue, HeldPositions())
             held.first += positions
         else:
-            held = self._held.setdefault(log, HeldMessages())
+            held = self._held.setdefault(log, HeldPositions())
             held.last += positions
             if log in self.queued:
                 return  # these wait for their turn behind the others, whose rest is known
@@ -105,7 +105,7 @@ class HeldBatches:
         picks = sum(len(transfer.picks) for transfer in self.open)
         return len(self.open) < _MOST_OPEN_HOME and picks < _MOST_OPEN_HOME_PICKS
 
-    def held(self) -> dict[QueueName, HeldMessages]:
+    def held(self) -> dict[QueueName, HeldPositions]:
         """Returns what was held since the last call, by the queue in which it waits."""
         held, self._held = self._held, {}
         return held
