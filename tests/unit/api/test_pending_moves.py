@@ -57,6 +57,8 @@ def test_a_pending_move_is_shown_until_it_is_withdrawn(api: Api) -> None:
     [
         (f"{PENDING}?queue=3", 404, "queue-unknown"),
         (f"{PENDING}?queue=64", 400, "field-invalid"),
+        (f"{PENDING}?queue=null", 400, "field-invalid"),
+        (f"{PENDING}?queue=", 400, "field-invalid"),
         (f"{PENDING}?queues=1", 400, "field-invalid"),
         ("/v1/routes/parcels/pending", 404, "subject-unknown"),
     ],
@@ -64,3 +66,4 @@ def test_a_pending_move_is_shown_until_it_is_withdrawn(api: Api) -> None:
 def test_a_wrong_withdrawal_is_refused(api: Api, path: str, status: int, slug: str) -> None:
     answer = api.call("DELETE", path)
     assert (answer.status, answer.slug) == (status, slug)
+    assert moving_to(api) == "home"

@@ -4,11 +4,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.api.requests import decode_query
 from hourwheel.api.routes import ROUTES, HttpRoute
 from hourwheel.aws.urls import URL_ROUTES
 from hourwheel.context import Settings
+from hourwheel.errors import Rejected
 from hourwheel.ports.storage import CellStorage, Store
 from tests.function_urls import OPERATOR_SESSION
 from tests.support import AT_ONCE, Bench
@@ -136,3 +140,15 @@ def test_a_parameter_without_a_name_and_a_long_one_are_refused(api: CellApi) -> 
     answer = api.call("GET", f"{SUBJECT}?{'x' * 60_000}=1")
     assert (answer.status, answer.json["field"]) == (400, "x" * 200)
     assert len(answer.json["detail"]) < 400
+
+
+# A text of a query is no null of JSON: with it a call would act as if the parameter had been left out.
+@pytest.mark.parametrize("text", ["null", "Null", "NULL", "None", ""])
+@pytest.mark.parametrize("query", sorted({route.parameters for route in ROUTES if route.parameters}, key=repr))
+def test_no_text_says_that_a_parameter_was_left_out(query: type[Struct], text: str) -> None:
+    for field in fields(query):
+        try:
+            value = getattr(decode_query(query, {"queryStringParameters": {field.encode_name: text}}), field.name)
+        except Rejected:
+            continue
+        assert value == text, field.encode_name

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hourwheel.api.control.bodies import DecisionBody, GroupBody, PushBody, SeekBody, SelectionBody, SubjectBody
-from hourwheel.api.control.queries import LeaveQuery, OverviewQuery, PageQuery, PeekQuery
+from hourwheel.api.control.queries import LeaveQuery, OverviewQuery, PageQuery, PeekQuery, WithdrawQuery
 from hourwheel.api.requests import decode_control, decode_query
 from hourwheel.errors import Rejected
 from hourwheel.model.messages import NewMessage, ProduceRequest
@@ -86,6 +86,8 @@ def test_of_a_control_request(model: Any, body: bytes, says: str) -> None:
         (PageQuery, {"limit": "101"}, "limit must be at most 100"),
         (LeaveQuery, {"forget": "perhaps"}, "forget must be true or false"),
         (OverviewQuery, {"order": "up"}, "order must be 'asc' or 'desc'"),
+        (OverviewQuery, {"order": "null"}, "order must be 'asc' or 'desc'"),
+        (WithdrawQuery, {"queue": "null"}, "queue must be a whole number"),
         (PeekQuery, {"offset": "1", "time": "noon"}, "give either offset or time, not both"),
     ],
 )

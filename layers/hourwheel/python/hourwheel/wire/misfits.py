@@ -148,12 +148,23 @@ def _decoded(
 
 
 def convert(kind: type[T], texts: Mapping[str, str], *, noun: str = "the request") -> T:
-    """Returns the value that texts describe, such as the parameters of a query. Raises ``Rejected``."""
+    """Returns the value that texts describe, such as the parameters of a query. No text stands for null. Raises
+    ``Rejected``."""
     try:
-        return msgspec.convert(texts, kind, strict=False)
+        value = msgspec.convert(texts, kind, strict=False)
+        if nulls := _nulls(value, texts):
+            msgspec.convert({**texts, **nulls}, kind, strict=False)
+        return value
     except msgspec.ValidationError as error:
         text = str(error).replace(", got `str`", "")  # all of them are texts
         raise _misfit(text, noun, kind, is_own=error.__cause__ is not None) from None
+
+
+def _nulls(value: Any, texts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the fields whose text msgspec has read as null, with a text that it reads as nothing: the caller would
+    take the field for one that was left out."""
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    return {name: "" for name, attribute in names if name in texts and getattr(value, attribute) is None}
 
 
 def _with_name(text: str, read: Callable[[], Any]) -> str:
