@@ -102,6 +102,9 @@ _WHOLE: dict[str, str] = {
     "Invalid decimal string": "must be a decimal number",
 }
 _ENUM = "Invalid enum value "
+_NO_CHOICE = re.compile(rf"{_ENUM}|Expected `[^`]*`(?:, got|$)")
+"""What msgspec says of a value that is none of the words of a choice, or no word at all."""
+
 _SIGNS = {">=": "at least", "<=": "at most", "==": "exactly", ">": "more than", "<": "less than"}
 
 _MSGPACK_FAULTS: dict[type[Exception], str] = {
@@ -162,9 +165,9 @@ def convert(kind: type[T], texts: Mapping[str, str], *, noun: str = "the request
 
 def _nulls(value: Any, texts: Mapping[str, str]) -> dict[str, str]:
     """Returns the fields whose text msgspec has read as null, with a text that it reads as nothing: the caller would
-    take the field for one that was left out."""
-    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-    return {name: "" for name, attribute in names if name in texts and getattr(value, attribute) is None}
+    take such a field for one that was left out."""
+    absent = {name for name, field in msgspec.to_builtins(value).items() if field is None}
+    return dict.fromkeys(absent & texts.keys(), "")
 
 
 def _with_name(text: str, read: Callable[[], Any]) -> str:
@@ -230,7 +233,7 @@ def _misfit(text: str, noun: str, kind: Any, *, is_own: bool) -> Rejected:
         return Rejected("field-invalid", f"{field}: {what}" if field else what, field=field)
     if name in _NAMES and ("length" in what or "matching" in what):
         return Rejected("name-invalid", f"{field} must match {NAME_PATTERN}", field=field)
-    if what.startswith(_ENUM) and (words := _words(kind, path)):
+    if words := _allowed(what, kind, path):
         return Rejected("field-invalid", f"{field or noun} must be {words}", field=field)
     fields = _known_fields(kind, path) if what.startswith(_UNKNOWN) else ""
     return Rejected("field-invalid", _sentence(what, path, noun) + fields, field=field)
@@ -266,7 +269,7 @@ def _of_msgspec(text: str) -> str:
     if match := _LENGTH.fullmatch(text):
         return f"must have {_SIGNS[match['sign'] or '==']} {_of(int(match['bound']), match['kind'])}"
     if match := _RANGE.fullmatch(text):
-        return f"must be {_SIGNS[match['sign']]} {match['bound']}"
+        return f"must be {_SIGNS[match['sign']]} {match['bound'].removesuffix('.0')}"
     if match := _PATTERN.fullmatch(text):
         return f"must match {match['pattern']}"
     if match := _MEMBER.fullmatch(text):
@@ -283,8 +286,9 @@ def _place_in_json(text: str) -> str:
 
 
 def _types(text: str) -> str:
-    """Returns the types that are allowed. Null is left out beside others: it says what leaving the field out says."""
-    names = text.split(" | ")
+    """Returns the types that are allowed. Null is left out beside others, since it says what leaving the field out
+    says, and whole numbers are left out beside numbers."""
+    names = text.replace("int | float", "float").split(" | ")
     named = [name for name in names if name != "null"] or names
     return " or ".join(_TYPES.get(name, "something else") for name in named)
 
@@ -296,11 +300,25 @@ def _known_fields(kind: Any, path: str) -> str:
     return known_fields(field.encode_name for node in nodes for field in getattr(node, "fields", ()))
 
 
-def _words(kind: Any, path: str) -> str:
-    """Returns the values that the field of this path takes, as "'start' or 'end'"; "" where the type does not tell."""
-    values = [value for node in _nodes(kind, _STEP.findall(path)) for value in getattr(node, "values", ())]
+def _allowed(what: str, kind: Any, path: str) -> str:
+    """Returns what the field of this path takes, for a fault that does not tell: the words of a choice, or the bounds
+    of a number that cannot be read; "" for another fault, and where the type does not tell either."""
+    if _WHOLE.get(what) == _TOO_LARGE:
+        return _bounds(_nodes(kind, _STEP.findall(path)))
+    return _words(_nodes(kind, _STEP.findall(path))) if _NO_CHOICE.match(what) else ""
+
+
+def _bounds(nodes: Iterable[Any]) -> str:
+    """Returns the bounds of a number, as "from 1 to 64"; "" for one that has none on one side."""
+    bounds = [(getattr(node, "ge", None), getattr(node, "le", None)) for node in nodes]
+    return next((f"from {_number(low)} to {_number(high)}" for low, high in bounds if None not in (low, high)), "")
+
+
+def _words(nodes: Iterable[Any]) -> str:
+    """Returns the values of a choice, as "'start' or 'end'"; "" for another field."""
+    values = [value for node in nodes for value in getattr(node, "values", ())]
     *others, last = [_IN_JSON.get(repr(value), repr(value)) for value in values] or [""]
-    return f"{', '.join(others)}{' or ' if others else ''}{last}"
+    return " or ".join(filter(None, (", ".join(others), last)))
 
 
 def _nodes(kind: Any, steps: Iterable[str]) -> list[Any]:
