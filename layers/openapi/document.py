@@ -3,7 +3,8 @@
 import inspect
 import json
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as types
@@ -58,6 +59,7 @@ def document() -> dict[str, Any]:
     kinds = [kind for kind in (*answers, *(route.body for route in ROUTES)) if _is_struct(kind)]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     for kind in _all_structs(kinds):
+        _order_choices(schemas[kind.__name__], kind)
         _mark_times(schemas[kind.__name__], kind)
         _mark_settings(schemas[kind.__name__], kind)
     schemas["Problem"] = _problem()
@@ -136,6 +138,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 def _query_parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
     _, schemas = msgspec.json.schema_components([query])
+    _order_choices(schemas[query.__name__], query)
     properties = schemas[query.__name__]["properties"]
     return [{"name": name, "in": "query", "schema": _tidy(_not_null(schema))} for name, schema in properties.items()]
 
@@ -207,6 +210,31 @@ def _typed(part: dict[str, Any]) -> dict[str, Any]:
     """Returns the type of the values of an enumeration, which msgspec leaves out and generators need."""
     values = part.get("enum")
     return {"type": "boolean" if values == [True] else "string"} if isinstance(values, list) else {}
+
+
+def _order_choices(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Orders the values of enumerations as their types declare them. msgspec sorts them by the alphabet."""
+    for field in msgspec.structs.fields(kind):
+        values = _choices(field.type)
+        for enumeration in _enumerations(schema["properties"][field.encode_name]):
+            enumeration.sort(key=values.index)
+
+
+def _choices(kind: Any) -> list[Any]:
+    """Returns the values of the choices in a type, in the order of their declaration."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [value for part in get_args(kind) for value in _choices(part)]
+
+
+def _enumerations(part: Any) -> Iterator[list[Any]]:
+    """Yields the values of each enumeration in a part of a schema."""
+    below = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for name, value in below:
+        if name == "enum":
+            yield value
+        else:
+            yield from _enumerations(value)
 
 
 def _mark_times(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
