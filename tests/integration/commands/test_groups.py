@@ -7,6 +7,8 @@ import pytest
 from hourwheel.client import Api, Message, Rejection, Settlement
 from tests.integration.commands.conftest import Shell
 
+ANEW = "which cannot change: delete the group and create it again, or create another one"
+
 
 def test_a_group_takes_its_settings_and_keeps_those_that_are_left_out(shell: Shell) -> None:
     shell.json("group", "create", "orders", "billing", "--max-attempts", "5", "--retry-delays", "1,10,60")
@@ -36,13 +38,28 @@ def test_options_of_a_group_that_exclude_one_another_are_refused(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--max-attempts", "0"), "max_attempts must be at least 1"),
-        (("--max-in-flight", "-1"), "max_in_flight must be at least 0"),
+        (("--max-attempts", "0"), "'--max-attempts': must be a whole number from 1 to 1,000"),
+        (("--max-in-flight", "-1"), "'--max-in-flight': must be a whole number from 0 to 1,000,000"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_with_its_range(
+    shell: Shell, options: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in shell.refused("group", "create", "orders", "billing", *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
         (("--max-held", "5"), "max_held is a setting of ordered groups"),
         (("--when-dead", "stop"), "when_dead is a setting of ordered groups"),
         (("--ordered", "--broadcast"), "an ordered group has no broadcast"),
         (("--ordered", "--tags-any", "eu"), "an ordered group has no filter"),
-        (("--consumer-expires", "60"), "consumer_expires_seconds is for groups with broadcast"),
+        (
+            ("--consumer-expires", "60"),
+            "consumer_expires_seconds is a setting of broadcast groups: leave it out, or create the group with"
+            " broadcast (--broadcast)",
+        ),
         (("--broadcast", "--push", "https://example.org/hook"), "a group with broadcast has no target"),
         (("--tags-all", "eu", "--tags-none", "eu"), "this filter takes no message"),
     ],
@@ -56,10 +73,10 @@ def test_settings_that_the_server_refuses_are_told_in_its_sentence(
 @pytest.mark.parametrize(
     ("first", "then", "sentence"),
     [
-        ("--start=earliest", "--start=latest", "use seek to move it"),
-        ("--broadcast", "--ordered", "is not ordered"),
-        ("--max-attempts=3", "--ordered", "is not ordered"),
-        ("--max-attempts=3", "--broadcast", "does not broadcast"),
+        ("--start=earliest", "--start=latest", "start earliest, which cannot change: use seek to move the group"),
+        ("--broadcast", "--ordered", f"ordered false, {ANEW}"),
+        ("--max-attempts=3", "--ordered", f"ordered false, {ANEW}"),
+        ("--max-attempts=3", "--broadcast", f"broadcast false, {ANEW}"),
     ],
 )
 def test_a_setting_that_is_fixed_at_creation_cannot_be_changed(
