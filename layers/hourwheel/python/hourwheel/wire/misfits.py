@@ -310,7 +310,7 @@ def _allowed(what: str, kind: Any, path: str) -> str:
 
 def _bounds(nodes: Iterable[Any]) -> str:
     """Returns the bounds of a number, as "from 1 to 64"; "" for one that has none on one side."""
-    bounds = [(getattr(node, "ge", None), getattr(node, "le", None)) for node in nodes]
+    bounds: list[tuple[Any, Any]] = [(getattr(node, "ge", None), getattr(node, "le", None)) for node in nodes]
     return next((f"from {_number(low)} to {_number(high)}" for low, high in bounds if None not in (low, high)), "")
 
 
