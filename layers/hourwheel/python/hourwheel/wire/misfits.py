@@ -301,8 +301,8 @@ def _known_fields(kind: Any, path: str) -> str:
 
 
 def _allowed(what: str, kind: Any, path: str) -> str:
-    """Returns what the field of this path takes, for a fault that does not tell: the words of a choice, or the bounds
-    of a number that cannot be read; "" for another fault, and where the type does not tell either."""
+    """Returns the words of a choice, or the bounds of a number that is too large to be read. Returns "" for another
+    fault, and where the type does not tell."""
     if _WHOLE.get(what) == _TOO_LARGE:
         return _bounds(_nodes(kind, _STEP.findall(path)))
     return _words(_nodes(kind, _STEP.findall(path))) if _NO_CHOICE.match(what) else ""
