@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
@@ -10,6 +11,7 @@ from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.context import Settings
 from hourwheel.errors import Throttled
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
+from hourwheel.sweep.retention import LogRetention
 from tests.support import AT_ONCE, Bench, CallByCall, SeededIds
 
 SUBJECTS = ("a", "b", "c")
@@ -187,3 +189,28 @@ def test_a_list_that_is_throttled_ends_no_sweep(bench: Bench, partition: str) ->
     assert report.left == 1
     assert report.ended_leases == (0 if partition == "subjects" else 3)
     assert report.started_wheels == (0 if partition == "buckets" else 1)
+
+
+def test_logs_that_the_store_refuses_at_the_end_of_a_sweep_end_no_sweep(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        if not metric(bench, "subjects tended"):
+            return False
+        raise Throttled("busy")
+
+    extend_further = LogRetention.extend_further
+
+    def behind_subjects(retention: LogRetention, until_ms: int) -> None:
+        bench.meter.record("subjects tended", 1)
+        extend_further(retention, until_ms)
+
+    monkeypatch.setattr("hourwheel.sweep.retention.extend_ttl", refuse)
+    monkeypatch.setattr(LogRetention, "extend_further", behind_subjects)
+    bench.settings = msgspec.structs.replace(bench.settings, archive=True)
+    bench.deployment = bench.another_process()
+    for number in range(5):
+        bench.send("x", subject=f"more{number}")
+    report = bench.deployment.sweeper.sweep()
+    assert report.left == metric(bench, "SweepLeft") >= 5
+    assert "SweepSeconds" in [name for name, _ in bench.meter.metrics]

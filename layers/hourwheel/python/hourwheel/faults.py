@@ -2,9 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from hourwheel.context import Context
 from hourwheel.errors import Broken, DataVersion, GroupRemoved, HourwheelError, StorageFull, Unavailable
@@ -14,6 +15,9 @@ from hourwheel.reach.storages import at_home
 
 _logger = logging.getLogger("hourwheel")
 
+
+Contained: TypeAlias = Callable[[str], AbstractContextManager[None]]
+"""Returns the context manager that contains the faults of the work that it names."""
 
 _MOST = 1_000  # lasting faults that are remembered, in some 200 KB
 

@@ -2,8 +2,8 @@
 it was closed."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import TypeAlias
 
 from hourwheel.buckets.buckets import (
@@ -20,6 +20,7 @@ from hourwheel.buckets.starts import COARSE_MS, RELAY_MS, keep_listening
 from hourwheel.context import Context
 from hourwheel.delay.pending_changes import CHANGES
 from hourwheel.errors import Corrupt
+from hourwheel.faults import Contained
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.rows import from_record
 from hourwheel.ports.storage import REMOVE_MANY, Key, Record, Table, transactional
@@ -37,9 +38,6 @@ _TURN_MS = 2_000
 table, each with a throughput of its own."""
 
 RegisteredBucket: TypeAlias = tuple[Bucket, Versioned[BucketRecord]]
-
-Contained: TypeAlias = Callable[[str], AbstractContextManager[None]]
-"""Returns the context manager that contains the faults of the work that it names."""
 
 _ALL = "\U0010ffff"  # sorts behind every row number
 

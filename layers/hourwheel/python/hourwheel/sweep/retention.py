@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
+from hourwheel.faults import Contained
 from hourwheel.logs.log import Log
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES
@@ -48,7 +49,7 @@ class LogRetention:
         if self._left_ms <= 0:
             self._waiting.append((kind, log))
             return False
-        complete = self._extend(kind, log, now_ms + self._left_ms)
+        complete = self._extend(kind, log, now_ms + self._left_ms, self.faults.part)
         self._left_ms -= max(0, self.context.clock.now_ms() - now_ms)
         if complete is False:
             self._unfinished.append((kind, log))
@@ -65,7 +66,7 @@ class LogRetention:
         turns = deque([*self._waiting, *self._unfinished])
         while turns and self.context.clock.now_ms() < until_ms:
             kind, log = turns.popleft()
-            if self._extend(kind, log, until_ms) is False:
+            if self._extend(kind, log, until_ms, self.faults.whole) is False:
                 turns.append((kind, log))
 
     def trim(self, log: Log) -> list[LostRow]:
@@ -78,10 +79,11 @@ class LogRetention:
                 return [row for row in expired if row.row_no < below]
         return []
 
-    def _extend(self, kind: str, log: str, until_ms: int) -> bool | None:
-        """Extends the log's rows until that time. Returns whether the pass is complete; None after a fault."""
+    def _extend(self, kind: str, log: str, until_ms: int, contained: Contained) -> bool | None:
+        """Extends the log's rows until that time, in the context manager that ``contained`` returns. Returns whether
+        the pass is complete; None after a fault."""
         complete = None
-        with self.faults.part(f"keeping {log} for the archive"):
+        with contained(f"keeping {log} for the archive"):
             complete = extend_ttl(self.context, kind, log, until_ms)
         if complete:
             self.memory.extended_ms[log] = self.context.clock.now_ms()
