@@ -277,8 +277,8 @@ def a_wheel_sleeps_past_a_cancel_marker() -> Iterator[None]:
 
 @planted(sharpen=_cancellers_beside_sleeping_wheels)
 def the_sweeper_leaves_a_move_that_was_cut_off_for_an_hour() -> Iterator[None]:
-    def finish_changes(self: ScheduledMessages, contained: Any, *, older_ms: int = 0) -> None:
-        real(self, contained, older_ms=3_600_000)
+    def finish_changes(self: ScheduledMessages, contained: Any, **how: Any) -> str:
+        return real(self, contained, **{**how, "older_ms": 3_600_000})
 
     real = ScheduledMessages.finish_changes
     with patch.object(ScheduledMessages, "finish_changes", finish_changes):

@@ -14,8 +14,7 @@ If a change is cut off, the next caller who asks about the message finishes it, 
 ``pending_changes.py`` draws the records.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import sys
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, TypeAlias
@@ -37,6 +36,7 @@ from hourwheel.delay.pending_changes import (
     unknown_message,
 )
 from hourwheel.errors import Corrupt, NotFound, Sealed, Unavailable
+from hourwheel.faults import Contained
 from hourwheel.handover.copies import MOVED, row_builder
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.cas import Versioned
@@ -120,12 +120,18 @@ class ScheduledMessages:
         ``cancel`` raises."""
         return self._carry_out(position, asked_ms)
 
-    def finish_changes(self, contained: Callable[[str], AbstractContextManager[None]], *, older_ms: int = 0) -> None:
+    def finish_changes(
+        self, contained: Contained, *, older_ms: int = 0, after: str = "", until_ms: int = sys.maxsize
+    ) -> str:
         """Finishes the undecided changes that were requested at least ``older_ms`` ago, each inside the context manager
-        that ``contained`` returns for its name."""
-        for name, record in self._changes.listed():
+        that ``contained`` returns for its name. Goes through the list behind the name ``after`` until that time, and
+        returns the name of the last change that had a turn; at the end of the list an empty text."""
+        for name, record in self._changes.listed(after):
             with contained(f"the change of delayed message {name}"):
                 self._finish_listed(ListedChange.of(name, record), older_ms)
+            if self.context.clock.now_ms() >= until_ms:
+                return name
+        return ""
 
     def _finish_listed(self, listed: ListedChange, older_ms: int) -> None:
         age_ms = self.context.clock.now_ms() - listed.requested_ms

@@ -143,10 +143,12 @@ class PendingChanges:
             raise unknown_message()
         return outcome.current
 
-    def listed(self) -> Iterator[tuple[str, Record]]:
-        """Yields the sweeper's list: the name and the record of each ``ListedChange``. The list may be out of date: the
-        next sweep finds a change that is missed, and one that is decided stays as it is."""
-        return items_of(self.context.store, Table.META, CHANGES, consistent=False)
+    def listed(self, after: str = "") -> Iterator[tuple[str, Record]]:
+        """Yields the sweeper's list behind the name ``after``: the name and the record of each ``ListedChange``. The
+        list may be out of date: the next sweep finds a change that is missed, and one that is decided stays as it
+        is."""
+        start = after + "\x00" if after else ""
+        return items_of(self.context.store, Table.META, CHANGES, start=start, consistent=False)
 
     def add_to_list(self, position: SchedulePosition) -> bytes | None:
         """Lists the change for the sweeper, unless it is listed already. Returns the token of the listing."""

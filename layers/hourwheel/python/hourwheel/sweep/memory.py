@@ -17,6 +17,9 @@ class SweepMemory:
     extended_ms: dict[str, int] = field(default_factory=dict)
     """When the last pass was complete that extended the expiry of a log's unarchived rows."""
 
+    turns: dict[str, str] = field(default_factory=dict)
+    """The last name of each list that had a turn, where the time of a task ended before its list."""
+
     def drop(self, deleted: RemovedNames) -> None:
         """Drops the entries of deleted subjects and groups."""
         drop_keys(self.looks, [subject for subject in list(self.looks) if deleted.has_subject(subject)])

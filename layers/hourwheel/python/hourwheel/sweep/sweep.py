@@ -46,7 +46,7 @@ class Sweeper:
     @property
     def delayed(self) -> DelayedWork:
         """Tends wheels, changes of delayed messages, and buckets."""
-        return DelayedWork(self.context, self.leases.faults)
+        return DelayedWork(self.context, self.leases.faults, self._memory)
 
     def sweep(self) -> SweepReport:
         """Makes one pass over the deployment and returns its counts. A faulty subject or log does not stop the pass.
