@@ -6,10 +6,14 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
-from hourwheel.ports.storage import Record, Table
+from hourwheel.errors import Broken, Throttled
+from hourwheel.ports.storage import Key, Record, Table
+from hourwheel.sweep.subjects import SubjectSweep
 from tests.support import AT_ONCE, Bench, CallByCall
 
 SUBJECTS = [f"s{number:02d}" for number in range(30)]
+POSITION = Key(Table.META, "sweep", "position")
+QUARTER_SECONDS = 900
 
 
 class SlowGroups(CallByCall):
@@ -19,10 +23,21 @@ class SlowGroups(CallByCall):
         super().__init__(MemoryStore())
         self.bench: Bench | None = None
         self.tended: list[str] = []
+        self.seconds = 5
+        self.is_position_throttled = False
+        self.is_list_broken = False
+        """The pages of subjects behind the first one cannot be read."""
+
+    def get(self, key: Key, *, consistent: bool = True) -> Record | None:
+        if key == POSITION and self.is_position_throttled:
+            raise Throttled("busy")
+        return super().get(key, consistent=consistent)
 
     def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        if self.is_list_broken and partition == "subjects" and how.get("start"):
+            raise Broken("the database failed: malformed")
         if self.bench is not None and partition.startswith("groups/"):
-            self.bench.clock.pass_time(5)
+            self.bench.clock.pass_time(self.seconds)
             self.tended.append(partition.removeprefix("groups/"))
         return super().scan(table, partition, **how)
 
@@ -100,3 +115,95 @@ def test_a_sweep_that_comes_to_the_end_leaves_no_record_and_reads_none(bench: Be
     store.calls.clear()
     bench.deployment.sweeper.sweep_subjects()
     assert not store.writes
+
+
+def spoil_position(store: SlowGroups) -> None:
+    before = store.get(POSITION)
+    store.put(POSITION, Record(b"\xc1x", b"t" * 16), expect=before and before.token)
+
+
+def test_a_position_that_cannot_be_decoded_is_reported_and_removed(bench: Bench, store: SlowGroups) -> None:
+    spoil_position(store)
+    assert bench.deployment.sweeper.sweep().subjects == 9
+    bench.deployment = bench.another_process()
+    while not bench.deployment.sweeper.sweep().is_complete:
+        pass
+    assert store.tended == SUBJECTS
+    assert [value for name, value in bench.meter.metrics if name == "Faults"] == [1]
+    assert store.get(POSITION) is None
+
+
+def test_a_position_that_is_throttled_ends_no_sweep(bench: Bench, store: SlowGroups) -> None:
+    store.is_position_throttled = True
+    report = bench.deployment.sweeper.sweep()
+    assert (report.subjects, report.left) == (9, 1)
+
+
+def test_a_sweep_begins_anew_where_the_list_fails_behind_the_position(
+    bench: Bench, store: SlowGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.registry.registry._PAGE", 2)
+    store.is_list_broken = True
+    reports = [bench.deployment.sweeper.sweep_subjects() for _ in range(4)]
+    assert store.tended == SUBJECTS[:2] * 2
+    assert not any(report.is_complete or report.is_cut_off for report in reports)
+
+
+class KillerSweep:
+    """Kills the process that tends the subject ``name``."""
+
+    class Killed(BaseException):
+        pass
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        def tend(sweep: SubjectSweep, subject: Any) -> None:
+            if subject.name == name:
+                raise self.Killed
+            real(sweep, subject)
+
+        real = SubjectSweep.tend
+        monkeypatch.setattr(SubjectSweep, "tend", tend)
+
+    def sweep(self, bench: Bench) -> bool:
+        """Sweeps, and returns whether the process lives."""
+        try:
+            bench.deployment.sweeper.sweep_subjects()
+        except self.Killed:
+            bench.deployment = bench.another_process()
+            return False
+        return True
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 5])
+@pytest.mark.parametrize("killer", [SUBJECTS[0], SUBJECTS[4], SUBJECTS[17], SUBJECTS[-1]])
+def test_subjects_behind_one_that_kills_each_process_are_tended(
+    bench: Bench, store: SlowGroups, monkeypatch: pytest.MonkeyPatch, killer: str, seconds: int
+) -> None:
+    store.seconds = seconds
+    sweeps = KillerSweep(monkeypatch, killer)
+    for _ in range(2):  # from a new process, and from one that has swept before
+        store.tended.clear()
+        for _ in range(10):
+            sweeps.sweep(bench)
+            bench.clock.pass_time(60)
+        assert set(store.tended) == set(SUBJECTS) - {killer}
+
+
+def test_a_sweep_that_is_over_at_once_stores_no_position(bench: Bench, store: SlowGroups) -> None:
+    store.seconds = 0
+    bench.deployment.sweeper.sweep_subjects()
+    store.calls.clear()
+    for _ in range(5):
+        bench.clock.pass_time(60)
+        bench.deployment.sweeper.sweep_subjects()
+    assert not store.writes
+
+
+def test_a_position_that_none_renews_is_forgotten(bench: Bench, store: SlowGroups) -> None:
+    others = bench.another_process()
+    bench.deployment.sweeper.sweep_subjects()  # this process dies
+    store.seconds = 0
+    bench.clock.pass_time(2 * QUARTER_SECONDS)
+    bench.meter.metrics.clear()
+    assert others.sweeper.sweep_subjects().subjects == 30
+    assert not [value for name, value in bench.meter.metrics if name == "SweepSeconds" and value > 1]

@@ -277,7 +277,7 @@ class Runtime:
     def _sweep(self) -> None:
         self.reserves.keep_spares()
         context = self.deployment.context
-        while not self.deployment.sweeper.sweep_subjects().is_complete and not self._stopping.is_set():
+        while self.deployment.sweeper.sweep_subjects().is_cut_off and not self._stopping.is_set():
             pass  # here no clock starts the next sweep while this one has work
         before_ms = min(context.clock.now_ms(), archived_ms(context))
         drop_expired_batches(context.blobs, before_ms)

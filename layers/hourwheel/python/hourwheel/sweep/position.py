@@ -6,7 +6,8 @@
     value      SweepPosition, msgpack array
 
 The record is only a hint: a sweep that loses it begins anew. Several sweepers may store it, and each leaves out only
-subjects that a sweep has tended since the position before.
+subjects that a sweep has tended, or begun to tend, since the position before. A subject at which each process dies is
+left out for the rest of the round, so that the subjects behind it have their turn.
 """
 
 from dataclasses import dataclass
@@ -14,50 +15,100 @@ from dataclasses import dataclass
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.cas import CasRecord, Versioned
+from hourwheel.errors import Corrupt
+from hourwheel.logs.cas import CasRecord, Versioned, token_of
 from hourwheel.ports.storage import Key, Table
 from hourwheel.sweep.memory import SweepMemory
+from hourwheel.times import within
 
 _COMPLETE = "round"
 
+_STORE_MS = 10_000
+"""The time after which a sweep stores how far it is: a few writes a sweep, and none in a sweep that is over before."""
+
+_FORGET_MS = 900_000
+"""A position that no sweep has renewed for this long counts no more: sweeps of other processes have come to the end
+since, or there were none."""
+
 
 class SweepPosition(msgspec.Struct, array_like=True, frozen=True):
-    """``after``: the name of the last subject that was tended. ``began_ms``: when the round through all subjects
-    began."""
+    """Says where a sweep goes on, and since when."""
 
     after: str
+    """The name of the last subject that was tended."""
     began_ms: int
+    """When the round through all subjects began."""
+    is_under_way: bool = False
+    """The sweep was about to tend the subject ``after``. A new process that finds this true follows one that died."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class StoredPosition:
-    """Loads and stores the position of the sweeps of a deployment."""
+    """Loads and stores the position of one sweep. For one thread."""
 
     context: Context
     memory: SweepMemory
+    _token: bytes | None = None
+    _stored_ms: int = 0
+    _follows_death: bool = False
 
     def load(self) -> SweepPosition:
-        """Returns where this sweep begins. Reads nothing in a process whose last sweep came to the end."""
-        current = None if _COMPLETE in self.memory.done_ms else self._record.load()
+        """Returns where this sweep begins. Reads nothing in a process whose last sweep came to the end. Removes a
+        record that cannot be decoded, and raises ``Corrupt``."""
         now_ms = self.context.clock.now_ms()
+        if _COMPLETE in self.memory.done_ms:
+            self._stored_ms = now_ms
+            return SweepPosition("", now_ms)
+        current = self._read(now_ms)
         # A clock that was set back would make the round seem endless.
         if current is None or current.value.began_ms > now_ms:
             return SweepPosition("", now_ms)
+        self._follows_death = current.value.is_under_way
         return current.value
 
-    def stop(self, position: SweepPosition) -> None:
-        """Stores where the next sweep goes on, unless another sweeper has stored its position at this moment."""
-        self.memory.done_ms.pop(_COMPLETE, None)
-        current = self._record.load()
-        self._record.swap(None if current is None else current.token, position)
+    def pass_on(self, name: str, began_ms: int) -> None:
+        """Stores that the sweep is about to tend the subject ``name``, at which the process may die. A new process does
+        so at its first subject, then each once in ten seconds, and one that follows a death at each subject."""
+        if self._follows_death or not within(self._stored_ms, self.context.clock.now_ms(), _STORE_MS):
+            self._store(SweepPosition(name, began_ms, is_under_way=True))
 
-    def complete(self, position: SweepPosition) -> None:
-        """Removes the stored position at which the sweep began, as the sweep has come to the end of the subjects."""
-        if position.after:
-            current: Versioned[SweepPosition] | None = self._record.load()
-            if current is not None:
-                self.context.store.delete(self._record.key, expect=current.token)
+    def stop(self, position: SweepPosition) -> None:
+        """Stores where the next sweep goes on."""
+        self._store(position)
+
+    def complete(self) -> None:
+        """Removes the stored position of this sweep, as the sweep has come to the end of the subjects."""
+        self.forget()
         self.memory.done_ms[_COMPLETE] = self.context.clock.now_ms()
+
+    def forget(self) -> None:
+        """Removes the stored position of this sweep: the next one begins anew."""
+        if self._token is not None:
+            self.context.store.delete(self._record.key, expect=self._token)
+
+    def _read(self, now_ms: int) -> Versioned[SweepPosition] | None:
+        record = self.context.store.get(self._record.key)
+        if record is None:
+            return None
+        try:
+            current = self._record.opened(record)
+        except Corrupt:
+            self.context.store.delete(self._record.key, expect=record.token)
+            raise
+        self._token = record.token
+        return None if record.expires_ms is None or record.expires_ms <= now_ms else current
+
+    def _store(self, position: SweepPosition) -> None:
+        follows_death, self._follows_death = self._follows_death, False
+        # Before the write: one that fails is not repeated before each subject.
+        self._stored_ms = self.context.clock.now_ms()
+        self.memory.done_ms.pop(_COMPLETE, None)
+        for _ in range(2):  # refused: another sweeper has stored its position meanwhile, or left it
+            stored = self._record.swap(self._token, position, expires_ms=self._stored_ms + _FORGET_MS)
+            self._token = token_of(stored.current)
+            if stored.stored:
+                self._follows_death = follows_death
+                return
 
     @property
     def _record(self) -> CasRecord[SweepPosition]:

@@ -18,7 +18,8 @@ _logger = logging.getLogger("hourwheel")
 
 class SweepReport(msgspec.Struct):
     """The counts of one sweep. ``left``: the number of subjects, logs and tasks that the store refused, and that the
-    next sweep tends. ``is_complete``: the sweep came to the end of the subjects."""
+    next sweep tends. ``is_complete``: the sweep came to the end of the subjects. ``is_cut_off``: its time ended before,
+    and the next sweep goes on."""
 
     subjects: int = 0
     groups: int = 0
@@ -29,6 +30,7 @@ class SweepReport(msgspec.Struct):
     resting: int = 0
     left: int = 0
     is_complete: bool = False
+    is_cut_off: bool = False
 
 
 class DelayedReport(msgspec.Struct):

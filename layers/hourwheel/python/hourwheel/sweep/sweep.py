@@ -67,8 +67,7 @@ class Sweeper:
         looks = SubjectLook(self.registry, self.leases, self.opener, self._memory, faults, retention, report, behind)
         with faults.whole("starting pushes"):
             report.started_pushes += start_overdue(self.context, self.registry)
-        position = self._subjects(SubjectSweep(looks, deleted), began_ms + _SWEEP_MS)
-        report.is_complete = not position.after
+        round_began_ms = self._subjects(SubjectSweep(looks, deleted), began_ms + _SWEEP_MS, report)
         self.registry.on_deletion(deleted)
         if self._due("orphans", MAINTENANCE_MS):
             self._orphans(retention, faults)
@@ -81,7 +80,7 @@ class Sweeper:
         report.left = len(faults.left)
         report_left(self.context, faults.left)
         # A round that takes several sweeps counts from its beginning, so that one that never ends shows.
-        taken_ms = self.context.clock.now_ms() - position.began_ms
+        taken_ms = self.context.clock.now_ms() - round_began_ms
         if taken_ms >= _LONG_MS or self._due("telling", _TOLD_MS):
             self.context.meter.record("SweepSeconds", taken_ms / 1_000, unit="Seconds")
         return report
@@ -101,32 +100,39 @@ class Sweeper:
             for log, subject in self.leases.active_logs(context.clock.now_ms())
         )
 
-    def _subjects(self, sweep: SubjectSweep, until_ms: int) -> SweepPosition:
-        """Tends subjects from the stored position on until that time, one at least, and stores the position. Returns
-        the position at which the sweep stopped; behind the last subject its ``after`` is empty."""
+    def _subjects(self, sweep: SubjectSweep, until_ms: int, report: SweepReport) -> int:
+        """Tends subjects from the stored position on until that time, one at least, and stores the position. Reports
+        whether the sweep came to the end of the subjects, or its time did. Returns when the round began."""
 
         def set_aside(name: str, error: Exception) -> None:
             sweep.faults.report(f"reading the record of subject {name}", error)
 
         stored = StoredPosition(self.context, self._memory)
-        began = reached = stored.load()
-        is_complete = False
+        began = SweepPosition("", self.context.clock.now_ms())
+        with sweep.faults.whole("reading the position of the sweep"):
+            began = stored.load()
+        reached = began
         with sweep.faults.whole("reading the subjects"):
             # The list may be out of date: the next sweep finds what this one misses.
             for subject in self.registry.all_subjects(began.after, consistent=False, unreadable=set_aside):
+                with sweep.faults.whole("storing how far the sweep is"):
+                    stored.pass_on(subject.name, began.began_ms)
                 with sweep.faults.whole(f"sweeping subject {subject.name}"):
                     sweep.tend(subject)
                 reached = SweepPosition(subject.name, began.began_ms)
                 if self.context.clock.now_ms() >= until_ms:
+                    report.is_cut_off = True
                     break
             else:
-                is_complete = True
+                report.is_complete = True
         with sweep.faults.whole("storing the position of the sweep"):
-            if is_complete:
-                stored.complete(began)
+            if report.is_complete:
+                stored.complete()
+            elif reached is began:
+                stored.forget()  # the list cannot be read from there on: the subjects before have their turn
             else:
                 stored.stop(reached)
-        return SweepPosition("", began.began_ms) if is_complete else reached
+        return began.began_ms
 
     def _orphans(self, retention: LogRetention, faults: SweepFaults) -> None:
         with faults.whole("reading the logs of orphans"):
