@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hourwheel.api.outage_log import OutageLog
 from hourwheel.errors import CellUnavailable, HourwheelError, OutcomeUnknown, StorageFull, Throttled
 from tests.unit.api.conftest import Api
 from tests.unit.api.test_faults import fail
@@ -47,3 +48,17 @@ def test_a_clock_that_is_set_back_does_not_silence_the_log(api: Api, monkeypatch
     api.bench.clock.pass_time(-3_600)
     fail(api, monkeypatch, Throttled("busy"))
     assert len(lines(api)) == 2
+
+
+def test_a_busy_cell_does_not_hide_the_outage_of_another(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for cell in ("fast", "fast", "slow", "fast"):
+        fail(api, monkeypatch, CellUnavailable(f"the storage of cell {cell} does not answer"))
+    assert [line["reason"] for line in lines(api)] == [
+        f"the storage of cell {cell} does not answer" for cell in ("fast", "slow")
+    ]
+
+
+def test_many_cells_do_not_fill_the_memory() -> None:
+    log = OutageLog()
+    told = [log.left_out(CellUnavailable(f"cell {number} is offline"), 0) for number in range(3_000)]
+    assert told.count(0) == 1_001
