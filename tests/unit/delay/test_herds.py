@@ -157,6 +157,16 @@ def test_a_herd_of_large_messages_leaves_room_for_others(bench: Bench, monkeypat
     assert sum(counts.get("herd", 0) for counts in found) == 20
 
 
+def test_large_messages_keep_the_order_of_their_due_times(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_batches, "_STEP_BYTES", 1_000)
+    for number in reversed(range(20)):
+        send(bench, "orders", f"{number:02} " + "x" * 900, due_ms=bench.clock.ms + 5_000 + 500 * number)
+    wheel = opened(bench)
+    bench.clock.pass_time(16)
+    turn(bench, wheel)
+    assert [str(body)[:2] for body in bench.bodies(subject="orders")] == [f"{number:02}" for number in range(20)]
+
+
 def test_retries_of_one_group_take_turns_with_messages_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "STEP_PICKS", SLICE)
     settings = Settings(retry=RetryPolicy(first_seconds=5), registry_seconds=0)
