@@ -9,25 +9,24 @@ The write that is spared has up to 350 KB; a message that is alone in its step t
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import msgspec
 
 from hourwheel.cells.moves import refresh_route
 from hourwheel.context import Context
-from hourwheel.delay.call_workers import in_parallel
 from hourwheel.delay.due_messages import QueueName
 from hourwheel.delay.held_batches import HeldBatches
+from hourwheel.delay.log_calls import for_each_log, reserved, transfer_of
 from hourwheel.delay.orphans import register_orphan
 from hourwheel.delay.outgoing_batches import AGAIN, DUE, ORPHANED, OutgoingBatch, OutgoingBatches, orphan_target
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.timing import pack, unpack_all
-from hourwheel.errors import Filled, NotFound, Sealed, Unavailable
+from hourwheel.errors import Filled, NotFound, Unavailable
 from hourwheel.handover.handover import Transfer, release
 from hourwheel.logs.log import Reservation
 from hourwheel.logs.rows import Row
@@ -52,13 +51,8 @@ _OPEN_MS = 1_000
 
 _logger = logging.getLogger("hourwheel")
 
-T = TypeVar("T")
-
 _Attempt: TypeAlias = tuple[OutgoingBatch, Row] | Unavailable | None
 """What is put again for an open transfer, or the error that prevents it; None if its row has expired."""
-
-_Expected: TypeAlias = Sealed | Filled | Unavailable
-"""The errors of a call on one log after which the work on the others goes on."""
 
 
 @dataclass
@@ -132,7 +126,7 @@ class Dispatcher:
         stays open, and what has to be handed over again."""
         prepared = [self._prepared(transfer) for transfer in transfers]
         names = [paused_with(transfer.log) for transfer in transfers]
-        outcomes = self._for_each_log(
+        outcomes = for_each_log(
             self.context, names, lambda number: self._put_again(transfers[number], prepared[number])
         )
         for transfer, attempt, outcome in zip(transfers, prepared, outcomes, strict=True):
@@ -263,14 +257,14 @@ class Dispatcher:
         self, context: Context, rows: Sequence[tuple[OutgoingBatch, Row | None]], at_ms: int, step: "_Step"
     ) -> None:
         """Reserves a row for each batch. Those of different logs are reserved at the same time."""
-        outcomes = self._for_each_log(
+        outcomes = for_each_log(
             context,
             [batch.target.log for batch, _ in rows],
-            lambda number: _reservation(context, rows[number][0]),
+            lambda number: reserved(context, rows[number][0]),
         )
         for (batch, row), outcome in zip(rows, outcomes, strict=True):
             if isinstance(outcome, Reservation):
-                step.ready.append((batch, _transfer(context, batch, at_ms, outcome), row))
+                step.ready.append((batch, transfer_of(context, batch, at_ms, outcome), row))
             elif isinstance(outcome, Unavailable):
                 self._refused(context, batch.target.log, outcome)
                 step.held.append(batch)
@@ -286,7 +280,7 @@ class Dispatcher:
                 self._put(context, transfer, row)
 
         logs = [transfer.log for _, transfer, _ in step.ready]
-        for (batch, transfer, row), outcome in zip(step.ready, self._for_each_log(context, logs, put), strict=True):
+        for (batch, transfer, row), outcome in zip(step.ready, for_each_log(context, logs, put), strict=True):
             if isinstance(outcome, Filled):
                 step.filled.append(replace(batch, named=transfer))
             elif isinstance(outcome, Unavailable):
@@ -296,17 +290,6 @@ class Dispatcher:
                     self.held.keep_row(transfer, row)
             else:
                 step.done.append(batch)
-
-    def _for_each_log(self, context: Context, logs: Sequence[str], call: Callable[[int], T]) -> "list[T | _Expected]":
-        """Makes a call for each of the logs by its number: those of one log one after the other, until one of them did
-        not succeed. Returns the results and the expected errors. Inside of a transaction all are made in turn."""
-        numbers: dict[str, list[int]] = {}
-        for number, log in enumerate(logs):
-            numbers.setdefault(log, []).append(number)
-        calls = [partial(_outcomes, call, some) for some in numbers.values()]
-        outcomes = in_parallel(calls, 1 if context.later is not None else context.threads)
-        by_number = dict(chain.from_iterable(outcomes))
-        return [by_number[number] for number in range(len(logs))]
 
     def _refused(self, context: Context, log: str, error: Unavailable) -> None:
         """Pauses a log, to which a call did not succeed. Raises errors within a transaction of the home store."""
@@ -406,36 +389,3 @@ class Dispatcher:
                     target.subject,
                     target.log,
                 )
-
-
-def _reservation(context: Context, batch: OutgoingBatch) -> Reservation:
-    log = batch.target.log
-    return context.brief_log(log).reserve(len(batch.picks)) if log else Reservation("", 0, 0)
-
-
-def _transfer(context: Context, batch: OutgoingBatch, at_ms: int, reservation: Reservation) -> Transfer:
-    return Transfer(
-        kind=batch.target.kind,
-        log=batch.target.log,
-        row_no=reservation.row_no,
-        first_seq=reservation.first_seq,
-        token=context.ids.token(),
-        at_ms=at_ms,
-        expires_ms=batch.expires_ms(at_ms),
-        picks=tuple(batch.picks),
-    )
-
-
-def _outcomes(call: Callable[[int], T], numbers: Iterable[int]) -> "list[tuple[int, T | _Expected]]":
-    outcomes: list[tuple[int, T | _Expected]] = []
-    refused: Unavailable | None = None
-    for number in numbers:
-        try:
-            # Behind a call that was refused the next one to its log would only take as long again.
-            outcomes.append((number, refused or call(number)))
-        except (Sealed, Filled) as error:
-            outcomes.append((number, error))
-        except Unavailable as error:
-            refused = error
-            outcomes.append((number, error))
-    return outcomes
