@@ -305,7 +305,7 @@ class Dispatcher:
         for batch in batches:
             if batch in held:
                 self._hold(batch)
-        refused = {each.log for each in step.open}.union(batch.target.log for batch in held)
+        refused = {transfer.log for transfer in step.open}.union(batch.target.log for batch in held)
         for batch in step.done:
             if batch.target.log not in refused:
                 self.held.pauses.answered(batch.target.log)
