@@ -166,9 +166,9 @@ def a_cell_that_is_out_of_reach_ends_the_wheel() -> Iterator[None]:
 
 @planted(sharpen=_delayed_and_out_of_reach)
 def a_transfer_to_a_cell_that_is_out_of_reach_is_forgotten() -> Iterator[None]:
-    def after(self: Dispatcher, step: Any) -> Any:
+    def after(self: Dispatcher, step: Any, batches: Any) -> Any:
         step.open.clear()
-        return real(self, step)
+        return real(self, step, batches)
 
     real = Dispatcher._after
     with patch.object(Dispatcher, "_after", after):

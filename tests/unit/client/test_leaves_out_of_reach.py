@@ -59,7 +59,7 @@ def test_leases_that_stay_are_told(client: Client, server: FakeServer, caplog: p
     (line,) = [record for record in caplog.records if record.name.startswith("hourwheel")]
     assert line.levelno == logging.WARNING
     assert line.getMessage() == (
-        "cells fast, old are out of reach: leases there were not ended, of consumer 'host-1' (group billing of orders)"
+        "leases of consumer 'host-1' (group billing of orders) in cells out of reach stay: fast, old"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from hourwheel.client.records.groups import ConsumerState, ConsumerStates, LeaveResult
+from hourwheel.wire.words import shown
 
 _log = logging.getLogger("hourwheel.client.consumers")
 
@@ -30,9 +31,8 @@ def leave_result(consumer: str, *, warns: bool) -> Callable[[LeaveAnswer], Leave
 
     def read(answer: LeaveAnswer) -> LeaveResult:
         if warns and answer.cells_out:
-            noun, verb = ("cell", "is") if len(answer.cells_out) == 1 else ("cells", "are")
-            cells = f"{noun} {', '.join(answer.cells_out)}"
-            _log.warning("%s %s out of reach: leases there were not ended, of consumer %s", cells, verb, consumer)
+            cells = ", ".join(answer.cells_out)
+            _log.warning("leases of consumer %s in cells out of reach stay: %s", shown(consumer), shown(cells))
         return LeaveResult(answer.released, answer.cells_out)
 
     return read
