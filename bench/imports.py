@@ -24,14 +24,14 @@ FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.p
 
 MOST_MODULES = {
     "hourwheel.client": 210,
-    "hourwheel.deployment.deployment": 300,
-    "hourwheel.api.produce": 314,
+    "hourwheel.deployment.deployment": 301,
+    "hourwheel.api.produce": 315,
     "hourwheel.cli.app": 315,
-    "produce": 605,
-    "pull": 605,
-    "ack": 605,
+    "produce": 607,
+    "pull": 607,
+    "ack": 607,
 }
-MOST_CONTROL_MODULES = 620
+MOST_CONTROL_MODULES = 621
 """The ceiling of the other functions: their callers wait longer for other things than for an import."""
 
 FORBIDDEN = {
