@@ -17,8 +17,9 @@ from hourwheel.retention.manifests import Manifest, manifest_key
 from hourwheel.settling import leases
 from hourwheel.sweep import looks, retention
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.draws import archived, delayed
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan, archived, delayed
+from tests.simulation.plan import Plan
 
 ARCHIVED: list[Bug] = []
 planted = registrar(ARCHIVED)

@@ -12,7 +12,8 @@ from hourwheel.model.pulls import MessageBlock
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log import message_blocks
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Plan, filtered
+from tests.simulation.draws import filtered
+from tests.simulation.plan import Plan
 
 BLOCKS: list[Bug] = []
 planted = registrar(BLOCKS)

@@ -15,8 +15,9 @@ from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import UNREADABLE
 from hourwheel.pulling import answers
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.draws import damaged, enlarged
 from tests.simulation.faults import NONE
-from tests.simulation.plan import Plan, damaged, enlarged
+from tests.simulation.plan import Plan
 
 SPOILT: list[Bug] = []
 planted = registrar(SPOILT)

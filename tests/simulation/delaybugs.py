@@ -34,8 +34,9 @@ from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.settling.settle import Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.delays import Delays
+from tests.simulation.draws import delayed, prompt
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan, delayed, prompt
+from tests.simulation.plan import Plan
 
 DELAYED: list[Bug] = []
 planted = registrar(DELAYED)

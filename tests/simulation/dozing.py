@@ -21,9 +21,10 @@ from hourwheel.dozing.rests import SAFETY_SECONDS
 from hourwheel.model.pulls import PullRequest, Settlement, WakeupQueue
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.checker import unfinished
+from tests.simulation.draws import unarchived
 from tests.simulation.faults import NONE, Faults
 from tests.simulation.history import Leased
-from tests.simulation.plan import AT_ONCE, Plan, unarchived
+from tests.simulation.plan import AT_ONCE, Plan
 from tests.simulation.producers import Batch, Producer
 from tests.simulation.schedule import machine_of, prepare, scaled
 from tests.simulation.wakeups import SimulatedQueues

@@ -19,7 +19,8 @@ from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.reach.outages import Outages
 from hourwheel.settling.leases import Leases
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Plan, filtered, left
+from tests.simulation.draws import filtered, left
+from tests.simulation.plan import Plan
 
 FILTERED: list[Bug] = []
 planted = registrar(FILTERED)

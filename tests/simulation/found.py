@@ -41,8 +41,9 @@ from hourwheel.sweep.erasure import LogErasure
 from hourwheel.trace import history
 from hourwheel.trace.claims import Claims, claims_of
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.draws import delayed
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan, delayed
+from tests.simulation.plan import Plan
 
 FOUND: list[Bug] = []
 planted = registrar(FOUND)

@@ -20,8 +20,9 @@ from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.pulling import answers
 from hourwheel.settling import leases, settlements
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.draws import damaged
 from tests.simulation.faults import NONE, Faults
-from tests.simulation.plan import Plan, damaged
+from tests.simulation.plan import Plan
 
 GROWN: list[Bug] = []
 planted = registrar(GROWN)

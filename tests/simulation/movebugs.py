@@ -21,8 +21,9 @@ from hourwheel.reach.pauses import Pauses
 from hourwheel.registry.records import subject_record
 from hourwheel.settling.settlements import Settlements
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.draws import delayed, with_cells, with_outages
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan, delayed, with_cells, with_outages
+from tests.simulation.plan import Plan
 
 MOVED: list[Bug] = []
 planted = registrar(MOVED)

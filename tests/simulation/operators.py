@@ -12,8 +12,8 @@ from hourwheel.model.pulls import PullRequest
 from hourwheel.retention.watermarks import archived_ms
 from tests.simulation.actors import Actor
 from tests.simulation.couriers import target_of
+from tests.simulation.draws import FILTERS
 from tests.simulation.faults import OUTAGES, Outage
-from tests.simulation.plan import FILTERS
 from tests.simulation.world import Violation
 
 _MOST_SWEEPS = 20  # far more than there are subjects

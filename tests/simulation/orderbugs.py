@@ -23,8 +23,9 @@ from hourwheel.pull_log.ordered_rows import OrderedRow, Parked
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.pull_log import PullLog
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.draws import with_cells
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan, with_cells
+from tests.simulation.plan import Plan
 
 ORDERED: list[Bug] = []
 planted = registrar(ORDERED)

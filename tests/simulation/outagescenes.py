@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from tests.simulation.scenes import PLAN, Scene, a_pending_move, a_queue, due_messages
+from tests.simulation.preparations import a_pending_move, a_queue, due_messages
+from tests.simulation.scenes import PLAN, Scene
 from tests.simulation.sides import (
     CHANGING,
     DELAYING,

@@ -20,7 +20,8 @@ from hourwheel.pulling import source_logs
 from hourwheel.settling import leases
 from hourwheel.settling.leases import Leases
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Plan, delayed
+from tests.simulation.draws import delayed
+from tests.simulation.plan import Plan
 
 PAGED: list[Bug] = []
 planted = registrar(PAGED)

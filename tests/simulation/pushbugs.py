@@ -11,7 +11,8 @@ from hourwheel.push.pusher import Pusher
 from hourwheel.push.state import PushState
 from hourwheel.sweep import looks
 from tests.simulation.bugs import Bug, registrar
-from tests.simulation.plan import Plan, pushed
+from tests.simulation.draws import pushed
+from tests.simulation.plan import Plan
 
 PUSHED: list[Bug] = []
 planted = registrar(PUSHED)

@@ -33,13 +33,14 @@ from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import Couriers, Stream, target_of
 from tests.simulation.damage import spoil
 from tests.simulation.dates import Dates
+from tests.simulation.draws import draw, on_engine
 from tests.simulation.engines import Engine, opened_engine
 from tests.simulation.herds import heated, herded
 from tests.simulation.history import History, Leased
 from tests.simulation.lags import check_lag
 from tests.simulation.operators import Operator, SweepingActor, sweep_all
 from tests.simulation.pages import has_small_pages, small_pages
-from tests.simulation.plan import DAY_MS, Plan, draw, on_engine
+from tests.simulation.plan import DAY_MS, Plan
 from tests.simulation.producers import Producer
 from tests.simulation.pushers import Courier
 from tests.simulation.rebuilders import rebuild_and_judge

@@ -12,9 +12,9 @@ from tests.simulation.audit import StoreAudit
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.bugs import Bug
 from tests.simulation.delaybugs import DELAYED
+from tests.simulation.draws import unarchived
 from tests.simulation.facts import RowFact
 from tests.simulation.history import History
-from tests.simulation.plan import unarchived
 from tests.simulation.schedule import run_plan
 from tests.simulation.world import Violation
 

@@ -13,7 +13,7 @@ from hourwheel.adapters.aws.dynamodb import DynamoStore
 from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.adapters.sqlite.writer import SqliteWriter
 from hourwheel.ports.storage import Key, Record, Refused, Store
-from tests.simulation.plan import draw, on_engine
+from tests.simulation.draws import draw, on_engine
 from tests.simulation.schedule import run_plan, simulate
 from tests.simulation.world import Violation
 

@@ -10,9 +10,10 @@ import pytest
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports.storage import Table
 from tests.simulation.bugs import Bug
+from tests.simulation.draws import draw, unarchived
 from tests.simulation.pagebugs import PAGED
 from tests.simulation.pages import SMALL, constants, has_small_pages, small_pages
-from tests.simulation.plan import Plan, draw, unarchived
+from tests.simulation.plan import Plan
 from tests.simulation.scenes import PLAN
 from tests.simulation.schedule import run_plan, scaled, simulate
 from tests.simulation.world import Violation

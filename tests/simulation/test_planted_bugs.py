@@ -13,6 +13,7 @@ from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.damagebugs import SPOILT
 from tests.simulation.delaybugs import DELAYED
 from tests.simulation.deletionbugs import DELETED
+from tests.simulation.draws import unarchived
 from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
 from tests.simulation.growthbugs import GROWN
@@ -20,7 +21,7 @@ from tests.simulation.herdbugs import HERDS
 from tests.simulation.limitbugs import LIMITED
 from tests.simulation.movebugs import MOVED
 from tests.simulation.orderbugs import ORDERED
-from tests.simulation.plan import Plan, unarchived
+from tests.simulation.plan import Plan
 from tests.simulation.pushbugs import PUSHED
 from tests.simulation.schedule import run_plan
 from tests.simulation.sharebugs import SHARED

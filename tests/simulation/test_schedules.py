@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.plan import delayed, draw, prompt
+from tests.simulation.draws import delayed, draw, prompt
 from tests.simulation.scenes import PLAN
 from tests.simulation.schedule import simulate
 from tests.simulation.world import World

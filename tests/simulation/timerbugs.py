@@ -18,8 +18,9 @@ from hourwheel.delay.ownership import Ownership
 from hourwheel.delay.timing import DueGroup, TimingWheel
 from hourwheel.delay.wheel_steps import NextStarts, next_starts
 from tests.simulation.bugs import Bug, registrar
+from tests.simulation.draws import delayed, precisely, prompt
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan, delayed, precisely, prompt
+from tests.simulation.plan import Plan
 
 TIMED: list[Bug] = []
 planted = registrar(TIMED)
