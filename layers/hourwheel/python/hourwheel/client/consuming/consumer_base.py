@@ -2,7 +2,7 @@
 
 import functools
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -23,7 +23,7 @@ class _OpenLoop(Protocol):
     def leave(self, error: BaseException | None) -> None: ...
 
 
-class ConsumerBase(Generic[A, S]):
+class ConsumerBase(ABC, Generic[A, S]):
     """Takes the options of a consumer, which ``Consumer`` describes. A subclass says which ``Api`` it connects, where
     its messages come from, and how it calls handlers."""
 

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -15,7 +15,7 @@ from hourwheel.system import SystemIds
 A = TypeVar("A")
 
 
-class ProducerBase(Generic[A]):
+class ProducerBase(ABC, Generic[A]):
     """Takes the options of a producer, which ``Producer`` describes. A subclass says which ``Api`` it connects, and how
     it sends."""
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,7 +44,7 @@ def begin(
     return endpoint, codec, urls
 
 
-class HttpCalls:
+class HttpCalls(ABC):
     """Makes calls to one server: what ``Http`` and ``AsyncHttp`` have in common. They add what waits."""
 
     def __init__(
@@ -103,22 +104,25 @@ class HttpCalls:
     def _tries(self, call: Call[Any], safe: bool, retry_seconds: float) -> Tries:
         return Tries(self._codec, call, self._ids, safe=safe, give_up_at=time.monotonic() + retry_seconds)
 
-    # What waits
-
+    @abstractmethod
     def _send(self, call: Call[Any], safe: bool, retry_seconds: float) -> Any:
-        raise NotImplementedError
+        """Sends the requests of a call until it has an answer, or may not be repeated."""
 
+    @abstractmethod
     def _run(self, steps: Steps[T]) -> Any:
-        raise NotImplementedError
+        """Carries out steps that wait, and returns their result."""
 
+    @abstractmethod
     def _new_event(self) -> Any:
-        raise NotImplementedError
+        """Returns the event that ``close`` sets."""
 
+    @abstractmethod
     def _connect(self, endpoint: Endpoint) -> Any:
-        raise NotImplementedError
+        """Returns the connections to a server."""
 
+    @abstractmethod
     def _connect_in_process(self, server: InProcessServer) -> Any:
-        raise NotImplementedError
+        """Returns the connections to a server in this process."""
 
 
 class Http(HttpCalls):
