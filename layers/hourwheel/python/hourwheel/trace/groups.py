@@ -194,8 +194,8 @@ class GroupReader:
             self._served_again(copied, attempt)
 
     def _copied(self, hand_over: HandOver, index: int) -> CopyRow:
-        """Looks for the copy with this index among those that the hand-over put. The picks of a transfer that the lake
-        tells of are the one message alone."""
+        """Looks for the copy with this index among those that the hand-over put. A transfer from the lake names one
+        message alone, so that the index is not its place among the picks."""
         row = self.history.row(hand_over.log, hand_over.row_no)
         at = None if row is None or row.filler else self._index_in(hand_over, row, index)
         return CopyRow(hand_over.log, hand_over.row_no, row, at)

@@ -18,9 +18,8 @@ from hourwheel.model.messages import Message
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.trace.claims import Claims, claims_of, latest_rows
-from hourwheel.trace.log_rows import first_at, readable_rows
+from hourwheel.trace.log_rows import SKEW_MS, first_at, readable_rows
 
-_SKEW_MS = 5_000  # by which a redrive seems to come before the death if the clock of its process is slow
 _ROWS = 256  # of the retry log, in which a search looks for a redriven message, as many as in a search by id
 
 
@@ -134,12 +133,12 @@ class StoredHistory:
 
     def redriven(self, queue: int, offset: int, died_ms: int, others: Set[Position]) -> RedrivenCopy | None:
         log = self.context.log(self.group.retry_log)
-        row_no = max(log.trimmed(), first_at(log, died_ms - _SKEW_MS))
+        row_no = max(log.trimmed(), first_at(log, died_ms - SKEW_MS))
         rows = readable_rows(log, row_no, end=row_no + _ROWS)
         copies = (
             (RedrivenCopy(Position(number, index), row.at_ms), message)
             for number, row in rows
-            if row.at_ms >= died_ms - _SKEW_MS
+            if row.at_ms >= died_ms - SKEW_MS
             for index, message in enumerate(self._messages(log.name, row))
         )
         # Retries have later attempts: only a redrive begins with the first one again.

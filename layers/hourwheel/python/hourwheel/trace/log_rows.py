@@ -8,6 +8,7 @@ from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row
 
 PAGE = 32  # rows of a read; a search begins this many rows before its time, because the clocks of writers differ
+SKEW_MS = 5_000  # clocks of writers differ by less; the order of rows follows no single clock
 _NEVER_MS = 2**63
 
 

@@ -30,13 +30,12 @@ from hourwheel.pull_log.records import Position
 from hourwheel.times import rfc3339
 from hourwheel.trace.history import SourceLog, StoredHistory
 from hourwheel.trace.key_reader import reader_of
-from hourwheel.trace.log_rows import rows_of_time
+from hourwheel.trace.log_rows import SKEW_MS, rows_of_time
 from hourwheel.trace.scheduled import BucketRow, ScheduleSearch
 from hourwheel.wire.answer_size import PULL_BYTES, answerable, nested_size
 
 _GIVEN_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{16}-\d+", re.ASCII)
 _PLACE = re.compile(r"(\d{1,5}):(\d{1,19})", re.ASCII)
-_SKEW_MS = 5_000  # clocks of writers differ by less; the order of rows follows no single clock
 _ROWS = 256  # a call of a search by id reads at most this many rows
 MOST = 10  # traces in one answer: a sender may have used an id for many messages
 GROUPS = 20
@@ -74,7 +73,7 @@ def _check(span: SearchSpan, now_ms: int) -> None:
     """Raises ``Rejected`` for a span in which no message can have been accepted."""
     if span.since_ms is not None and span.until_ms is not None and span.until_ms <= span.since_ms:
         raise Rejected("field-invalid", "to must be later than from: no time lies between them", field="to")
-    if span.since_ms is not None and span.since_ms > now_ms + _SKEW_MS:
+    if span.since_ms is not None and span.since_ms > now_ms + SKEW_MS:
         raise Rejected("field-invalid", "from is in the future: give the time when the message was sent", field="from")
 
 
@@ -165,7 +164,7 @@ class Trace:
         exact_ms = None
         if span.since_ms is None:
             exact_ms = _exact_ms(message_id, now_ms)
-            span = span._replace(since_ms=exact_ms, until_ms=exact_ms + _SKEW_MS)
+            span = span._replace(since_ms=exact_ms, until_ms=exact_ms + SKEW_MS)
         traces, following = self._with_id(message_id, span, exact_ms)
         if not traces and following is None and span.start is None:
             raise NotFound(
@@ -209,7 +208,7 @@ class Trace:
         start = span.start if isinstance(span.start, BucketRow) else None
         most_rows = max(1, _ROWS - self._read)
         search = ScheduleSearch(
-            self.context, self.subject, message_id, span.since_ms or 0, span.until_ms, _SKEW_MS, most_rows
+            self.context, self.subject, message_id, span.since_ms or 0, span.until_ms, SKEW_MS, most_rows
         )
         for target in search.positions(start):
             if isinstance(target, BucketRow):
@@ -309,7 +308,7 @@ def given_ms(message_id: str, now_ms: int) -> int | None:
     if own is None:
         return None
     at_ms = int(own[1], 16)
-    return at_ms if at_ms <= now_ms + _SKEW_MS else None
+    return at_ms if at_ms <= now_ms + SKEW_MS else None
 
 
 def accepted_trace(subject: str, target: MessagePosition, stored_ms: int, message: Message | None) -> MessageTrace:
