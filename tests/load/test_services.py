@@ -56,9 +56,8 @@ def test_a_new_process_starts_cold_and_serves_one_event_at_a_time(machine: Machi
     assert len(made) == 2
 
 
-def test_executions_beyond_the_quota_are_refused(machine: Machine) -> None:
-    functions = lambdas(machine, concurrency=2)
-    functions.add("pull", lambda: lambda event, invocation: machine.sleep(1))
+def refusals(machine: Machine, functions: Lambdas, calls: int, seconds: int) -> int:
+    """Calls the function pull this many times at once, and returns how many calls were refused in this time."""
     refused = []
 
     def call() -> None:
@@ -67,28 +66,23 @@ def test_executions_beyond_the_quota_are_refused(machine: Machine) -> None:
         except TooManyRequests:
             refused.append(machine.now)
 
-    for _ in range(5):
+    for _ in range(calls):
         machine.spawn(call)
-    machine.run(10)
-    assert len(refused) == 3
+    machine.run(seconds)
+    return len(refused)
+
+
+def test_executions_beyond_the_quota_are_refused(machine: Machine) -> None:
+    functions = lambdas(machine, concurrency=2)
+    functions.add("pull", lambda: lambda event, invocation: machine.sleep(1))
+    assert refusals(machine, functions, calls=5, seconds=10) == 3
     assert functions.executions.most_running == 2
 
 
 def test_new_processes_beyond_the_scaling_rate_are_refused(machine: Machine) -> None:
     functions = lambdas(machine, concurrency=10_000)
     functions.add("pull", lambda: lambda event, invocation: machine.sleep(100))
-    refused = []
-
-    def call() -> None:
-        try:
-            functions.invoke("pull", {})
-        except TooManyRequests:
-            refused.append(machine.now)
-
-    for _ in range(1_500):
-        machine.spawn(call)
-    machine.run(1)
-    assert len(refused) == 500
+    assert refusals(machine, functions, calls=1_500, seconds=1) == 500
 
 
 def test_an_invocation_ends_with_the_time_of_its_function(machine: Machine) -> None:

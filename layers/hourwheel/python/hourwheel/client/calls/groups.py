@@ -102,7 +102,7 @@ class GroupCalls(Calls):
             >>> api.put_group("orders", "billing", max_attempts=5, retry=RetryPolicy(first_seconds=1)).max_attempts
             5
         """
-        body = without_none(
+        settings = without_none(
             start=start,
             max_attempts=max_attempts,
             max_in_flight=max_in_flight,
@@ -118,10 +118,7 @@ class GroupCalls(Calls):
             max_held=max_held,
             redelivery_delay_seconds=redelivery_delay_seconds,
         )
-        if push is NO_PUSH:
-            body["push"] = None
-        if filter is NO_FILTER:
-            body["filter"] = None
+        body = {name: None if value in (NO_PUSH, NO_FILTER) else value for name, value in settings.items()}
         made: Group = self._http.call("PUT", path("subjects", subject, "groups", group), answers(Group), body=body)
         return made
 
