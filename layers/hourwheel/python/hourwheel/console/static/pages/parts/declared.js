@@ -19,6 +19,9 @@ function hint(declared, least) {
   return `${amount(declared, least)} to ${amount(declared, declared.most)}${zero}. ${phrase(declared.text)}`;
 }
 
+/** Returns the text with which the field of a setting begins. */
+export const settingText = (declared, value) => (inSeconds(declared) ? durationText(value) : String(value));
+
 /** Returns the field of a setting that has this value now. */
 export function settingField(declared, value) {
   const { name, title: label, choices } = declared;
@@ -29,13 +32,16 @@ export function settingField(declared, value) {
     const options = choices.map((each) => [each, each]);
     return choice({ label, name, hint: hint(declared), options, value });
   }
-  const text = inSeconds(declared) ? durationText(value) : String(value);
-  return textField({ label, name, hint: hint(declared, declared.rises ? value : declared.least), value: text });
+  return textField({ label, name, hint: hint(declared, declared.rises ? value : declared.least), value: settingText(declared, value) });
 }
 
-/** Returns the value that a person chose or typed; `before` is the one that the setting has now. Throws `FieldError`. */
+/**
+ * Returns the value that a person chose or typed; `before` is the one that the setting has now, which the
+ * text that the field began with stands for. Throws `FieldError`.
+ */
 export function settingValue(declared, text, before) {
   if (declared.least === null) return text;
+  if (before !== undefined && text.trim() === settingText(declared, before)) return before;
   const { title: label, most: to, fractions } = declared;
   const from = declared.rises ? before : declared.least;
   return (inSeconds(declared) ? seconds : number)(text, { label, from, to, fractions });

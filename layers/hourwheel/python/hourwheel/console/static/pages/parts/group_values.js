@@ -43,17 +43,25 @@ export function textsOf(group) {
   };
 }
 
-function retryOf(texts) {
+/** Returns the number of a text; that of `before` where the text is the one that its field began with. */
+const kept = (text, shown, before, read) => (before !== undefined && text.trim() === shown(before) ? before : read());
+
+function retryOf(texts, before) {
   const bounds = { from: 0, to: MOST_RETRY_SECONDS };
+  const duration = (text, label, known) =>
+    kept(text, durationText, known, () => seconds(text, { label, ...bounds }));
   if (texts.retry_kind === "list") {
     const delays = texts.delays.split(/[,\n]/).filter((each) => each.trim());
     if (!delays.length || delays.length > 100) throw new FieldError("Delays", "takes 1 to 100 durations");
-    return { delays_seconds: delays.map((each) => seconds(each, { label: "Delays", ...bounds })) };
+    const delayOf = (text) => before.delays_seconds?.find((delay) => durationText(delay) === text.trim());
+    return { delays_seconds: delays.map((each) => duration(each, "Delays", delayOf(each))) };
   }
   return {
-    first_seconds: seconds(texts.first, { label: "First delay", ...bounds }),
-    factor: number(texts.factor, { label: "Factor", from: 1, to: 100, fractions: true }),
-    cap_seconds: seconds(texts.cap, { label: "Longest delay", ...bounds }),
+    first_seconds: duration(texts.first, "First delay", before.first_seconds),
+    factor: kept(texts.factor, String, before.factor, () =>
+      number(texts.factor, { label: "Factor", from: 1, to: 100, fractions: true }),
+    ),
+    cap_seconds: duration(texts.cap, "Longest delay", before.cap_seconds),
   };
 }
 
@@ -80,9 +88,9 @@ function pushOf(texts, before) {
 export function settingsOf(texts, group) {
   return {
     ...Object.fromEntries(
-      changeable(group).map((declared) => [declared.name, settingValue(declared, texts[declared.name])]),
+      changeable(group).map((declared) => [declared.name, settingValue(declared, texts[declared.name], group[declared.name])]),
     ),
-    retry: retryOf(texts),
+    retry: retryOf(texts, group.retry),
     ...(group.ordered ? {} : { filter: filterOf(texts) }),
     ...(group.broadcast ? {} : { push: pushOf(texts, group.push) }),
   };
