@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -131,7 +132,7 @@ class SimulatedDeployment:
 
     def _add_functions(self) -> None:
         for name, code in _HTTP.items():
-            self.lambdas.add(name, lambda code=code: self._handler(code, http=True))  # type: ignore[misc]
+            self.lambdas.add(name, partial(self._handler, code, http=True))
         self.lambdas.add("sweep", lambda: self._handler(sweep))
         self.lambdas.add("wheel", lambda: self._handler(turning(_flush)))
         lake = CountedBlobs(Billed())

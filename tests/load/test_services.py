@@ -1,6 +1,7 @@
 """The simulated services refuse, delay and end what those of AWS would."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -140,7 +141,7 @@ def test_schedules_beyond_the_quota_are_refused_after_three_tries(machine: Machi
             refused.append(number)
 
     for number in range(20):
-        machine.spawn(lambda number=number: order(number))  # type: ignore[misc]
+        machine.spawn(partial(order, number))
     machine.run(30)
     assert 10 <= len(refused) < 20
     assert scheduler.creations.refused >= 3 * len(refused)
