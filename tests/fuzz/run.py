@@ -20,9 +20,9 @@ from tests.integration.process import Server, bodies
 AT_ONCE = 8
 BODY_SECONDS = 6
 MEMORY_MB = 400
-_EXPECTED = ("deleted meanwhile, went to", "was changed meanwhile: send the request again")
-"""Lines of the log that are right: the server reports delayed messages whose subject was deleted, and a change that
-lost against others."""
+_EXPECTED = ("deleted meanwhile, went to", ": send the request again", ": send the batch again")
+"""Lines of the log that are right: the server reports delayed messages whose subject was deleted, and requests that met
+a change of their subject, which it asks to be sent again."""
 
 
 class Report(NamedTuple):
