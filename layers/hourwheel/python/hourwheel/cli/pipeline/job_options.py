@@ -4,10 +4,19 @@ from collections.abc import Sequence
 
 import typer
 
+from hourwheel.cli.pipeline.jobs import DAILY, JOBS
 from hourwheel.cli.settings import settings_of
 
 
-def job_options_of(ctx: typer.Context, job: str, words: Sequence[str]) -> dict[str, str]:
+def job_of(ctx: typer.Context, words: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Returns the job that the words name, and its options. Without a name, the job is that of each day."""
+    job, *rest = words if words and not words[0].startswith("--") else [DAILY, *words]
+    if job not in JOBS:
+        raise typer.BadParameter(f"there is no job {job!r}: the jobs are {', '.join(JOBS)}")
+    return job, _options_of(ctx, job, rest)
+
+
+def _options_of(ctx: typer.Context, job: str, words: Sequence[str]) -> dict[str, str]:
     """Returns the options of the job. ``replay`` sends to a server, so it also gets the shared options."""
     job_options = _pairs(words)
     if job == "replay":

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from hourwheel_pipeline.jobs import Job
     from hourwheel_pipeline.status import Status
 
-DAILY = "daily"
-TRACE = "trace"
+ARCHIVE, DAILY, REBUILD, TRACE = "archive", "daily", "rebuild", "trace"
 JOBS = (
-    *("archive", "compact", "reconcile", "metrics", "report", "maintain", DAILY),
-    *("repair", "replay", "rebuild", TRACE),
+    *(ARCHIVE, "compact", "reconcile", "metrics", "report", "maintain", DAILY),
+    *("repair", "replay", REBUILD, TRACE),
 )
 _ARCHIVE_SECONDS = 3_600  # the archiver returns when no row is left, in general long before
 

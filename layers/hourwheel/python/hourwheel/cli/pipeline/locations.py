@@ -31,8 +31,10 @@ class Locations(msgspec.Struct, frozen=True):
 
 
 def locations_of(data: Path | None, archive: str | None, lake: str | None) -> Locations:
-    if data is None and (archive is None or lake is None):
-        raise typer.BadParameter("name --data, or --archive and --lake, or on AWS --stack")
-    if data is not None and not (data / "format").exists() and archive is None:
+    if data is None:
+        if archive is None or lake is None:
+            raise typer.BadParameter("name --data, or --archive and --lake, or on AWS --stack")
+        return Locations(None, archive, lake)
+    if archive is None and not (data / "format").exists():
         raise typer.BadParameter(f"{data} is no data directory: give the directory of hourwheel serve --data")
-    return Locations(data, archive or str(data / "archive" if data else ""), lake or str(data / "lake" if data else ""))
+    return Locations(data, archive or str(data / "archive"), lake or str(data / "lake"))

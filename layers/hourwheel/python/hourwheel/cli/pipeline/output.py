@@ -18,7 +18,7 @@ class Output:
     """Writes the reports of a run, one line each, and sends Spark's own output to a file, unless ``verbose``."""
 
     def __init__(self, json: bool, verbose: bool) -> None:
-        self._json, self._verbose = json, verbose
+        self.json, self._verbose = json, verbose
         self._began_ms = SystemClock().now_ms()
 
     def write(self, job: str, report: Any) -> None:
@@ -26,7 +26,7 @@ class Output:
         from hourwheel_pipeline.summaries import summary_of
 
         ended_ms = SystemClock().now_ms()
-        if self._json:
+        if self.json:
             write_json({"job": job, "report": report})
         else:
             write_line(f"{job:<9} {summary_of(report)} ({(ended_ms - self._began_ms) / 1_000:.1f} s)")

@@ -11,8 +11,17 @@ from hourwheel.cli.messages.messages import write_traces
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
 from hourwheel.cli.pipeline.deployed import Deployed
 from hourwheel.cli.pipeline.exits import end, end_with, errors_as_sentences
-from hourwheel.cli.pipeline.job_options import job_options_of
-from hourwheel.cli.pipeline.jobs import DAILY, JOBS, TRACE, archive_logs, lake_status_of, rebuild_store, spark_reports
+from hourwheel.cli.pipeline.job_options import job_of
+from hourwheel.cli.pipeline.jobs import (
+    ARCHIVE,
+    DAILY,
+    REBUILD,
+    TRACE,
+    archive_logs,
+    lake_status_of,
+    rebuild_store,
+    spark_reports,
+)
 from hourwheel.cli.pipeline.locations import Locations, Missing, locations_of
 from hourwheel.cli.pipeline.output import Output
 from hourwheel.cli.server.serve_options import CellOption, directories_of
@@ -65,52 +74,71 @@ def run(
 
     Example: hourwheel pipeline run replay --data ./queue --name again --subject orders --where "key = 'customer-42'"
     """
-    job, *rest = words if words and not words[0].startswith("--") else [DAILY, *(words or ())]
-    if job not in JOBS:
-        raise typer.BadParameter(f"there is no job {job!r}: the jobs are {', '.join(JOBS)}")
-    job_options = job_options_of(ctx, job, rest)
-    if stack is not None and job == TRACE:
-        raise typer.BadParameter("trace reads the lake here: name --archive and --lake, as pipeline status shows them")
+    job, job_options = job_of(ctx, words or [])
     if stack is not None:
-        write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, job_options)})
+        _start(ctx, stack, job, job_options)
         return
     locations = msgspec.structs.replace(locations_of(data, archive, lake), cells=directories_of(cell or []))
-    if data is not None and data.exists():
+    _check_directory(job, data, archive)
+    output = Output(settings_of(ctx).json, verbose)
+    with errors_as_sentences(traceback):
+        if job == REBUILD:
+            _rebuild(locations, job_options, output)
+        elif job == ARCHIVE:
+            end([], _archive(locations, output))
+        else:
+            _run_spark(job, locations, job_options, output, master)
+
+
+def _start(ctx: typer.Context, stack: str, job: str, job_options: dict[str, str]) -> None:
+    """Starts a job on AWS."""
+    if job == TRACE:
+        raise typer.BadParameter("trace reads the lake here: name --archive and --lake, as pipeline status shows them")
+    write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, job_options)})
+
+
+def _check_directory(job: str, data: Path | None, archive: str | None) -> None:
+    """Raises ``typer.BadParameter`` for a job that this directory and archive are not for."""
+    if data is None:
+        if job == ARCHIVE:
+            raise typer.BadParameter("name the --data directory whose logs are to be archived")
+        return
+    if data.exists():
         from hourwheel.embedded.directories.ownership import check_directory
 
         check_directory(data)
-    if archive is not None and data is not None and job in ("archive", DAILY):
+    if archive is not None and job in (ARCHIVE, DAILY):
         raise typer.BadParameter(f"the logs of {data} are archived in it: --archive is for jobs that read")
-    if job == "archive" and locations.data is None:
-        raise typer.BadParameter("name the --data directory whose logs are to be archived")
-    with errors_as_sentences(traceback):
-        _run(ctx, job, locations, job_options, Output(settings_of(ctx).json, verbose), master)
 
 
-def _run(
-    ctx: typer.Context, job: str, locations: Locations, job_options: Mapping[str, str], output: Output, master: str
-) -> None:
+def _rebuild(locations: Locations, job_options: Mapping[str, str], output: Output) -> None:
+    rebuilt = rebuild_store(locations, job_options)
+    output.write(REBUILD, rebuilt)
+    end(list(rebuilt.unreadable_segments), 4 if rebuilt.unreadable_segments else 0)
+
+
+def _archive(locations: Locations, output: Output) -> int:
+    """Archives the logs of the data directory, if there is one. Returns the exit status."""
+    if locations.data is None:
+        return 0
+    archived = archive_logs(locations.data, Path(locations.archive), locations.cells)
+    output.write(ARCHIVE, archived)
+    return 0 if archived.complete or archived.cells_out else 1  # the log above names the errors
+
+
+def _run_spark(job: str, locations: Locations, job_options: Mapping[str, str], output: Output, master: str) -> None:
     # Made before anything is archived: a package that is missing, or a wrong option, ends the run without effect.
-    jobs = None if job in ("archive", "rebuild") else spark_reports(job, locations, job_options, master, output)
-    archived = None
-    if job in ("archive", DAILY) and locations.data is not None:
-        archived = archive_logs(locations.data, Path(locations.archive), locations.cells)
-        output.write("archive", archived)
-    if job == "rebuild":
-        rebuilt = rebuild_store(locations, job_options)
-        output.write(job, rebuilt)
-        end(list(rebuilt.unreadable_segments), 4 if rebuilt.unreadable_segments else 0)
-    elif jobs is not None:
-        reports = []
-        for name, report in jobs:
-            output.write(name, report)
-            reports.append(report)
-        if job == TRACE and not settings_of(ctx).json:
-            (report,) = reports
-            write_traces(msgspec.convert(msgspec.to_builtins(report), TracePage).messages)
-        end_with(reports)
-    if archived is not None and not archived.complete and not archived.cells_out:
-        raise typer.Exit(1)  # the log above names the errors
+    jobs = spark_reports(job, locations, job_options, master, output)
+    archive_status = _archive(locations, output) if job == DAILY else 0
+    reports = []
+    for name, report in jobs:
+        output.write(name, report)
+        reports.append(report)
+    if job == TRACE and not output.json:
+        (report,) = reports
+        write_traces(msgspec.convert(msgspec.to_builtins(report), TracePage).messages)
+    end_with(reports)
+    end([], archive_status)
 
 
 @app.command(epilog=_EXITS)
