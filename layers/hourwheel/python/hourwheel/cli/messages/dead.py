@@ -148,20 +148,25 @@ def _selection(
 ) -> DeadSelection:
     if detail is not None and reason is None:
         raise typer.BadParameter("--detail needs --reason: give the reason to which the detail belongs")
-    in_time = since is not None or until is not None
-    ways = {"dead ids": bool(ids), "--all": every, "--reason": reason is not None, "--from and --to": in_time}
-    chosen = [way for way, is_chosen in ways.items() if is_chosen]
+    selections = {
+        "dead ids": DeadSelection.named(ids) if ids else None,
+        "--all": DeadSelection.everything() if every else None,
+        "--reason": None if reason is None else DeadSelection.because(reason, detail),
+        "--from and --to": _between(since, until),
+    }
+    chosen = {way: selection for way, selection in selections.items() if selection is not None}
     if not chosen:
         raise typer.BadParameter("say which: dead ids, --all, --reason, or --from and --to")
     if len(chosen) > 1:
         raise typer.BadParameter(f"give one of these, not {len(chosen)}: {', '.join(chosen)}")
-    if ids:
-        return DeadSelection.named(ids)
-    if reason is not None:
-        return DeadSelection.because(reason, detail)
-    return (
-        DeadSelection.everything() if every else DeadSelection.between(moment(since, "--from"), moment(until, "--to"))
-    )
+    (selection,) = chosen.values()
+    return selection
+
+
+def _between(since: str | None, until: str | None) -> DeadSelection | None:
+    if since is None and until is None:
+        return None
+    return DeadSelection.between(moment(since, "--from"), moment(until, "--to"))
 
 
 def _list(

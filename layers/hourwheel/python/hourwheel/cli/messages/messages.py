@@ -10,7 +10,7 @@ import typer
 
 from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
 from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
-from hourwheel.client import Api, BadRequest, MessageTrace, NotFound
+from hourwheel.client import Api, BadRequest, GroupTrace, MessageTrace, NotFound
 
 app = typer.Typer(no_args_is_help=True, help="Show where messages are, and what groups did with them.")
 
@@ -126,14 +126,15 @@ def _write(trace: MessageTrace) -> None:
         if value is not None:
             write_line(f"  {name.replace('_', ' ')}  {text_of(value)}")
     for group in trace.groups:
-        consumer = "" if group.consumer is None else f", consumer {group.consumer}"
-        write_line(
-            f"  group {group.group}{consumer}: {group.state}" + ("" if group.complete else " (events may be missing)")
-        )
-        rows = [
-            (e.at, e.event, e.attempt, e.consumer, e.due_at or e.lease_until, e.reason, e.detail) for e in group.events
-        ]
-        if rows:
-            write_table(["at", "event", "attempt", "consumer", "until", "reason", "detail"], rows)
+        _write_group(group)
     if trace.more_groups:
         write_line("  there are more groups: name one with --group")
+
+
+def _write_group(group: GroupTrace) -> None:
+    consumer = "" if group.consumer is None else f", consumer {group.consumer}"
+    gap = "" if group.complete else " (events may be missing)"
+    write_line(f"  group {group.group}{consumer}: {group.state}{gap}")
+    rows = [(e.at, e.event, e.attempt, e.consumer, e.due_at or e.lease_until, e.reason, e.detail) for e in group.events]
+    if rows:
+        write_table(["at", "event", "attempt", "consumer", "until", "reason", "detail"], rows)

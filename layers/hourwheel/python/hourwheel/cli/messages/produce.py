@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, NamedTuple
 
 import msgspec
 import typer
@@ -27,6 +27,7 @@ from hourwheel.errors import Rejected
 from hourwheel.model.fields import MAX_QUEUES, Precision
 from hourwheel.model.messages import NewMessage
 from hourwheel.wire.misfits import decode
+from hourwheel.wire.words import counted
 
 _DELIVERY_SECONDS = 10.0  # a user waits at the terminal
 
@@ -67,22 +68,18 @@ def produce(
 
     Example: hourwheel produce orders '{"order": 7}' --key customer-42
     """
-    options = (key, tag, header, delay, deliver_at, precision, message_id)
-    if jsonl and (any(options) or queue is not None):
-        raise typer.BadParameter(
-            "with --jsonl, key, tags, headers, delays, queues and ids stand in the objects: leave out these options"
-        )
+    fields = _SharedFields(key, tag, header, message_id, delay, deliver_at, queue, precision)
+    make = fields.maker(jsonl=jsonl)
     texts = bodies or []
     if message_id is not None and len(texts) != 1:
         raise typer.BadParameter("an id names one message: give one BODY, or with --jsonl an id in each object")
     if texts and file:
         raise typer.BadParameter("give bodies or --file, not both")
     settings = settings_of(ctx)
-    make = _parse_object if jsonl else _Maker(_like(key, tag, header, message_id, delay, deliver_at, queue, precision))
     with _opened_lines(texts, file) as lines:
         count = _send(settings, subject, itertools.starmap(make, enumerate(lines, 1)), bool(texts))
     if not settings.json and not texts:
-        write_line(f"{count} message{'' if count == 1 else 's'}")
+        write_line(counted(count, "message"))
 
 
 @contextlib.contextmanager
@@ -144,21 +141,38 @@ def _position(result: SendResult) -> str:
     return f"scheduled {text_of(result.scheduled)}  {result.scheduled_id}"
 
 
-def _like(
-    key: str | None,
-    tags: list[str] | None,
-    headers: list[str] | None,
-    message_id: str | None,
-    delay: str | None,
-    deliver_at: str | None,
-    queue: int | None,
-    precision: Precision | None,
-) -> Message:
-    """Returns a message with the fields that the options give all messages. Raises ``typer.BadParameter``."""
-    try:
-        return Message("", key, tags, _headers(headers or []), message_id, seconds(delay), deliver_at, queue, precision)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+class _SharedFields(NamedTuple):
+    """The fields that the options give every message."""
+
+    key: str | None
+    tags: list[str] | None
+    headers: list[str] | None
+    message_id: str | None
+    delay: str | None
+    deliver_at: str | None
+    queue: int | None
+    precision: Precision | None
+
+    def maker(self, *, jsonl: bool) -> Callable[[int, bytes], Message]:
+        """Returns a function that makes a message of the number and the bytes of a body. Raises
+        ``typer.BadParameter``."""
+        if not jsonl:
+            return _Maker(self.message())
+        if any(self) or self.queue is not None:
+            raise typer.BadParameter(
+                "with --jsonl, key, tags, headers, delays, queues and ids stand in the objects: leave out these options"
+            )
+        return _parse_object
+
+    def message(self) -> Message:
+        """Returns a message with these fields and an empty body. Raises ``typer.BadParameter``."""
+        headers, delay = _headers(self.headers or []), seconds(self.delay)
+        try:
+            return Message(
+                "", self.key, self.tags, headers, self.message_id, delay, self.deliver_at, self.queue, self.precision
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
 
 
 class _Maker:
