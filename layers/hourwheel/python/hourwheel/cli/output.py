@@ -157,7 +157,7 @@ def write_fields(record: msgspec.Struct, labels: Mapping[str, str] | None = None
     fields = [(named.get(name) or name, getattr(record, name)) for name in names]
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
-        if value is not None and value != [] and value != {}:
+        if value not in (None, [], {}):
             write_line(f"{name:<{width}}  {text_of(value)}")
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated
 
 import typer
 
-from hourwheel.cli.output import write_error, write_json, write_table
-from hourwheel.cli.settings import SubjectArgument, connect, moment, settings_of
+from hourwheel.cli.output import write_error
+from hourwheel.cli.settings import SubjectArgument, connect, moment, write_list
 from hourwheel.client import Api
 from hourwheel.client.records.peek import PeekPage
 from hourwheel.errors import HourwheelError
@@ -53,13 +54,8 @@ def peek(
 
 def _write(ctx: typer.Context, pages: list[PeekPage]) -> None:
     messages = [message for page in pages for message in page.messages]
-    if settings_of(ctx).json:
-        for message in messages:
-            write_json(message)
-    else:
-        columns = ["offset", "produced at", "key", "id", "body"]
-        names = [column.replace(" ", "_") for column in columns]
-        write_table(columns, [[getattr(shown, name) for name in names] for shown in messages])
+    columns = ["offset", "produced at", "key", "id", "body"]
+    write_list(ctx, messages, columns, attrgetter(*(column.replace(" ", "_") for column in columns)))
     for row in (row for page in pages for row in page.damaged):
         where = "at an unknown offset" if row.offset is None else f"from offset {row.offset} on"
         write_error(f"{counted(row.messages, 'message')} {where} cannot be read: {row.reason}")
