@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hourwheel.api.grants import MOST_TOKEN_CHARACTERS, AccessGrant, sign_grant
+from hourwheel.api.grants import MOST_TOKEN_CHARACTERS, AccessGrant, draw_keys, sign_grant
 from tests.support import Bench
 from tests.unit.aws.test_urls import ORDERS, Urls
 
@@ -59,8 +59,11 @@ def _texts() -> Iterator[str]:
 def _random_tokens(bench: Bench) -> Iterator[str]:
     """Yields random bytes, and tokens that were issued and then changed in one to four places."""
     draw = random.Random(1)
-    grant = AccessGrant(version=0, expires_s=2**40, lifetime_s=60, until_s=2**40, produce=["orders"], pull=["a/*"])
-    issued = sign_grant(bench.deployment, grant)
+    keys = draw_keys(bench.deployment.context)
+    grant = AccessGrant(
+        version=keys.version, expires_s=2**40, lifetime_s=60, until_s=2**40, produce=["orders"], pull=["a/*"]
+    )
+    issued = sign_grant(keys, grant)
     for _ in range(_RANDOM_TOKENS // 2):
         yield _token(draw.randbytes(draw.choice((1, 10, 100, _MOST_BYTES))))
         changed = list(issued)

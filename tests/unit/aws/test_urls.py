@@ -1,17 +1,21 @@
 """Requests through function URLs: routes, callers and tokens."""
 
+import hashlib
+import hmac
 import json
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.api.grants import AccessGrant, OpenedGrant, renewed, sign_grant
+from hourwheel.api.grants import AccessGrant, OpenedGrant, SigningKeys, renewed, sign_grant
 from hourwheel.aws.urls import GRANT_HEADER, identity
 from hourwheel.context import Settings
+from hourwheel.ports.storage import Key, Table
 from tests.function_urls import OPERATOR, OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, url_event
 from tests.support import Bench, CallByCall, HandClock, NoWakeups
 from tests.unit.api.conftest import Answer
@@ -141,6 +145,37 @@ def test_a_batch_with_one_subject_that_is_not_granted_is_refused_whole(urls: Url
     assert urls.call("produce", "POST", "/v1/messages", body, token=token).status == 200
 
 
+SHOP = "arn:aws:iam::111122223333:role/services/shop"
+"""The role of ``SERVICE_SESSION``, with its path."""
+
+
+def test_a_token_of_one_role_is_refused_to_any_other(urls: Urls) -> None:
+    urls.call("meta", "PUT", BILLING, {}, caller=OPERATOR_SESSION)
+    token = urls.grant(produce=["orders"], pull=["orders/billing"], caller=SHOP)
+    others = ("arn:aws:sts::111122223333:assumed-role/thief/i-1", "arn:aws:sts::999988887777:assumed-role/shop/i-1", "")
+    body = {"messages": [{"body": "x"}]}
+    for name, target, content in (
+        ("produce", ORDERS, body),
+        ("produce", "/v1/messages", {"messages": [{"subject": "orders", "body": "x"}]}),
+        ("pull", f"{BILLING}/pull", {"consumer": "c"}),
+    ):
+        for other in others:
+            refused = urls.call(name, "POST", target, content, token=token, caller=other)
+            assert (refused.status, refused.slug) == (403, "grant-foreign")
+        assert urls.call(name, "POST", target, content, token=token).status == 200
+    assert urls.call("meta", "GET", f"{BILLING}/lag", caller=OPERATOR_SESSION).json["in_flight"] == 2, "one of each"
+
+
+def test_the_token_that_follows_is_of_the_same_role(urls: Urls) -> None:
+    token = urls.grant(produce=["orders"], seconds=3_600, renew_seconds=9_000, caller=SHOP)
+    urls.bench.clock.pass_time(1_900)
+    token = urls.send(ORDERS, token, "x").headers[GRANT_HEADER]
+    urls.bench.clock.pass_time(1_900)
+    assert urls.send(ORDERS, token, "x").status == 200
+    body, other = {"messages": [{"body": "x"}]}, "arn:aws:sts::111122223333:assumed-role/thief/i-1"
+    assert urls.call("produce", "POST", ORDERS, body, token=token, caller=other).slug == "grant-foreign"
+
+
 def test_a_star_stands_for_the_rest_of_a_name(urls: Urls) -> None:
     token = urls.grant(produce=["shop-*"], pull=["*/audit"])
     assert urls.send("/v1/subjects/shop-orders/messages", token, "x").status == 200
@@ -260,10 +295,70 @@ def test_a_process_that_has_not_read_the_version_takes_a_newer_token_at_once(url
     assert urls.send(ORDERS, urls.grant(produce=["orders"]), "x").status == 200
 
 
-def test_a_token_of_a_version_that_never_was_is_refused(urls: Urls) -> None:
+def stored_keys(urls: Urls) -> SigningKeys:
+    record = urls.bench.store.get(Key(Table.META, "cell", "grant-keys"))
+    assert record is not None
+    return msgspec.msgpack.decode(record.value, type=SigningKeys)
+
+
+def forged(urls: Urls, version: int, key: bytes) -> str:
+    """Returns a token for ``orders`` of this version, signed with this key."""
     now_s = urls.bench.clock.now_ms() // 1_000
-    ahead = AccessGrant(version=7, expires_s=now_s + 60, lifetime_s=60, until_s=now_s + 60, produce=["orders"])
-    assert urls.send(ORDERS, sign_grant(urls.bench.deployment, ahead), "x").slug == "grant-expired"
+    grant = AccessGrant(version=version, expires_s=now_s + 600, lifetime_s=600, until_s=now_s + 600, produce=["orders"])
+    return sign_grant(SigningKeys(version, key), grant)
+
+
+def test_the_secret_of_the_deployment_signs_no_token(urls: Urls) -> None:
+    urls.grant(produce=["orders"])
+    secret = urls.bench.deployment.secret
+    for version in range(4):
+        for key in (secret, hmac.digest(secret, f"grant {version}".encode(), hashlib.sha256)):
+            assert urls.send(ORDERS, forged(urls, version, key), "x").slug == "grant-invalid"
+
+
+def test_a_key_that_became_known_signs_no_token_after_a_revocation(urls: Urls) -> None:
+    urls.grant(produce=["orders"])
+    known = stored_keys(urls)
+    assert urls.send(ORDERS, forged(urls, known.version, known.key), "x").status == 200
+    urls.call("meta", "POST", "/v1/grants/rotate", {"revoke": True}, caller=OPERATOR_SESSION)
+    urls.bench.clock.pass_time(60)
+    for version, slug in ((known.version, "grant-expired"), (known.version + 1, "grant-invalid")):
+        assert urls.send(ORDERS, forged(urls, version, known.key), "x").slug == slug
+    assert urls.send(ORDERS, forged(urls, known.version + 2, known.key), "x").slug == "grant-invalid"
+
+
+def test_each_version_has_a_key_of_its_own_and_two_are_kept_at_most(urls: Urls) -> None:
+    urls.grant(produce=["orders"])
+    seen = [stored_keys(urls)]
+    for revoke in (False, False, True):
+        urls.call("meta", "POST", "/v1/grants/rotate", {"revoke": revoke}, caller=OPERATOR_SESSION)
+        seen.append(stored_keys(urls))
+    assert [keys.version for keys in seen] == [1, 2, 3, 4]
+    assert [keys.previous for keys in seen] == [None, seen[0].key, seen[1].key, None]
+    assert len({keys.key for keys in seen}) == 4
+    assert all(len(keys.key) == 32 for keys in seen)
+
+
+def test_a_token_of_a_version_that_never_was_is_refused(urls: Urls) -> None:
+    assert urls.send(ORDERS, forged(urls, 7, b"k"), "x").slug == "grant-invalid"
+    urls.grant(produce=["orders"])
+    assert urls.send(ORDERS, forged(urls, 7, stored_keys(urls).key), "x").slug == "grant-invalid"
+
+
+def test_tokens_of_later_versions_cost_a_bounded_number_of_reads() -> None:
+    store = CallByCall(MemoryStore())
+    urls = Urls(Bench(store, settings=Settings(registry_seconds=600)))
+    token = urls.grant(produce=["orders"])
+    assert urls.send(ORDERS, token, "x").status == 200
+    store.calls.clear()
+    for version in range(10, 110):
+        assert urls.send(ORDERS, forged(urls, version, b"k"), "x").slug == "grant-invalid"
+    assert 0 < store.calls.count(("get", "meta")) <= 10
+    assert urls.send(ORDERS, token, "x").status == 200
+    urls.call("meta", "POST", "/v1/grants/rotate", {"revoke": True}, caller=OPERATOR_SESSION)
+    urls.bench.clock.pass_time(60)
+    assert urls.send(ORDERS, urls.grant(produce=["orders"]), "x").status == 200
+    assert urls.send(ORDERS, token, "x").slug == "grant-expired"
 
 
 @pytest.mark.parametrize(
@@ -282,6 +377,10 @@ def test_a_token_of_a_version_that_never_was_is_refused(urls: Urls) -> None:
         ({"produce": ["a"], "seconds": 8 * 86_400}, "seconds"),
         ({"produce": ["a"], "renew_seconds": 401 * 86_400}, "renew_seconds"),
         ({"produce": ["a"], "admin": True}, "admin"),
+        ({"produce": ["a"], "caller": ""}, "caller"),
+        ({"produce": ["a"], "caller": "arn:aws:iam::111122223333:root"}, "caller"),
+        ({"produce": ["a"], "caller": "arn:aws:iam::111122223333:role/*"}, "caller"),
+        ({"produce": ["a"], "caller": SERVICE_SESSION}, "caller"),
     ],
 )
 def test_a_wrong_grant_is_refused(urls: Urls, body: dict[str, Any], field: str | None) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from hourwheel.cli.app import app
 from hourwheel.client.transport import signing
-from tests.function_urls import OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving
+from tests.function_urls import ACCOUNT, OPERATOR_SESSION, SERVICE_SESSION, UrlDeployment, serving
 from tests.support import Bench
 from tests.unit.cli.conftest import Shell
 
@@ -65,6 +65,15 @@ def test_a_token_sends_and_pulls_what_it_names_until_its_time_is_over(run: Run, 
     assert "the token has expired" in run("produce", "orders", "x", key="AKIASHOP", token=token).stderr
 
 
+def test_a_token_may_be_of_one_role(run: Run) -> None:
+    create = ["grant", "create", "--produce", "orders", "--json", "--caller"]
+    for role, code in (("shop", 0), ("other", 1)):
+        token = json.loads(ok(run(*create, f"{ACCOUNT}:role/{role}")))["token"]
+        sent = run("produce", "orders", "one", key="AKIASHOP", token=token)
+        assert sent.exit_code == code, sent.output
+        assert ("another role or user" in sent.stderr) == (role == "other")
+
+
 def test_the_fields_of_a_token_are_printed(run: Run) -> None:
     create = ["grant", "create", "--produce", "orders", "--for", "1d", "--renew-for", "2d"]
     grant = json.loads(ok(run(*create, "--json")))
@@ -89,7 +98,7 @@ def test_delayed_messages_need_the_option(run: Run) -> None:
 
 def test_a_rotation_keeps_tokens_and_a_revocation_ends_them(run: Run, bench: Bench) -> None:
     token = json.loads(ok(run("grant", "create", "--produce", "orders", "--json")))["token"]
-    assert ok(run("grant", "rotate")) == "tokens are now signed with key 1\n"
+    assert ok(run("grant", "rotate")) == "tokens are now signed with key 2\n"
     bench.clock.pass_time(60)
     ok(run("produce", "orders", "one", key="AKIASHOP", token=token))
     assert json.loads(ok(run("grant", "rotate", "--revoke", "--json"))) == {"version": 3}

@@ -36,6 +36,7 @@ TITLES = {
     "grant-invalid": "The token is not from this deployment",
     "grant-expired": "The token has expired",
     "grant-insufficient": "The token does not allow this",
+    "grant-foreign": "The token is of another caller",
     "route-unknown": "No such route",
     "subject-unknown": "No such subject",
     "queue-unknown": "No such queue",

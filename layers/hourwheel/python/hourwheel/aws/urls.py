@@ -18,6 +18,7 @@ from hourwheel.api.grants import (
     AccessGrant,
     GrantKeys,
     OpenedGrant,
+    draw_keys,
     open_grant,
     renewed,
     rotate,
@@ -122,6 +123,11 @@ def _granted(
             f" {GRANT_HEADER}",
         )
     checked = open_grant(deployment, token.strip(), front.keys)
+    if checked.grant.caller not in (None, identity(_caller(event))):
+        raise NotGranted(
+            "grant-foreign",
+            "the token is of another role or user: ask an operator for one of the caller of this request",
+        )
     if not checked.grant.permits(route, names):
         what = " ".join(f"{field} {name!r}" for field, name in names.items() if field in ("subject", "group"))
         raise NotGranted(
@@ -143,23 +149,28 @@ def _caller(event: Event) -> str:
 def _following(deployment: Deployment, checked: OpenedGrant, front: UrlFront) -> str | None:
     """Returns the token that replaces one in the second half of its lifetime; None in the first half, if the token may
     not be renewed, or if the key was rotated during the request."""
-    following = renewed(checked, front.keys.current(deployment.context), deployment.context.clock.now_ms())
-    return None if following is None else sign_grant(deployment, following)
+    keys = front.keys.current(deployment.context)
+    if keys is None:  # the table was lost or replaced during the request
+        return None
+    following = renewed(checked, keys.version, deployment.context.clock.now_ms())
+    return None if following is None else sign_grant(keys, following)
 
 
 def _create(deployment: Deployment, event: Event, front: UrlFront) -> Response:
     body = decode_control(GrantBody, body_of(event))
     now_s = deployment.context.clock.now_ms() // 1_000
+    keys = draw_keys(deployment.context)
     grant = AccessGrant(
-        version=front.keys.read(deployment.context),
+        version=keys.version,
         expires_s=now_s + body.seconds,
         lifetime_s=body.seconds,
         until_s=now_s + max(body.seconds, body.renew_seconds),
         produce=body.produce,
         pull=body.pull,
         delayed=body.delayed,
+        caller=None if body.caller is None else identity(body.caller),
     )
-    token = sign_grant(deployment, grant)
+    token = sign_grant(keys, grant)
     if len(token) > MOST_TOKEN_CHARACTERS:
         raise Rejected(
             "field-invalid",

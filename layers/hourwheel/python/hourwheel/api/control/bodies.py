@@ -249,6 +249,7 @@ class RescheduleBody(_Body):
             raise ValueError('send either {"deliver_at": …} or {"delay": …}')
 
 
+_ROLE_OR_USER = r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/[A-Za-z0-9+=.@_/-]*[A-Za-z0-9+=.@_-]\Z"
 _SUBJECT_PATTERN = r"[A-Za-z0-9._-]{0,100}\*?"
 _GRANT_DAYS = 7  # the longest lifetime of a token that is not renewed: bounds the harm of a stolen one
 
@@ -256,7 +257,7 @@ _RENEWED_DAYS = 400  # more than a year, so that an operator may create tokens o
 
 
 class GrantBody(_Body):
-    """Says what the bearer of a token may do, and for how long."""
+    """Says what the bearer of a token may do, and for how long. ``caller``: the role or user that alone may use it."""
 
     produce: Annotated[
         list[Annotated[str, Meta(pattern=rf"^{_SUBJECT_PATTERN}\Z", min_length=1)]], Meta(max_length=20)
@@ -265,6 +266,7 @@ class GrantBody(_Body):
         list[Annotated[str, Meta(pattern=rf"^{_SUBJECT_PATTERN}/{_SUBJECT_PATTERN}\Z")]], Meta(max_length=20)
     ] = field(default_factory=list)
     delayed: bool = False
+    caller: Annotated[str, Meta(pattern=_ROLE_OR_USER, max_length=700)] | None = None
     seconds: Annotated[int, Meta(ge=60, le=_GRANT_DAYS * 86_400)] = 12 * 3_600
     renew_seconds: Annotated[int, Meta(ge=0, le=_RENEWED_DAYS * 86_400)] = 0
 

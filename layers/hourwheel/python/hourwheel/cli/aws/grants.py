@@ -29,6 +29,9 @@ def create(
             "--delayed", help="Allow listing delayed messages, and moving and cancelling those of ALL subjects."
         ),
     ] = False,
+    caller: Annotated[
+        str | None, typer.Option(metavar="ARN", help="The IAM role or user that alone may use the token; all without.")
+    ] = None,
     valid_for: Annotated[
         str, typer.Option("--for", help="How long the token is valid: 1m to 7d, in s, m, h or d.")
     ] = "12h",
@@ -43,7 +46,12 @@ def create(
     seconds, renew_seconds = _seconds(valid_for, "--for"), _seconds(renew_for, "--renew-for")
     with connect(ctx) as api, _urls_hint():
         grant = api.create_grant(
-            produce=produce or (), pull=pull or (), delayed=delayed, seconds=seconds, renew_seconds=renew_seconds
+            produce=produce or (),
+            pull=pull or (),
+            delayed=delayed,
+            seconds=seconds,
+            renew_seconds=renew_seconds,
+            caller=caller,
         )
     write_record(ctx, grant)
 

@@ -31,16 +31,18 @@ class HealthCalls(Calls):
         delayed: bool = False,
         seconds: int = 43_200,
         renew_seconds: int = 0,
+        caller: str | None = None,
     ) -> CreatedGrant:
         """Creates a token for function URLs. Its bearer may send to the subjects ``produce``, and pull and settle for
         the groups ``pull``, each ``subject/group``; a last ``*`` stands for the rest of a name.
 
         With ``delayed`` the bearer may also list the delayed messages of these subjects, and look up, move and cancel
         delayed messages of any subject. The token is valid for ``seconds`` (60 to 604,800). Clients that use it renew
-        it by themselves, for ``renew_seconds`` (0 to 34,560,000) from now on.
+        it by themselves, for ``renew_seconds`` (0 to 34,560,000) from now on. With ``caller``, the ARN of an IAM role
+        or user, the token is refused to all others.
 
         Raises:
-            BadRequest: a subject, a group or a time is wrong, or the names are too long for one token.
+            BadRequest: a subject, a group, a time or an ARN is wrong, or the names are too long for one token.
             Unauthorized: the caller is no operator of the deployment.
             NotFound: the server has no function URLs.
 
@@ -57,12 +59,13 @@ class HealthCalls(Calls):
             "delayed": delayed,
             "seconds": seconds,
             "renew_seconds": renew_seconds,
+            **({} if caller is None else {"caller": caller}),
         }
         created: CreatedGrant = self._http.call("POST", path("grants"), answers(CreatedGrant), body=body)
         return created
 
     def rotate_grants(self, *, revoke: bool = False) -> int:
-        """Begins another key for the tokens of function URLs, and returns its version. Tokens of the key before stay
+        """Draws another key for the tokens of function URLs, and returns its version. Tokens of the key before stay
         valid until they expire, and those in use are renewed under the new key; tokens of earlier keys are refused
         within a minute, and with ``revoke`` all are.
 
