@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hourwheel.client import Api, BadRequest, Message, ServerFault, Settlement
-from hourwheel.client.records.compact import CompactProduceResult
+from hourwheel.client.records.compact import CompactProduceResult, QueueSlice
 from hourwheel.client.records.messages import SendResult
 from tests.unit.client.conftest import StillIds
 from tests.unit.client.fake import FakeServer
@@ -91,5 +91,5 @@ def test_an_answer_about_another_batch_is_a_fault_of_the_server(server: FakeServ
 
 
 def test_places_of_one_part_need_no_indexes() -> None:
-    places = CompactProduceResult(prefix="p", parts=[(2, 40, None)])
+    places = CompactProduceResult(prefix="p", parts=[QueueSlice(2, 40, None)])
     assert places.send_results([Message("a"), Message("b")]) == [SendResult("p-0", 2, 40), SendResult("p-1", 2, 41)]

@@ -107,14 +107,20 @@ def arguments_of(function: Callable[..., object], *, batch: bool = False) -> Han
     with_session = SESSION in parameters
     taken = [parameter for name, parameter in parameters.items() if name != SESSION and parameter.kind in _POSITIONAL]
     required = _required(taken[1:], function)
-    annotation = _resolved(taken[0].annotation, function) if taken else inspect.Parameter.empty
-    if batch:
-        annotation = _member(annotation, function)
-    typed = not (annotation in _UNTYPED or _is_delivery(annotation))
+    annotation = _body_annotation(taken[0], function, batch=batch) if taken else inspect.Parameter.empty
+    typed = annotation is not inspect.Parameter.empty
     if typed or required:
         decode = decoder_of(annotation, _named(function)) if typed else _as_sent
         return HandlerArguments(decode, bool(required), with_session)
     return HandlerArguments(None, False, True) if with_session else None
+
+
+def _body_annotation(parameter: inspect.Parameter, function: Callable[..., object], *, batch: bool) -> Any:
+    """Returns the type of a body, if the annotation of the parameter tells one, otherwise ``Parameter.empty``."""
+    annotation = _resolved(parameter.annotation, function)
+    if batch:
+        annotation = _member(annotation, function)
+    return inspect.Parameter.empty if annotation in _UNTYPED or _is_delivery(annotation) else annotation
 
 
 def _required(following: Sequence[inspect.Parameter], function: Callable[..., object]) -> list[inspect.Parameter]:

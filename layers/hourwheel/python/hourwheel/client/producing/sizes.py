@@ -19,8 +19,6 @@ def message_bytes(message: Message) -> int:
     encode."""
     body = message.body
     size = _utf8(body) if isinstance(body, str) else len(body)
-    if message.key is None and message.tags is None and message.headers is None and message.id is None:
-        return size
     if message.id is not None:
         _utf8(message.id)  # checked, not counted: in a shared request an id that fails would fail the other messages
     if message.key is not None:

@@ -18,29 +18,38 @@ UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 """The errors that decoding the messages of a block raises."""
 
 
+class QueueSlice(Struct, array_like=True, gc=False):
+    """The messages of a batch that one queue took: their indexes in the batch (None: all), and the offset of the first
+    one in the queue."""
+
+    queue: int
+    offset: int
+    indexes: list[int] | None
+
+    def results(self, prefix: str, messages: Sequence[Message]) -> dict[int, SendResult]:
+        """Returns the results by the index of the message. Raises ``LookupError`` if the batch has no such message."""
+        queue, offset = self.queue, self.offset
+        return {
+            index: SendResult(messages[index].id or f"{prefix}-{index}", queue, offset + step)
+            for step, index in enumerate(range(len(messages)) if self.indexes is None else self.indexes)
+        }
+
+
 class CompactProduceResult(Struct, gc=False):
-    """The answer to a batch. Either ``results`` has the result of each message; or ``parts`` has, for each queue, the
-    offset of the first message there and the indexes of the messages in the batch (None: all of them)."""
+    """The answer to a batch. Either ``results`` has the result of each message, or ``parts`` has a slice of the batch
+    for each queue."""
 
     results: list[SendResult] = []
     prefix: str = ""
-    parts: list[tuple[int, int, list[int] | None]] = []
+    parts: list[QueueSlice] = []
 
     def send_results(self, messages: Sequence[Message]) -> list[SendResult]:
         """Returns the result of each message. Raises ``LookupError`` if the answer does not fit the batch."""
         if not self.parts:
             return self.results
-        prefix = self.prefix
-        ((queue, offset, indexes), *more_parts) = self.parts
-        if indexes is None and not more_parts:  # one queue took the batch, as it does nearly every one
-            return [
-                SendResult(message.id or f"{prefix}-{index}", queue, offset + index)
-                for index, message in enumerate(messages)
-            ]
-        by_index = dict[int, SendResult]()
-        for queue, offset, indexes in self.parts:
-            for step, index in enumerate(range(len(messages)) if indexes is None else indexes):
-                by_index[index] = SendResult(messages[index].id or f"{prefix}-{index}", queue, offset + step)
+        by_index: dict[int, SendResult] = {}
+        for part in self.parts:
+            by_index |= part.results(self.prefix, messages)
         return [by_index[index] for index in range(len(messages))]
 
 

@@ -183,21 +183,15 @@ class CallCodec:
                 GRANT_HEADER: reply.grant,
             }  # the renewed token, in place of the former one
         body = _decompressed(reply)
-        if not 200 <= reply.status < 300:
-            error = from_answer(reply.status, body, retry_after=reply.retry_after)
-            if self.signer is not None:
-                error = self.signer.explained(error, request.method, request.target, signed, reply.date)
-            if call.refused is not None:
-                return call.refused(error)
+        if 200 <= reply.status < 300:
+            answer = _decoded(call, reply, body)
+            return answer if call.then is None else call.then(answer)
+        error = from_answer(reply.status, body, retry_after=reply.retry_after)
+        if self.signer is not None:
+            error = self.signer.explained(error, request.method, request.target, signed, reply.date)
+        if call.refused is None:
             raise error
-        try:
-            if call.msgpack is not None and reply.kind == _MSGPACK:
-                answer = call.msgpack.record(call.msgpack.decoder.decode(body))
-            else:
-                answer = call.answer.decode(body or b"null")  # a 204 has no body
-        except (msgspec.MsgspecError, UnicodeDecodeError, LookupError) as error:
-            raise _not_understood(reply, error) from error
-        return answer if call.then is None else call.then(answer)
+        return call.refused(error)
 
 
 class Tries:
@@ -225,6 +219,15 @@ class Tries:
             raise error
         self.request = self.request.repeated()
         return pause
+
+
+def _decoded(call: Call[T], reply: Reply, body: bytes) -> T:
+    try:
+        if call.msgpack is not None and reply.kind == _MSGPACK:
+            return call.msgpack.record(call.msgpack.decoder.decode(body))
+        return call.answer.decode(body or b"null")  # a 204 has no body
+    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError) as error:
+        raise _not_understood(reply, error) from error
 
 
 def _decompressed(reply: Reply) -> bytes:
