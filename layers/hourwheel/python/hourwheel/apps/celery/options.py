@@ -78,19 +78,32 @@ def server_of(info: Any, options: TransportOptions) -> Server:
     token is that of the options; without one that of the URL; without one ``HOURWHEEL_TOKEN``. Raises ``ValueError``
     for a URL with a user, which Kombu would log.
     """
-    user, token = info.userid, info.password
     # Of a URL with a + in its scheme, Kombu gives all that follows the + as the name of the host.
-    if "://" in (info.hostname or ""):
-        parts = urlsplit(info.hostname)
-        user, token = parts.username, unquote(parts.password or "")
-        host = parts.netloc.rpartition("@")[2]
-        url = urlunsplit((parts.scheme, host, parts.path, "", ""))
-    else:
-        secure = str(info.transport_cls).endswith("+https") or bool(info.ssl)
-        host = info.hostname or "localhost"
-        prefix = (info.virtual_host or "").strip("/")
-        port = info.port or (443 if secure else DEFAULT_PORT)
-        url = f"{'https' if secure else 'http'}://{host}:{port}" + (f"/{prefix}" if prefix else "")
-    if user:
+    named = _of_url(info.hostname) if "://" in (info.hostname or "") else _of_parts(info)
+    if named.user:
         raise ValueError("the broker's URL names a user, which logs would show: write hourwheel://:TOKEN@HOST")
-    return Server(url, options.token or token or os.environ.get("HOURWHEEL_TOKEN") or None)
+    return Server(named.url, options.token or named.token or os.environ.get("HOURWHEEL_TOKEN") or None)
+
+
+class _NamedServer(NamedTuple):
+    """A server as the broker's URL names it."""
+
+    url: str
+    user: str | None
+    token: str | None
+
+
+def _of_url(url: str) -> _NamedServer:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    whole = urlunsplit((parts.scheme, host, parts.path, "", ""))
+    return _NamedServer(whole, parts.username, unquote(parts.password or ""))
+
+
+def _of_parts(info: Any) -> _NamedServer:
+    """Returns the server of a URL that Kombu has parsed."""
+    secure = str(info.transport_cls).endswith("+https") or bool(info.ssl)
+    scheme, default_port = ("https", 443) if secure else ("http", DEFAULT_PORT)
+    url = f"{scheme}://{info.hostname or 'localhost'}:{info.port or default_port}"
+    prefix = (info.virtual_host or "").strip("/")
+    return _NamedServer(f"{url}/{prefix}" if prefix else url, info.userid, info.password)

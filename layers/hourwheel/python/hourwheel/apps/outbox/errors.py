@@ -6,15 +6,16 @@ OutboxError
 └── ServerUnreachable the server did not take the rows in time: they wait for the next relay
 """
 
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from hourwheel.errors import HourwheelError
 
 _ADVICE = (
     "run `hourwheel outbox create --database URL`, or your migration: `manage.py migrate hourwheel` in Django,"
     " docs/outbox.md shows the one for Alembic"
 )
-# The codes of PostgreSQL and MySQL for an unknown table and for an unknown column.
-_NO_TABLE = {"42P01", 1146}
-_NO_COLUMN = {"42703", 1054}
 
 
 class OutboxError(HourwheelError):
@@ -64,14 +65,43 @@ class ServerUnreachable(OutboxError):
 def missing(error: BaseException) -> OutboxMissing | None:
     """Returns the error to raise in place of a database error that says that a table or column of the outbox is
     missing. Returns None for any other error."""
-    # SQLAlchemy keeps the driver's error in ``orig``, Django raises its own from it.
+    faults = (fault for cause in _causes(error) for fault in _FAULTS if fault.is_named_by(cause))
+    fault = next(faults, None)
+    return None if fault is None else OutboxMissing(f"{fault.sentence}: {_ADVICE}")
+
+
+class _TableFault(NamedTuple):
+    """A fault of the outbox, by which databases name it."""
+
+    sentence: str
+    codes: frozenset[object]
+    """The codes of PostgreSQL and MySQL."""
+    text: re.Pattern[str]
+    """What SQLite writes."""
+
+    def is_named_by(self, error: BaseException) -> bool:
+        code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or next(iter(error.args), None)
+        return code in self.codes or self.text.search(str(error)) is not None
+
+
+_FAULTS = (
+    _TableFault(
+        "the database has no outbox",
+        frozenset({"42P01", 1146}),
+        re.compile("no such table: hourwheel_outbox"),
+    ),
+    _TableFault(
+        "the outbox of the database is of another version",
+        frozenset({"42703", 1054}),
+        re.compile("hourwheel_outbox.*has no column|no such column"),
+    ),
+)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an error and its causes: SQLAlchemy keeps the driver's error in ``orig``, Django raises its own from
+    it."""
     cause: BaseException | None = error
     while cause is not None:
-        code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or next(iter(cause.args), None)
-        text = str(cause)
-        if code in _NO_TABLE or "no such table: hourwheel_outbox" in text:
-            return OutboxMissing(f"the database has no outbox: {_ADVICE}")
-        if code in _NO_COLUMN or ("hourwheel_outbox" in text and "has no column" in text) or "no such column" in text:
-            return OutboxMissing(f"the outbox of the database is of another version: {_ADVICE}")
+        yield cause
         cause = cause.__cause__ or getattr(cause, "orig", None)
-    return None

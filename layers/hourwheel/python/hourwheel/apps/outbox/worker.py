@@ -8,7 +8,7 @@ sends the same requests again, and the server stores each of them once (docs/dec
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -105,24 +105,31 @@ class Worker:
             return 0
         now_ms = self.clock.now_ms()
         batch = self.shards.claim(now_ms, self._selection())
+        if batch is None:
+            return 0
         settled = 0
         try:
-            for turn in range(_BATCHES, 0, -1):
-                if batch is None or not batch.rows:
-                    break
-                outcome = self._send(batch).outcome()
+            for outcome in self._outcomes(batch):
                 settled += len(outcome.sent) + len(outcome.refused)
-                following = None if turn == 1 or self.stopping.is_set() else self._selection()
-                batch = self.shards.finish(batch, outcome, self.clock.now_ms(), following)
-                for row, reason in outcome.refused:
-                    logger.error("row %d of the outbox is set aside: %s", row, shown(reason))
         except (Stopping, ServerUnreachable):
-            if batch is not None:
-                self.shards.release(batch.shard)  # otherwise the next relay would wait for the end of the lease
+            self.shards.release(batch.shard)  # otherwise the next relay would wait for the end of the lease
             raise
         except LeaseLost:
             logger.warning("another relay has taken over a shard of the outbox: this one was paused or out of reach")
         return settled
+
+    def _outcomes(self, batch: RecordedBatch | None) -> Iterator[BatchOutcome]:
+        """Sends the batches of a shard, up to ``_BATCHES`` from this one on, and yields what became of the rows of
+        each."""
+        for left in reversed(range(_BATCHES)):
+            if batch is None or not batch.rows:
+                return
+            outcome = self._send(batch).outcome()
+            yield outcome
+            following = None if left == 0 or self.stopping.is_set() else self._selection()
+            batch = self.shards.finish(batch, outcome, self.clock.now_ms(), following)
+            for row, reason in outcome.refused:
+                logger.error("row %d of the outbox is set aside: %s", row, shown(reason))
 
     def _selection(self) -> RelaySelection:
         return RelaySelection(rows=self._rows, resting=self._resting(self.clock.now_ms()))
@@ -219,11 +226,9 @@ class Worker:
             reason += " (the message may have been sent: look before you retry it)"
             decided.refused += [(row_id, reason) for row_id in ids]
         elif isinstance(error, BadRequest | TooLarge) and error.slug != "name-invalid":
-            culprit = _CULPRIT.match(error.problem.field or "")
-            if culprit is not None and int(culprit[1]) < len(ids):
-                decided.refused.append((ids[int(culprit[1])], reason))
-            elif len(ids) == 1:
-                decided.refused.append((ids[0], reason))
+            culprit = _culprit(error, ids)
+            if culprit is not None:
+                decided.refused.append((culprit, reason))
             else:
                 self._rows = max(1, len(ids) // 2)  # the rows wait: a smaller batch finds the culprit
         else:
@@ -237,6 +242,14 @@ class Worker:
 
 def unreachable(error: AnswerError) -> ServerUnreachable:
     return ServerUnreachable(f"the server does not take the rows of the outbox, which wait: {error}")
+
+
+def _culprit(error: AnswerError, ids: Sequence[int]) -> int | None:
+    """Returns the row for which a request with these rows was refused; None if the answer does not name it."""
+    if len(ids) == 1:
+        return ids[0]
+    named = _CULPRIT.match(error.problem.field or "")
+    return None if named is None else dict(enumerate(ids)).get(int(named[1]))
 
 
 def _may_be_stored(error: AnswerError) -> bool:
