@@ -147,9 +147,8 @@ class Webhooks:
             raise ValueError("a URL for deliveries has no fragment")
         if parts.port == 0:  # reading the port raises ``ValueError`` if it is no number
             raise ValueError("port 0 is not a port")
-        host = parts.hostname or ""
-        if _literal(parts) is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host)):
-            raise ValueError(f"{host[:100]!r} is no host: a name without a dot at its end, or an IP address")
+        if _literal(parts) is None:
+            _check_host(parts.hostname or "")
         return parts
 
     def _check_scheme(self, parts: SplitResult) -> None:
@@ -213,6 +212,12 @@ def unmapped(address: Address) -> Address:
     """Returns the IPv4 address that an IPv6 address of the form ::ffff:a.b.c.d stands for; any other address
     unchanged."""
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _check_host(name: str) -> None:
+    """Raises ``ValueError`` unless this could be the name of a host."""
+    if not _NAME.fullmatch(name) or _NUMBER.fullmatch(name):
+        raise ValueError(f"{name[:100]!r} is no host: a name without a dot at its end, or an IP address")
 
 
 def _literal(parts: SplitResult) -> Address | None:

@@ -248,9 +248,8 @@ def _in_chunks(delivery: PushDelivery, limit: int, seconds: float, send: Send) -
     the target refused. Begins no call after ``seconds``: the outcome lists the messages that are left as untouched."""
     until = monotonic() + seconds
     texts = [_text(message) for message in delivery.messages]
-    dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
-    sent = _SentChunks(dead, "a message is too large for the target" if dead else "")
-    for chunk in _chunks([index for index in range(len(texts)) if index not in dead], texts, limit):
+    sent = _SentChunks(texts, limit)
+    for chunk in _chunks(texts, limit):
         if monotonic() >= until:
             sent.leave(chunk, sent.error or "the time of the delivery was over")
             continue
@@ -263,13 +262,14 @@ def _in_chunks(delivery: PushDelivery, limit: int, seconds: float, send: Send) -
 
 
 class _SentChunks:
-    """Collects what became of the messages of a delivery that are sent in several calls."""
+    """Collects what became of the messages of a delivery that are sent in several calls. A message over the limit of
+    the target is dead."""
 
-    def __init__(self, dead: frozenset[int], error: str) -> None:
-        self.error = error
-        self.reached = bool(dead)
+    def __init__(self, texts: Sequence[str], limit: int) -> None:
+        self._dead = frozenset(index for index, text in enumerate(texts) if _size(text) > limit)
+        self.error = "a message is too large for the target" if self._dead else ""
+        self.reached = bool(self._dead)
         """Whether anything is known about a message: then the delivery has an outcome of its own."""
-        self._dead = dead
         self._failed: set[int] = set()
         self._untouched: set[int] = set()
 
@@ -307,15 +307,18 @@ def _sent(part: PushDelivery, texts: Sequence[str], send: Send) -> Outcome:
     return _asked(part, call)
 
 
-def _chunks(indexes: Sequence[int], texts: Sequence[str], limit: int) -> Iterator[list[int]]:
+def _chunks(texts: Sequence[str], limit: int) -> Iterator[list[int]]:
+    """Yields the indexes of the texts that fit into a call together; leaves out texts that are too large alone."""
     chunk: list[int] = []
-    size = 0
-    for index in indexes:
-        if chunk and (len(chunk) == _ENTRIES or size + _size(texts[index]) > limit):
+    chunk_size = 0
+    for index, size in enumerate(map(_size, texts)):
+        if size > limit:
+            continue
+        if chunk and (len(chunk) == _ENTRIES or chunk_size + size > limit):
             yield chunk
-            chunk, size = [], 0
+            chunk, chunk_size = [], 0
         chunk.append(index)
-        size += _size(texts[index])
+        chunk_size += size
     if chunk:
         yield chunk
 
