@@ -157,6 +157,16 @@ class Application:
         match = self._router.find(method, path)
         if not isinstance(match, Match):
             return _unrouted(match, method, path, request_id)
+        refusal = self._early_refusal(match, request, grant, request_id)
+        if refusal is not None:
+            return refusal
+        body = await _body_of(request, match.route)
+        if len(body) > REQUEST_BYTES:
+            return problem_of(too_large_request(), request_id)
+        return await self._served(match, request, body, request_id, grant)
+
+    def _early_refusal(self, match: Match, request: Request, grant: Grant, request_id: str) -> Response | None:
+        """Returns why a request is refused before its body is read."""
         refusal = read_only_refusal(grant, match.route, request_id) or self._too_fast(match, request_id)
         if refusal is not None:
             return refusal
@@ -166,10 +176,7 @@ class Application:
             check_query(request.query)
         except Rejected as error:
             return problem_of(error, request_id)
-        body = await _body_of(request, match.route)
-        if len(body) > REQUEST_BYTES:
-            return problem_of(too_large_request(), request_id)
-        return await self._served(match, request, body, request_id, grant)
+        return None
 
     def _console_answer(self, grant: Grant, request: Request, request_id: str) -> Response:
         """Returns a file of the console, or its refusal. A server without tokens gives it only to requests at localhost

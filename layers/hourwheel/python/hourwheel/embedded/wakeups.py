@@ -22,6 +22,13 @@ class Caller:
         self.left = self.refused = False
         self.waiter: Waiter | None = None
 
+    def takes_messages(self, *, full: bool) -> bool:
+        """Ends the wait, and returns whether messages can be handed to the client. ``full``: the server holds as many
+        bytes as it may."""
+        self.waiter = None
+        self.refused = self.refused or full
+        return not (self.left or full)
+
 
 class Waiter:
     """One wait of a pull. ``signal`` stays locked until the wait ends, so that a thread can wait for it."""
@@ -142,7 +149,7 @@ class EmbeddedWakeups:
         caller = self._caller.get()
         waiter = Waiter()
         with self._lock:
-            if self._closed or (caller is not None and caller.left):
+            if self._refuses(caller):
                 return False
             # An announcement came after the caller looked, so a message may be there already.
             if self._announced(subject) != since:
@@ -155,15 +162,11 @@ class EmbeddedWakeups:
         self._block(waiter, seconds)
         with self._lock:
             self._forget(subject, group, waiter)
-            left = caller is not None and caller.left
-            if caller is not None and self.is_full():
-                left = caller.refused = True
-            if left and waiter.announced:
+            takes = caller is None or caller.takes_messages(full=self.is_full())
+            if not takes and waiter.announced:
                 # This caller takes no messages, so the announcement goes to the next waiter.
                 self._wake_one(subject, group)
-            if caller is not None:
-                caller.waiter = None
-            return not (self._closed or left)
+            return takes and not self._closed
 
     @property
     def waiting(self) -> int:
@@ -179,6 +182,10 @@ class EmbeddedWakeups:
                 for queue in groups.values():
                     for waiter in queue:
                         _wake(waiter)
+
+    def _refuses(self, caller: Caller | None) -> bool:
+        """Returns whether the caller may not wait any more."""
+        return self._closed or (caller is not None and caller.left)
 
     def _announced(self, subject: str) -> int:
         return self._counts[hash(subject) % _COUNTS] + self._all  # both only grow, so their sum changes with each

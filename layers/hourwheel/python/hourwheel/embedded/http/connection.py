@@ -322,11 +322,7 @@ class Connection(asyncio.Protocol):
         refusable = request.method == "GET" and len(answer.body) > _PROGRESS_BYTES
         if refusable and not self._registry.takes(len(answer.body)):
             answer = refusals.held_bytes(self._bounds)
-        # After an early answer, a client that asked whether to send its body may send it or leave it out: nobody could
-        # tell whether the next bytes are a body or a request.
-        unsure = not request.framing.complete and request.head.expects_continue and not request.asked_for_body
-        last = unsure or not request.head.keep_alive or self._registry.stopping or "connection" in answer.headers
-        last = last or self._beyond
+        last = request.is_last or self._registry.stopping or self._beyond or "connection" in answer.headers
         encoded = encode_answer(answer, close=last, body=request.method != "HEAD")
         self._answer_bytes = len(encoded)
         self._transport.write(encoded)

@@ -99,7 +99,7 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _check_host(headers: Headers, *, modern: bool) -> None:
-    hosts = [value for name, value in headers if name == b"host"]
+    hosts = _values(headers, b"host")
     if len(hosts) > 1 or (modern and not hosts):
         raise Malformed(f"it has {len(hosts)} Host headers instead of one")
     if hosts and not _AUTHORITY.fullmatch(hosts[0]):
@@ -121,8 +121,8 @@ def _split_target(method: bytes, target: bytes) -> tuple[bytes | None, bytes]:
 
 def _body_length(headers: Headers, *, modern: bool) -> int | None:
     """Returns the length of the body in bytes; None when the body is chunked."""
-    lengths = [value for name, value in headers if name == b"content-length"]
-    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    lengths = _values(headers, b"content-length")
+    codings = [value.lower() for value in _values(headers, b"transfer-encoding")]
     if codings:
         # Two readers could end such a body at different bytes, and read its rest as a request (RFC 9112, 6.1 and 11.2).
         if lengths or codings != [b"chunked"] or not modern:
@@ -136,8 +136,11 @@ def _body_length(headers: Headers, *, modern: bool) -> int | None:
     return int(lengths[0])
 
 
-def _says(headers: Headers, header: bytes, token: bytes) -> bool:
+def _says(headers: Headers, name: bytes, token: bytes) -> bool:
     """Returns whether the headers of this name, which are lists separated by commas, contain the token."""
-    return any(
-        token in [part.strip(b" \t") for part in value.lower().split(b",")] for name, value in headers if name == header
-    )
+    lists = (value.lower().split(b",") for value in _values(headers, name))
+    return any(token in [part.strip(b" \t") for part in parts] for parts in lists)
+
+
+def _values(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for header, value in headers if header == name]

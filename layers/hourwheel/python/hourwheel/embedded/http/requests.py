@@ -68,6 +68,14 @@ class Request:
         """The body of a request that has arrived as a whole."""
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
+    @property
+    def is_last(self) -> bool:
+        """Whether no request may follow on the connection, as far as the client decides."""
+        # After an early answer, a client that asked whether to send its body may send it or leave it out: nobody could
+        # tell whether the next bytes are a body or a request.
+        unsure = not self.framing.complete and self.head.expects_continue and not self.asked_for_body
+        return unsure or not self.head.keep_alive
+
     def when_left(self, call: Callable[[], object]) -> None:
         """Calls ``call`` when the client leaves or ends its side; at once if it has done so."""
         self._when_left = call
