@@ -48,26 +48,32 @@ class TagSummary(msgspec.Struct, array_like=True, frozen=True, tag=3):
         if not all(tag in tags for tag in tag_filter.tags_all):
             return 0
         every_index = every(count)
-        matches = 0 if tag_filter.tags_any else every_index
-        for tag in tag_filter.tags_any:
-            if tag in tags:
-                members = self._set(tags.index(tag), every_index)
-                if members is None:
-                    return None
-                matches |= members
+        matches = self._having_any(tag_filter.tags_any, every_index)
         if not matches:
-            return 0
+            return matches
         for tag in (*tag_filter.tags_all, *tag_filter.tags_none):
-            if tag in tags:
-                members = self._set(tags.index(tag), every_index)
-                if members is None:
-                    return None
-                matches &= members if tag in tag_filter.tags_all else ~members
+            members = self._having(tag, every_index)
+            if members is None:
+                return None
+            matches &= members if tag in tag_filter.tags_all else ~members
         return matches & every_index
 
-    def _set(self, number: int, every_index: int) -> int | None:
-        """Returns the messages that have the tag with this number; None if the summary lacks them."""
-        packed = self.where[number] if self.where else None
+    def _having_any(self, tags: Sequence[str], every_index: int) -> int | None:
+        """Returns the messages that have one of these tags, all messages where none is asked for; None if the summary
+        lacks them."""
+        matches = 0 if tags else every_index
+        for tag in tags:
+            members = self._having(tag, every_index)
+            if members is None:
+                return None
+            matches |= members
+        return matches
+
+    def _having(self, tag: str, every_index: int) -> int | None:
+        """Returns the messages that have the tag; None if the summary lacks them."""
+        if self.tags is None or tag not in self.tags:
+            return 0
+        packed = self.where[self.tags.index(tag)] if self.where else None
         return None if packed is None else unpack(packed) or every_index
 
 
