@@ -25,6 +25,7 @@ import msgspec
 from hourwheel.delay.ownership import Dispatched
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.codec import Block, Decompress, check_length, length, pack, unpack
+from hourwheel.logs.compression import decompressed
 from hourwheel.model.fields import BATCH_MESSAGES
 from hourwheel.model.groups import Group
 from hourwheel.model.messages import Message
@@ -214,7 +215,7 @@ def encode_registry(snapshot: RegistrySnapshot) -> Block:
     return pack(_encoder.encode(snapshot), len(snapshot.subjects) + len(snapshot.groups), SCHEMAS[REGISTRY], _LEVEL)
 
 
-def decode_messages(data: bytes | memoryview, decompress: Decompress | None = None) -> MessageRows:
+def decode_messages(data: bytes | memoryview, decompress: Decompress = decompressed) -> MessageRows:
     """Decodes a block of rows of messages; raises ``Corrupt``."""
     count, logs, rest = _opened(data, MESSAGES, 3, decompress)
     check_length(rest[0], count, "rows")
@@ -270,7 +271,7 @@ def decode_registry(data: bytes | memoryview) -> RegistrySnapshot:
 
 
 def _opened(
-    data: bytes | memoryview, kind: str, parts: int, decompress: Decompress | None = None
+    data: bytes | memoryview, kind: str, parts: int, decompress: Decompress = decompressed
 ) -> tuple[int, list[str], list[memoryview]]:
     """Returns the number of rows that a block claims, the logs that it lists, and its other parts, still encoded. The
     caller counts their rows before it decodes them: a kilobyte may unpack to millions of empty rows."""

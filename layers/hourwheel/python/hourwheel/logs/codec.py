@@ -238,7 +238,7 @@ def stored_bytes(header: bytes) -> int:
 
 
 def unpack(
-    data: bytes | memoryview, schema: int, decompress: Decompress | None = None
+    data: bytes | memoryview, schema: int, decompress: Decompress = decompressed
 ) -> tuple[bytes | memoryview, int]:
     """Checks a block of this schema; returns its payload and the count that its header claims. Raises ``Corrupt`` with
     the reason."""
@@ -254,7 +254,7 @@ def unpack(
         raise Corrupt(f"block claims {stored_size} bytes, {raw_size} unpacked; it has {len(stored)}")
     if zlib.crc32(stored, zlib.crc32(data[:20])) != checksum:
         raise Corrupt("block fails its checksum")
-    raw = (decompress or decompressed)(stored, raw_size) if compression else stored
+    raw = decompress(stored, raw_size) if compression else stored
     if len(raw) != raw_size:
         raise Corrupt(f"block claims {raw_size} bytes, unpacks to {len(raw)}")
     return raw, count
