@@ -280,12 +280,8 @@ class BatchWriter:
         earlier request may have put parts."""
         while True:
             reservations = remembered.value.reservations
-            entries = [
-                PartRow(part, row, reservation)
-                if self._is_put(context, part, row, reservation, remembered.value.token, repeated=repeated)
-                else PartRow(part, row)
-                for part, row, reservation in zip(parts, rows, reservations, strict=True)
-            ]
+            planned = map(PartRow, parts, rows, reservations)
+            entries = [self._put_once(context, entry, remembered.value.token, repeated=repeated) for entry in planned]
             left = [number for number, entry in enumerate(entries) if entry.reservation is None]
             if not left:
                 return list(parts), list(reservations)
@@ -295,22 +291,24 @@ class BatchWriter:
             taken = [entry.reservation for entry in entries if entry.reservation is not None]
             remembered = remember_reservations(record, remembered, taken, routes)
 
-    def _is_put(
-        self, context: Context, part: BatchPart, row: Row, reservation: Reservation, token: bytes, *, repeated: bool
-    ) -> bool:
-        """Puts the part at its reservation. Returns False if a reader has filled the row, or its cell was given up."""
+    def _put_once(self, context: Context, entry: PartRow, token: bytes, *, repeated: bool) -> PartRow:
+        """Puts the part at its reservation. Returns it without the reservation if a reader has filled the row, or its
+        cell was given up."""
+        part, row, reservation = entry
+        assert reservation is not None
 
-        def put() -> bool:
+        def put() -> PartRow:
             log = context.log(reservation.log)
             # A part that was stored and has expired is not put again: a filler would still be there (``FILLER_MS``).
             if not repeated or reservation.row_no >= log.trimmed() or log.get(reservation.row_no) is not None:
                 self._put(context, part, row, reservation, token)
-            return True
+            return entry
 
+        unreserved = PartRow(part, row)
         try:
-            return unless_given_up(context, reservation.log, put, otherwise=False)
+            return unless_given_up(context, reservation.log, put, otherwise=unreserved)
         except Filled:
-            return False
+            return unreserved
 
     def _reserved_again(
         self, context: Context, entries: Sequence[PartRow], routes: Sequence[LaterRoute], batch: str
