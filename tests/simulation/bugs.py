@@ -16,7 +16,7 @@ from hourwheel.dead_letters import dead
 from hourwheel.dead_letters.dead_rows import DeadState
 from hourwheel.errors import Filled, OutcomeUnknown, Unavailable
 from hourwheel.handover import handover
-from hourwheel.handover.copies import row_builder
+from hourwheel.handover.copies import RowMaker
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log, Reservation
 from hourwheel.logs.rows import Row, row_key, to_record
@@ -235,7 +235,7 @@ def the_checkpoint_passes_an_open_row() -> Iterator[None]:
 @planted()
 def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
     def swap(self: Settler, number: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
-        row = row_builder(self.context, self.log.source, self.log.queue)
+        row = RowMaker(self.context, self.log.source, self.log.queue)
         for transfer in value.transfers:
             handover.put_row(self.context, transfer, row)
         return real(self, number, current, value)

@@ -9,7 +9,7 @@ import pytest
 
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.handover.copies import REDRIVE, row_builder
+from hourwheel.handover.copies import REDRIVE, RowMaker
 from hourwheel.handover.handover import Transfer, carry_out, put_row, release, reserve
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.large_batches import messages_of
@@ -62,7 +62,7 @@ def stored(context: Context) -> Versioned[Moves]:
 
 
 def builder(context: Context) -> Callable[[Transfer], Row]:
-    return row_builder(context, context.log(SOURCE), 0)
+    return RowMaker(context, context.log(SOURCE), 0)
 
 
 def arrived(context: Context) -> list[str | None]:

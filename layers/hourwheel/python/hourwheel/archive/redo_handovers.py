@@ -16,7 +16,7 @@ from hourwheel.delay.outgoing_batches import OutgoingBatches
 from hourwheel.delay.ownership import Fenced, Ownership
 from hourwheel.delay.schedule_rows import ScheduleRowCache
 from hourwheel.errors import Conflict, Filled
-from hourwheel.handover.copies import RELEASED, RETRY, row_builder
+from hourwheel.handover.copies import RELEASED, RETRY, RowMaker
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import DueTimes
 from hourwheel.logs.log import Log
@@ -113,7 +113,7 @@ class HandoverReplayer:
             self._dispatch(handover.source, transfer)
         else:
             source = self._source(handover)
-            row = row_builder(self.context, source, queue_number_of(source.name))(transfer)
+            row = RowMaker(self.context, source, queue_number_of(source.name))(transfer)
             try:
                 log.put(transfer.reservation, row, transfer.token)
             except Filled:

@@ -14,7 +14,7 @@ from hourwheel.context import Context
 from hourwheel.dead_letters.dead_rows import DeadRow, DeadState, dead_state_record
 from hourwheel.errors import Corrupt, NotFound, Rejected, Sealed
 from hourwheel.faults import unreadable
-from hourwheel.handover.copies import REDRIVE, row_builder
+from hourwheel.handover.copies import REDRIVE, RowMaker
 from hourwheel.handover.handover import carry_out, release, reserve
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.entries import DropMarker, encode_entry
@@ -340,6 +340,6 @@ class DeadLetters:
         if not current.value.transfers:
             return current
         # Strict: a dead letter that cannot be read stays in the dead log until it is repaired.
-        row = row_builder(self.context, self.log, None, strict=True)
+        row = RowMaker(self.context, self.log, None, strict=True)
         done = carry_out(self.context, self._state_record(row_no), current, row)
         return done or current

@@ -37,7 +37,7 @@ from hourwheel.delay.pending_changes import (
 )
 from hourwheel.errors import Corrupt, NotFound, Sealed, Unavailable
 from hourwheel.faults import Contained
-from hourwheel.handover.copies import MOVED, row_builder
+from hourwheel.handover.copies import MOVED, RowMaker
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
 from hourwheel.logs.cas import Versioned
 from hourwheel.logs.codec import decode_one
@@ -206,7 +206,7 @@ class ScheduledMessages:
                 current = self._store_decision(position, current)
         if current.value.transfers:
             source = self._log(position)
-            done = carry_out(self.context, record, current, row_builder(self.context, source, None, strict=True))
+            done = carry_out(self.context, record, current, RowMaker(self.context, source, None, strict=True))
             assert done is not None
             current = done
         return current

@@ -1,6 +1,7 @@
 """Builds the copies of messages that a pull row or a dead row hands over."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -103,39 +104,40 @@ def with_position(
     return messages
 
 
-def row_builder(
-    context: Context,
-    source: Log,
-    queue: int | None,
-    *,
-    strict: bool = False,
-    attempts: Mapping[tuple[int, int], int] | None = None,
-) -> Callable[[Transfer], Row]:
-    """Returns a function that builds the row of a transfer. Every process builds the same messages for a transfer.
-    ``attempts``: the attempts of messages that were retried in place, by their positions."""
+@dataclass(frozen=True)
+class RowMaker:
+    """Builds the rows of transfers from the log of the original messages. Every process builds the same messages for a
+    transfer. ``attempts``: the attempts of messages that were retried in place, by their positions."""
 
-    def make(transfer: Transfer) -> Row:
-        originals, kept_until_ms = read_originals(context, source, queue, transfer.picks, strict=strict)
-        for pick, message in originals if attempts else ():
-            message.attempt = (attempts or {}).get(pick, message.attempt)
+    context: Context
+    source: Log
+    queue: int | None
+    strict: bool = False
+    attempts: Mapping[tuple[int, int], int] | None = None
+
+    def __call__(self, transfer: Transfer) -> Row:
+        originals, kept_until_ms = self._originals(transfer)
         details = dict(zip(transfer.picks, transfer.details, strict=True)) if transfer.details else {}
         messages = [_changed(message, transfer, details.get(pick)) for pick, message in originals]
-        entry = b""
-        if messages and transfer.due_times is not None:
-            # The entry counts the messages of the row, from which unreadable ones are left out.
-            indexes = {pick: i for i, pick in enumerate(transfer.picks)}
-            due_times = transfer.due_times.only(indexes[pick] for pick, _ in originals)
-            if due_times.member is not None:
-                until_ms = max(due_times.kept_until_ms, kept_until_ms)
-                due_times = msgspec.structs.replace(due_times, kept_until_ms=until_ms)
-            entry = encode_entry(due_times)
+        # The due times count the messages of the row, from which unreadable ones are left out.
+        due_times = transfer.due_times_of([pick for pick, _ in originals], kept_until_ms) if messages else None
         # A retry is kept as long as its original at least: the retention may have been lowered since.
         is_retry = transfer.kind in (RETRY, RELEASED) and transfer.due_times is None
-        expires_ms = max(transfer.expires_ms, kept_until_ms) if is_retry else transfer.expires_ms
-        row = context.build_row(transfer.log, messages, at_ms=transfer.at_ms, expires_ms=expires_ms, meta=entry)
-        return row if entry else with_suspects(row, messages)
+        row = self.context.build_row(
+            transfer.log,
+            messages,
+            at_ms=transfer.at_ms,
+            expires_ms=max(transfer.expires_ms, kept_until_ms) if is_retry else transfer.expires_ms,
+            meta=b"" if due_times is None else encode_entry(due_times),
+        )
+        return with_suspects(row, messages) if due_times is None else row
 
-    return make
+    def _originals(self, transfer: Transfer) -> ReadMessages:
+        read = read_originals(self.context, self.source, self.queue, transfer.picks, strict=self.strict)
+        attempts = self.attempts or {}
+        for pick, message in read.messages if attempts else ():
+            message.attempt = attempts.get(pick, message.attempt)
+        return read
 
 
 def _changed(message: Message, transfer: Transfer, detail: str | None) -> Message:

@@ -53,6 +53,17 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def reservation(self) -> Reservation:
         return Reservation(self.log, self.row_no, self.first_seq)
 
+    def due_times_of(self, picks: Iterable[tuple[int, int]], kept_until_ms: int) -> DueTimes | None:
+        """Returns the due times of only the messages at these positions; None if the target is no schedule log.
+        ``kept_until_ms``: when the last of their rows expires; their copies in a group are kept as long."""
+        if self.due_times is None:
+            return None
+        indexes = {pick: index for index, pick in enumerate(self.picks)}
+        due_times = self.due_times.only(indexes[pick] for pick in picks)
+        if due_times.member is None:
+            return due_times
+        return msgspec.structs.replace(due_times, kept_until_ms=max(due_times.kept_until_ms, kept_until_ms))
+
     def moved_to(self, reservation: Reservation) -> Self:
         return msgspec.structs.replace(
             self, log=reservation.log, row_no=reservation.row_no, first_seq=reservation.first_seq

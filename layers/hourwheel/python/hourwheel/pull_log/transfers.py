@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hourwheel.handover.copies import row_builder
+from hourwheel.handover.copies import RowMaker
 from hourwheel.handover.handover import carry_out
 from hourwheel.logs.cas import Versioned
 from hourwheel.pull_log.pull_log import PullLog
@@ -14,7 +14,7 @@ def finish(log: PullLog, row_no: int, current: Versioned[PullRow]) -> Versioned[
     value = current.value
     if not value.transfers:
         return current
-    row = row_builder(log.context, log.source, log.queue, attempts=value.attempts())
+    row = RowMaker(log.context, log.source, log.queue, attempts=value.attempts())
     done = carry_out(log.context, log.record(row_no), current, row)
     # Only closed rows are removed, days later: a row that is missing was closed.
     return done or Versioned(msgspec.structs.replace(value, state=CLOSED, transfers=()), current.token)
