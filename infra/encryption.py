@@ -1,4 +1,4 @@
-"""Encrypts tables, buckets, logs and queues with a key of the customer."""
+"""Encrypts tables, buckets, logs, queues, variables of functions and alarms with a key of the customer."""
 
 from aws_cdk import Aws, CfnOutput, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -34,7 +34,8 @@ class Encryption(Construct):
             removal_policy=kept(settings),
         )
         self._for_logs(self.key)
-        self._for_events(self.key)
+        if settings.alarm_email is not None:
+            self._for_alarms(self.key)
         CfnOutput(self, "KeyArn", value=self.key.key_arn).override_logical_id("KeyArn")
 
     def allow(self, role: iam.Role) -> None:
@@ -53,11 +54,12 @@ class Encryption(Construct):
             )
         )
 
-    def _for_events(self, key: kms.Key) -> None:
-        """Allows EventBridge to send failed runs of the jobs to the queue of failures."""
+    def _for_alarms(self, key: kms.Key) -> None:
+        """Allows CloudWatch to send alarms to the topic. The CDK allows EventBridge to send failed runs of the jobs to
+        the queue of failures."""
         key.add_to_resource_policy(
             iam.PolicyStatement(
-                principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
                 actions=["kms:Decrypt", "kms:GenerateDataKey"],
                 resources=["*"],
                 conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},

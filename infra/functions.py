@@ -149,6 +149,7 @@ class Functions(Construct):
             memory_size=getattr(self._settings, kind.memory),
             timeout=Duration.seconds(kind.seconds),
             environment=self._environment(name),
+            environment_encryption=self._encryption.key,
             role=self._role(scope, name, kind, log_group),
             log_group=log_group,
             # Lines of Lambda's own at the start and end of each call would cost more than the calls themselves.
@@ -206,6 +207,7 @@ class Functions(Construct):
             variables["WAKE"] = "true"
         if name == "pull":
             variables["MAX_WAIT_SECONDS"] = str(settings.max_wait_seconds)
+            variables |= self._wakeup_key()
         if name in _MAKERS:
             variables["AUTO_CREATE"] = str(settings.auto_create).lower()
             variables["MAX_SUBJECTS"] = str(settings.max_subjects)
@@ -217,6 +219,11 @@ class Functions(Construct):
         if settings.cells:
             variables["CELLS"] = self._cells.variable()
         return {f"HOURWHEEL_{key}": value for key, value in variables.items()}
+
+    def _wakeup_key(self) -> dict[str, str]:
+        """Returns the variable that names the key of new wake-up queues, if the customer has one."""
+        key = self._encryption.key
+        return {} if key is None or not self._settings.wake else {"WAKEUP_KEY": key.key_arn}
 
     def _called_functions(self, name: str) -> dict[str, str]:
         """Returns the variables that name the functions which this one starts, without the wheel."""

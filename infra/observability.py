@@ -17,6 +17,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from infra.api import Api
+from infra.encryption import Encryption
 from infra.functions import Functions
 from infra.settings import Settings
 from infra.tables import BUSY, NAMES, OF_OTHER_CELLS, table_prefix
@@ -59,9 +60,17 @@ _LAG = (
 
 class Observability(Construct):
     def __init__(
-        self, scope: Construct, name: str, settings: Settings, *, functions: Functions, api: Api | None
+        self,
+        scope: Construct,
+        name: str,
+        settings: Settings,
+        *,
+        functions: Functions,
+        api: Api | None,
+        encryption: Encryption,
     ) -> None:
         super().__init__(scope, name)
+        self._key = encryption.key
         self._settings, self._functions, self._api = settings, functions, api
         self._tables = [f"{settings.cell}-{table}" for table in NAMES]
         self._tables += [
@@ -79,7 +88,7 @@ class Observability(Construct):
     def _alarm_topic(self, email: str | None) -> sns.Topic | None:
         if email is None:
             return None
-        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True)
+        topic = sns.Topic(self, "AlarmTopic", enforce_ssl=True, master_key=self._key)
         # A topic with a policy accepts only messages that the policy allows.
         topic.add_to_resource_policy(
             iam.PolicyStatement(

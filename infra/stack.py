@@ -57,7 +57,7 @@ class HourwheelStack(Stack):
                 failures=functions.failures,
                 encryption=encryption,
             )
-        Observability(self, "Observability", settings, functions=functions, api=api)
+        Observability(self, "Observability", settings, functions=functions, api=api, encryption=encryption)
         Tags.of(self).add("hourwheel:cell", settings.cell)
         for key, value in (
             ("TablePrefix", settings.cell),

@@ -26,6 +26,8 @@ class TimerQueue(Construct):
             "Queue",
             encryption=sqs.QueueEncryption.SQS_MANAGED if key is None else sqs.QueueEncryption.KMS,
             encryption_master_key=key,
+            # With the default of five minutes, a queue that is busy all month would cost $0.44 for requests to KMS.
+            data_key_reuse=None if key is None else Duration.days(1),
             enforce_ssl=True,
             visibility_timeout=Duration.seconds(WHEEL_SECONDS),
             # Longer than a timer waits and two tries take. An older timer is of no use: the sweeper has started the

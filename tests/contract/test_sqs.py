@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,6 +16,9 @@ from hourwheel.client.transport.steps import finished
 from hourwheel.errors import OutcomeUnknown
 from hourwheel.model.pulls import WakeupQueue
 from tests.support import HandClock
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 REGION, ACCOUNT, PREFIX = "us-east-1", "000000000000", "hourwheel-wake-cell_"
 LONG_SECONDS = 60.0
@@ -48,6 +52,19 @@ def heard(queue: WakeupQueue, seconds: float) -> WaitResult:
     finished(listener.wait(waiting))
     finished(listener.close())
     return waiting.last
+
+
+def test_a_queue_under_a_key_says_so(ministack_endpoint: str, clock: HandClock, partition: str) -> None:
+    key = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/of-the-cell"
+    queues = SqsWakeupQueues(
+        clock, PREFIX, ACCOUNT, key=key, region=REGION, endpoint_url=ministack_endpoint, config=patient_config()
+    )
+    queue = queues.open(partition, fresh=False)
+    names: list[QueueAttributeNameType] = ["KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"]
+    found = queues.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=names)["Attributes"]
+    assert found == {"KmsMasterKeyId": key, "KmsDataKeyReusePeriodSeconds": "86400"}
+    assert queues.wake(partition)
+    queues.client.close()
 
 
 def test_a_queue_is_made_once_and_again_when_it_is_missing(

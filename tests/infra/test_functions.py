@@ -46,6 +46,8 @@ def test_the_environment_is_that_of_the_contract(each: Synthesis) -> None:
             wanted.add("HOURWHEEL_WAKE")
         if name == "pull":
             wanted.add("HOURWHEEL_MAX_WAIT_SECONDS")
+            if each.resources("KMS::Key"):
+                wanted.add("HOURWHEEL_WAKEUP_KEY")
         if name in {"produce", "pull", "meta"}:
             wanted |= {f"HOURWHEEL_{variable}" for variable in ("AUTO_CREATE", "MAX_SUBJECTS", "MAX_GROUPS")}
         wanted |= of_timers(each, name)

@@ -1,8 +1,9 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed
+from tests.infra.synthesis import ACCOUNT, REGION, Synthesis, listed, synthesised
 
 KEPT = {"S3::Bucket": "RetainExceptOnCreate", "DynamoDB::Table": "Retain", "KMS::Key": "RetainExceptOnCreate"}
 """A protected table cannot be deleted when a first deployment fails; the next one uses an equal name."""
@@ -85,13 +86,29 @@ def test_a_key_of_the_customers_own_encrypts_all_that_is_stored(everything: Synt
     for bucket in everything.properties("S3::Bucket"):
         (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
         assert encryption["ServerSideEncryptionByDefault"]["KMSMasterKeyID"] == arn
+    assert {function["KmsKeyArn"] for function in everything.properties("Lambda::Function")} == {arn}
+    (topic,) = everything.properties("SNS::Topic")
+    assert topic["KmsMasterKeyId"] == arn
     services = {
-        statement["Principal"]["Service"]: statement.get("Condition")
+        service: statement
         for statement in key["KeyPolicy"]["Statement"]
-        if "Service" in statement["Principal"]
+        for service in listed(statement["Principal"].get("Service", []))
     }
-    assert services.keys() == {f"logs.{REGION}.amazonaws.com", "events.amazonaws.com"}
-    assert all(services.values()), "each only for this account"
+    assert services.keys() == {f"logs.{REGION}.amazonaws.com", "events.amazonaws.com", "cloudwatch.amazonaws.com"}
+    assert all(statement["Condition"] for statement in services.values()), "each only for this account"
+    assert services["cloudwatch.amazonaws.com"]["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
+
+
+def test_only_services_that_send_something_may_use_the_key(tmp_path: Path) -> None:
+    key_alone = synthesised({"customer_key": "true"}, tmp_path)
+    (key,) = key_alone.properties("KMS::Key")
+    services = [statement["Principal"].get("Service") for statement in key["KeyPolicy"]["Statement"]]
+    assert services == [None, f"logs.{REGION}.amazonaws.com"]
+
+
+def test_a_queue_of_timers_costs_few_requests_of_the_key(everything: Synthesis) -> None:
+    (timers,) = (found for found in everything.properties("SQS::Queue") if "RedrivePolicy" in found)
+    assert timers["KmsDataKeyReusePeriodSeconds"] == 86_400
 
 
 def test_busy_tables_are_warm_from_the_first_second(everything: Synthesis, defaults: Synthesis) -> None:

@@ -105,6 +105,35 @@ def everything(subject: str, group: str) -> dict[str, Any]:
     return consumer_policy(API, subject, group, dead_letters=True, seek=True, pause=True)
 
 
+KEY = "arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+def test_a_consumer_decrypts_wakeups_under_a_key_of_the_customer_and_nothing_else() -> None:
+    functions = ["arn:aws:lambda:eu-west-1:111122223333:function:hourwheel-pull"]
+    for with_key, without in (
+        (consumer_policy(API, "orders", "billing", key_arn=KEY), consumer_policy(API, "orders", "billing")),
+        (
+            url_policy(functions, [("orders", "billing")], key_arn=KEY),
+            url_policy(functions, [("orders", "billing")]),
+        ),
+    ):
+        *others, of_key = with_key["Statement"]
+        assert others == without["Statement"]
+        assert of_key == {
+            "Effect": "Allow",
+            "Action": "kms:Decrypt",
+            "Resource": KEY,
+            "Condition": {"StringEquals": {"kms:ViaService": "sqs.eu-west-1.amazonaws.com"}},
+        }
+    assert url_policy(functions, key_arn=KEY) == url_policy(functions), "it waits at no queue"
+
+
+@pytest.mark.parametrize("arn", ["", "*", "alias/orders", f"{KEY} ", KEY.replace("key/", "alias/"), f"{KEY}*"])
+def test_only_the_arn_of_a_key_is_taken(arn: str) -> None:
+    with pytest.raises(ValueError, match="REGION:ACCOUNT:key/ID"):
+        consumer_policy(API, "orders", "billing", key_arn=arn)
+
+
 def test_every_route_is_granted_or_left_to_operators() -> None:
     keys = {route.key for route in ROUTES}
     assert keys >= ALL

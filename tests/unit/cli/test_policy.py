@@ -24,6 +24,13 @@ def test_what_more_is_allowed(shell: Shell) -> None:
     assert shell.json("policy", "consumer", "orders", "billing", "--api-arn", arn) == [
         consumer_policy(arn, "orders", "billing")
     ]
+    key = "arn:aws:kms:eu-west-1:111122223333:key/abc"
+    assert shell.json("policy", "consumer", "orders", "billing", "--api-arn", arn, "--key-arn", key) == [
+        consumer_policy(arn, "orders", "billing", key_arn=key)
+    ]
+    function = "arn:aws:lambda:eu-west-1:111122223333:function:hourwheel-pull"
+    urls = shell.json("policy", "urls", "--function-arn", function, "--group", "a/b", "--key-arn", key)
+    assert urls == [url_policy([function], [("a", "b")], key_arn=key)]
     more = shell.json("policy", "consumer", "orders", "billing", "--api-arn", arn, "--dead-letters", "--seek")
     assert more == [consumer_policy(arn, "orders", "billing", dead_letters=True, seek=True)]
 

@@ -8,7 +8,7 @@ has a digest of subject and group, behind which a ``*`` stands.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hourwheel.api.routes import ROUTES, keys_of
@@ -18,6 +18,7 @@ from hourwheel.model.wakeup_names import group_prefix, queue_prefix
 _API_ARN = re.compile(r"arn:aws[a-z-]*:execute-api:[a-z0-9-]+:\d{12}:[a-z0-9]+/(\$default|[A-Za-z0-9_-]+)", re.ASCII)
 _CELL = re.compile(r"[a-z][a-z0-9-]{1,28}[a-z0-9]")  # as ``hourwheel:cell`` of a deployment
 _FUNCTION_ARN = re.compile(r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:function:[A-Za-z0-9_-]+", re.ASCII)
+_KEY_ARN = re.compile(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+", re.ASCII)
 _ID = re.compile(r"\{(id|dead_id)\}")  # not known when a policy is written; the last part of a path
 
 
@@ -40,6 +41,7 @@ def consumer_policy(
     group: str,
     *,
     cell: str = "hourwheel",
+    key_arn: str | None = None,
     dead_letters: bool = False,
     seek: bool = False,
     pause: bool = False,
@@ -47,23 +49,30 @@ def consumer_policy(
     """Returns a policy that allows pulling and settling the messages of the group, reading its lag, and waiting at its
     wake-up queue in the deployment of this ``cell``. ``dead_letters`` allows listing, redriving and dropping its dead
     letters, and deciding about stopped keys; ``seek`` allows moving the group, ``pause`` pausing and resuming it.
-    Raises ``ValueError`` and ``Rejected`` as ``producer_policy`` does."""
+    ``key_arn`` is the key of a deployment with ``hourwheel:customer_key``, under which wake-ups are encrypted.
+
+    Raises ``ValueError`` for a wrong ``cell`` or ``key_arn``, otherwise as ``producer_policy`` does."""
     chosen = ((dead_letters, keys_of("dead letters")), (seek, keys_of("seek")), (pause, keys_of("pause")))
     keys = keys_of("consume").union(*(keys for enabled, keys in chosen if enabled))
     policy = _policy(api_arn, keys, {"subject": subject, "group": group})
-    policy["Statement"].append(_waiting(api_arn, [(subject, group)], cell))
+    policy["Statement"] += _waiting(api_arn, [(subject, group)], cell, key_arn)
     return policy
 
 
 def url_policy(
-    function_arns: Sequence[str], groups: Sequence[tuple[str, str]] = (), *, cell: str = "hourwheel"
+    function_arns: Sequence[str],
+    groups: Sequence[tuple[str, str]] = (),
+    *,
+    cell: str = "hourwheel",
+    key_arn: str | None = None,
 ) -> dict[str, Any]:
     """Returns a policy that allows calling these functions through their URLs. It allows no direct invocation, with
     which an identity could claim to be any caller. The token of a caller says which subjects and groups it may use. The
     caller may also wait at the wake-up queues of ``groups``, each a subject and a name without wildcards, in the
-    deployment of this ``cell``.
+    deployment of this ``cell``; ``key_arn`` as for ``consumer_policy``.
 
-    Raises ``ValueError`` if ``function_arns`` is empty or names anything but functions, and for an invalid ``cell``.
+    Raises ``ValueError`` if ``function_arns`` is empty or names anything but functions, and for an invalid ``cell`` or
+    ``key_arn``.
     Raises ``Rejected`` for an invalid name."""
     if not function_arns:
         raise ValueError("no function is named: name at least one function")
@@ -77,12 +86,12 @@ def url_policy(
         for action, condition in (("lambda:InvokeFunctionUrl", url), ("lambda:InvokeFunction", through_url))
     ]
     if groups:
-        statements.append(_waiting(function_arns[0], groups, cell))
+        statements += _waiting(function_arns[0], groups, cell, key_arn)
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def _waiting(arn: str, groups: Sequence[tuple[str, str]], cell: str) -> dict[str, Any]:
-    """Returns the statement that allows waiting at the wake-up queues of the groups, in the account and region of the
+def _waiting(arn: str, groups: Sequence[tuple[str, str]], cell: str, key_arn: str | None) -> Iterator[dict[str, Any]]:
+    """Yields the statements that allow waiting at the wake-up queues of the groups, in the account and region of the
     ARN."""
     if not _CELL.fullmatch(cell):
         raise ValueError(f"the name of a deployment is hourwheel:cell of its settings, got {cell[:200]!r}")
@@ -93,7 +102,15 @@ def _waiting(arn: str, groups: Sequence[tuple[str, str]], cell: str) -> dict[str
     # The ``*`` stands for the generation of a group, so that the policy also holds for a group that is created anew.
     queues = f"arn:{partition}:sqs:{region}:{account}:{queue_prefix(cell)}"
     resources = [f"{queues}{group_prefix(subject, group)}*" for subject, group in groups]
-    return {"Effect": "Allow", "Action": ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"], "Resource": resources}
+    yield {"Effect": "Allow", "Action": ["sqs:ChangeMessageVisibility", "sqs:ReceiveMessage"], "Resource": resources}
+    if key_arn is None:
+        return
+    if not _KEY_ARN.fullmatch(key_arn):
+        raise ValueError(f"the ARN of a key is arn:aws:kms:REGION:ACCOUNT:key/ID, got {key_arn[:200]!r}")
+    # Only SQS may use the key for the consumer, and only for the queues above: the key encrypts all messages.
+    host = f"sqs.{region}.amazonaws.com" + (".cn" if partition == "aws-cn" else "")
+    through_sqs = {"StringEquals": {"kms:ViaService": host}}
+    yield {"Effect": "Allow", "Action": "kms:Decrypt", "Resource": key_arn, "Condition": through_sqs}
 
 
 def _policy(api_arn: str, keys: frozenset[str], names: dict[str, str]) -> dict[str, Any]:

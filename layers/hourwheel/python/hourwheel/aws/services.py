@@ -89,7 +89,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     - ``push_targets`` lists the ARNs that groups may name as targets, with ``*`` for any text; without it the function
       neither sets targets nor pushes. ``push_mapping`` lists the event source mappings that read the streams of the
       tables while any group has a target.
-    - With ``wake``, consumers wait at wake-up queues of SQS, to which the function sends.
+    - With ``wake``, consumers wait at wake-up queues of SQS, to which the function sends. ``wakeup_key`` is the ARN of
+      the KMS key of these queues; only the function that makes them has it.
     - With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function
       ``archive`` writes, and in which ``meta`` reads the numbers of the pipeline's last runs.
     - ``operators`` lists the ARNs of the roles and users that need no token at function URLs. ``endpoints`` is a JSON
@@ -120,6 +121,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_subjects: int = Settings().max_subjects
     max_groups: int = Settings().max_groups
     wake: bool = False
+    wakeup_key: Annotated[str, Meta(pattern=r"^arn:[^:]+:kms:.+$")] | None = None
     lake_bucket: Annotated[str, Meta(min_length=3, max_length=63)] | None = None
     cells: str | None = None
     operators: str | None = None
@@ -164,7 +166,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return None
         account = self.wheel_function.split(":")[4]  # the fifth part of an ARN
         prefix = queue_prefix(self.cell)
-        return SqsWakeupQueues(clock, prefix, account, region=self.region, endpoint_url=self.endpoint_url)
+        return SqsWakeupQueues(
+            clock, prefix, account, key=self.wakeup_key, region=self.region, endpoint_url=self.endpoint_url
+        )
 
     def parse_front(self) -> "UrlFront":
         """Returns the settings for requests to function URLs. Raises ``ValueError`` for a wrong value of

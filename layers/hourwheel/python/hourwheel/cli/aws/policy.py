@@ -17,6 +17,9 @@ ApiArnOption = Annotated[
     typer.Option(metavar="ARN", help="arn:aws:execute-api:REGION:ACCOUNT:API/STAGE; by default the API of --url."),
 ]
 CellOption = Annotated[str, typer.Option(help="The name of the deployment, its setting hourwheel:cell.")]
+KeyOption = Annotated[
+    str | None, typer.Option(metavar="ARN", help="The output KeyArn of a deployment with hourwheel:customer_key.")
+]
 AccountOption = Annotated[
     str | None, typer.Option(help="The account of the API, twelve digits; needed if --url names the API.")
 ]
@@ -56,6 +59,7 @@ def consumer(
     api_arn: ApiArnOption = None,
     account: AccountOption = None,
     cell: CellOption = "hourwheel",
+    key_arn: KeyOption = None,
     dead_letters: Annotated[
         bool, typer.Option("--dead-letters", help="Allow listing, redriving and dropping dead letters.")
     ] = False,
@@ -70,7 +74,8 @@ def consumer(
 
     arn = api_arn or _arn(settings_of(ctx).url, account)
     try:
-        _show(ctx, consumer_policy(arn, subject, group, cell=cell, dead_letters=dead_letters, seek=seek, pause=pause))
+        allowed = {"dead_letters": dead_letters, "seek": seek, "pause": pause}
+        _show(ctx, consumer_policy(arn, subject, group, cell=cell, key_arn=key_arn, **allowed))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -84,6 +89,7 @@ def urls(
         typer.Option(metavar="SUBJECT/GROUP", help="Allow waiting at the wake-up queue of this group. Repeatable."),
     ] = None,
     cell: CellOption = "hourwheel",
+    key_arn: KeyOption = None,
 ) -> None:
     """Print the policy of a program that calls functions through their URLs, with a token of `hourwheel grant create`.
 
@@ -92,7 +98,7 @@ def urls(
     from hourwheel.aws.policies import url_policy
 
     try:
-        _show(ctx, url_policy(function_arn, [_group(text) for text in group or ()], cell=cell))
+        _show(ctx, url_policy(function_arn, [_group(text) for text in group or ()], cell=cell, key_arn=key_arn))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
