@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from hourwheel.client import (
     ArchiveState,
+    AttentionPage,
     BucketWheels,
     CellDescription,
     ConsumerState,
@@ -109,6 +110,7 @@ OPERATIONS: dict[str, Operation] = {
     "settle": Operation(SettleResult),
     "health": Operation(Health),
     "overview": Operation(OverviewPage),
+    "attention": Operation(AttentionPage),
     "list_subjects": Operation(SubjectPage),
     "get_subject": Operation(Subject),
     "put_subject": Operation(

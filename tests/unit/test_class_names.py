@@ -11,6 +11,8 @@ ERRORS = "the server refuses with one error, the client raises the other: neithe
 PAIRS = {
     "AddressedMessage": WIRE,
     "ArchiveState": WIRE,
+    "AttentionPage": WIRE,
+    "Concern": WIRE,
     "LakeState": WIRE,
     "LakeTable": WIRE,
     "AttemptCount": WIRE,

@@ -24,6 +24,7 @@ OPERATORS = {
     "POST /v1/messages",  # many subjects in one request: no path can say which
     "GET /v1/health",
     "GET /v1/openapi.json",
+    "GET /v1/attention",
     "GET /v1/overview",
     "GET /v1/scheduled",
     "GET /v1/delayed",

@@ -39,6 +39,7 @@ _HANDLERS: dict[str, Callable[[Deployment, Event], Response]] = {
     "health": health,
     "openapi": openapi,
     "overview": overview.subjects,
+    "attention": overview.attention,
     "list_subjects": subjects.list_subjects,
     "get_subject": subjects.get_subject,
     "put_subject": subjects.put_subject,

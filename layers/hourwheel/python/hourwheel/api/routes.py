@@ -69,6 +69,7 @@ ROUTES = (
     HttpRoute("GET", "/v1/health", "meta", "health", parameters=None),
     HttpRoute("GET", "/v1/openapi.json", "meta", "openapi"),
     HttpRoute("GET", "/v1/overview", "meta", "overview", parameters=queries.OverviewQuery),
+    HttpRoute("GET", "/v1/attention", "meta", "attention", parameters=queries.AttentionQuery),
     HttpRoute("GET", "/v1/subjects", "meta", "list_subjects", parameters=queries.PageQuery),
     HttpRoute("GET", _SUBJECT, "meta", "get_subject"),
     HttpRoute("PUT", _SUBJECT, "meta", "put_subject", bodies.SubjectBody, needs_body=False),

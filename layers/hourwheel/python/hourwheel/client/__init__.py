@@ -31,6 +31,7 @@ from hourwheel.client.errors import (
     Unauthorized,
 )
 from hourwheel.client.producing.producer import Producer
+from hourwheel.client.records.attention import AttentionPage, Concern
 from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, Orphan, OrphanPage
 from hourwheel.client.records.groups import (
     NO_FILTER,
@@ -120,6 +121,8 @@ __all__ = [
     "AnswerError",
     "Api",
     "ArchiveState",
+    "AttentionPage",
+    "Concern",
     "AsyncApi",
     "AttemptCount",
     "AsyncConsumer",

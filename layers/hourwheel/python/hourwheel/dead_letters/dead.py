@@ -59,6 +59,18 @@ class DeadFilter(NamedTuple):
 
 
 ANY_LETTER = DeadFilter()
+
+
+class DeadCount(NamedTuple):
+    """The number of dead letters, and when the first of them died (0: there is none). ``complete`` is False where the
+    count stopped at its limit."""
+
+    messages: int
+    since_ms: int
+    complete: bool
+
+
+NO_LETTERS = DeadCount(0, 0, True)
 _BEGIN = Position(0, -1)
 _END = Position(10**16)  # row numbers have 16 digits
 
@@ -142,15 +154,18 @@ class DeadLetters:
     def count(self) -> int:
         return sum(row.left for row in self._rows(0, page=_LARGE_PAGE))
 
-    def count_up_to(self, most_rows: int) -> tuple[int, bool]:
-        """Returns the number of dead letters in the first ``most_rows`` rows, and whether these are all. One read where
-        no message ever became a dead letter; otherwise two reads more for each 500 rows."""
+    def count_up_to(self, most_rows: int) -> DeadCount:
+        """Counts the dead letters in the first ``most_rows`` rows. One read where no message ever became a dead letter;
+        otherwise two reads more for each 500 rows."""
         rows = self.log.totals().rows
         if not rows:
-            return 0, True
+            return NO_LETTERS
         end = self.log.trimmed() + most_rows
-        letters = self._rows(0, end=end, page=min(most_rows, _LARGE_PAGE))
-        return sum(row.left for row in letters), rows <= end
+        messages, since_ms = 0, 0
+        for row in self._rows(0, end=end, page=min(most_rows, _LARGE_PAGE)):
+            if row.left:
+                messages, since_ms = messages + row.left, since_ms or row.row.at_ms
+        return DeadCount(messages, since_ms, rows <= end)
 
     def redrive(self, choose: Callable[[Position, int], bool]) -> int:
         """Redrives the chosen messages: puts them into the group's retry log with no attempt counted. Returns their

@@ -49,6 +49,7 @@ from hourwheel.sweep.erasure import make_registry
 from hourwheel.sweep.sweep import Sweeper
 
 if TYPE_CHECKING:
+    from hourwheel.operations.attention import Attention
     from hourwheel.operations.background import Background
     from hourwheel.operations.overview import Overview
 
@@ -109,7 +110,15 @@ class Deployment:
         from hourwheel.groups.numbers import GroupNumbers
         from hourwheel.operations.overview import Overview
 
-        return Overview(self.registry, GroupNumbers(self.registry, self.leases, self.opener), self.pending_counts)
+        numbers = GroupNumbers(self.registry, self.leases, self.opener, self.flow, self.seen_pulls)
+        return Overview(self.registry, numbers, self.pending_counts)
+
+    @cached_property
+    def attention(self) -> "Attention":
+        """Tells what needs an operator."""
+        from hourwheel.operations.attention import Attention  # for operators alone
+
+        return Attention(self.overview, self.background)
 
     @property
     def background(self) -> "Background":

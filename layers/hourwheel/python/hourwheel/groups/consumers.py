@@ -77,11 +77,17 @@ class SeenPulls:
     """The last pulls that this process has served, by group and consumer. A hint: nothing is stored. Thread-safe."""
 
     _pulls: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _latest: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The last pull of each group."""
 
     def record(self, subject: str, group: str, consumer: str, now_ms: int) -> None:
         # Taken out first: the dictionary then has the order of the pulls, and the oldest one is the first.
         self._pulls.pop((subject, group, consumer), None)
         self._pulls[subject, group, consumer] = now_ms
+        self._latest.pop((subject, group), None)
+        self._latest[subject, group] = now_ms
+        while len(self._latest) > _MOST_SEEN:
+            self._latest.pop(next(iter(self._latest)), None)
         while len(self._pulls) > _MOST_SEEN:
             self._pulls.pop(next(iter(self._pulls)), None)
 
@@ -92,6 +98,11 @@ class SeenPulls:
         """Drops the consumers of deleted groups: a new group of that name has not seen them."""
         # A copy: other threads record pulls meanwhile.
         drop_keys(self._pulls, [pull for pull in list(self._pulls) if deleted.has_group(*pull[:2])])
+        drop_keys(self._latest, [group for group in list(self._latest) if deleted.has_group(*group)])
+
+    def latest_ms(self, subject: str, group: str) -> int:
+        """Returns the time of the last pull of the group that this process remembers; 0 if there is none."""
+        return self._latest.get((subject, group), 0)
 
     def of(self, subject: str, group: str, now_ms: int) -> dict[str, int]:
         """Returns the times of the last pulls of the group's consumers."""

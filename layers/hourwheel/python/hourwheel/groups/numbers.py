@@ -13,31 +13,49 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from hourwheel.context import Context
-from hourwheel.dead_letters.dead import DeadLetters
+from hourwheel.dead_letters.dead import NO_LETTERS, DeadLetters
 from hourwheel.delay.lists.pending_counts import Address
 from hourwheel.errors import GroupRemoved
+from hourwheel.groups.consumers import SeenPulls
 from hourwheel.groups.progress import LogLag, lag_of_log, lag_of_parts
 from hourwheel.model.groups import Group
 from hourwheel.model.lag import Lag
 from hourwheel.model.overview import GroupOverview
+from hourwheel.model.pulls import LimitedBy
 from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
-from hourwheel.ports.storage import Counter
+from hourwheel.ports.storage import Counter, transactional
+from hourwheel.pull_log.limits import pause_of
 from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
+from hourwheel.pulling.flow import FlowControl
 from hourwheel.reach.outages import Outages
 from hourwheel.reach.storages import by_storage
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
+from hourwheel.times import rfc3339
 
 MOST_GROUPS = 2_000
 """The groups of one subject, consumers of broadcast groups included, whose numbers one call reads."""
 
-_PAGES = 5  # of 200 pull rows each: the checkpoint is at most 1,000 settled rows behind
-_OPEN_ROWS = 50  # open rows of a log that are read again; settled ones drop out, so the next look reads other rows
-_DEAD_ROWS = 1_000  # four reads; a larger number needs no exact count in an overview
+
+class _Limits(NamedTuple):
+    """The most that one look reads: ``pages`` of 200 new pull rows and ``open_rows`` open ones of a log (settled ones
+    drop out, so that the next look reads other rows), and ``dead_rows`` of a group."""
+
+    pages: int
+    open_rows: int
+    dead_rows: int
+
+
+_NEAR = _Limits(pages=25, open_rows=500, dead_rows=20_000)  # on one machine, where 20,000 rows take about 60 ms
+_FAR = _Limits(pages=5, open_rows=50, dead_rows=1_000)  # where each read costs money
+
+
+_OUT_OF_REACH = frozenset({"waiting", "in_flight", "retrying", "settled"})
+"""The numbers that lack those of a cell out of reach."""
 
 
 class SubjectNumbers(NamedTuple):
@@ -57,17 +75,24 @@ class GroupNumbers:
     registry: Registry
     leases: Leases
     opener: PullLogs
+    flow: FlowControl
+    seen_pulls: SeenPulls
 
     @property
     def context(self) -> Context:
         return self.registry.context
+
+    @property
+    def _limits(self) -> _Limits:
+        return _NEAR if transactional(self.context.store) else _FAR
 
     def read(self, subject: Subject, pending: Tally[Address]) -> SubjectNumbers:
         """Reads the numbers of all groups of the subject. ``pending`` has the delayed retries.
 
         On DynamoDB: a query for each 100 groups, and a batch for each 100 logs. For each log of a group to which
         anything was ever written: a query, another one where messages wait, and a read for each of up to 50 open pulls.
-        For each such log of an ordered group also what its state takes, and a read where messages are parked.
+        For each such log of an ordered group also what its state takes, and a read where messages are parked. For each
+        such log of a group whose messages nobody holds a query, and for a group with limits what they take.
         """
         records = with_all_settings(self.registry.all_groups(subject, consistent=False))
         groups = list(islice((group for group in records if not group.deleted), MOST_GROUPS + 1))
@@ -88,39 +113,73 @@ class GroupNumbers:
             if not group.broadcast:
                 backing_off = max(0, pending[subject.name, subject.generation, group.member])
                 try:
-                    _add(shared, *self._lag(subject, group, totals, outages), backing_off=backing_off)
+                    _add(shared, self._numbers(subject, group, totals, outages), backing_off=backing_off)
                 except GroupRemoved:  # deleted since it was listed
                     if not group.consumer:
                         del numbers[group.shared_name]
         complete = complete and all(entry.complete for entry in numbers.values())
         return SubjectNumbers(list(numbers.values()), totals, outages, complete)
 
-    def _lag(self, subject: Subject, group: Group, totals: Mapping[str, Counter], outages: Outages) -> tuple[Lag, bool]:
-        """Returns the lag of a group, without the retries that wait for their delay, and whether it is complete. Adds
-        cells that fail meanwhile to ``outages``, and leaves out what is not read by then."""
+    def _numbers(
+        self, subject: Subject, group: Group, totals: Mapping[str, Counter], outages: Outages
+    ) -> "_MemberNumbers":
+        """Reads the numbers of a group, or of a consumer of a broadcast group, without the retries that wait for their
+        delay. Adds cells that fail meanwhile to ``outages``, and leaves out what is not read by then."""
         logs = [log for log in self.opener.of(self.context, subject, group) if log.source.name in totals]
         parts: dict[int | None, list[tuple[LogLag, int]]] = {None: []}
-        complete = True
+        inexact: set[str] = set()
         for log in logs:
             with outages.noted(log.source.name):
                 lag, in_flight, read = self._lag_of_log(log, totals[log.source.name])
                 parts.setdefault(log.queue, []).append((lag, in_flight))
-                complete = complete and read
-        dead, all_dead = 0, True
+                inexact |= set() if read else {"in_flight"}
+        dead = NO_LETTERS
         if totals[group.dead_log].rows:
-            dead, all_dead = DeadLetters(self.context, subject, group).count_up_to(_DEAD_ROWS)
-        total = lag_of_parts(parts, dead)
+            dead = DeadLetters(self.context, subject, group).count_up_to(self._limits.dead_rows)
+            inexact |= set() if dead.complete else {"dead"}
+        total = lag_of_parts(parts, dead.messages)
         for log in logs:
             with outages.noted(log.source.name):
                 log.add_parked(total)
         total.expired_unread = totals[group.expired_counter].numbers
-        return total, complete and all_dead and not any(outages.has(log.source.name) for log in logs)
+        if any(outages.has(log.source.name) for log in logs):
+            inexact |= _OUT_OF_REACH
+        total.limited_by = self._limit(subject, group, logs, total)
+        return _MemberNumbers(total, dead.since_ms, self._pulled_ms(subject, group, logs, total, outages), inexact)
 
     def _lag_of_log(self, log: PullLog, totals: Counter) -> tuple[LogLag, int, bool]:
         if not totals.rows:
             return LogLag(0, None, totals.numbers, totals.numbers), 0, True
-        count = self.leases.counted(log, pages=_PAGES, most=_OPEN_ROWS)
+        count = self.leases.counted(log, pages=self._limits.pages, most=self._limits.open_rows)
         return lag_of_log(log, count.tail, totals), count.in_flight, count.complete
+
+    def _limit(self, subject: Subject, group: Group, logs: Sequence[PullLog], lag: Lag) -> LimitedBy | None:
+        """Returns what keeps the group from its messages: a pause, or a limit that it has reached."""
+        limit = pause_of(subject, group, self.context.settings)
+        if limit is None and logs and group.flow_limited and lag.waiting + lag.retrying:
+            allowance = self.flow.allowance(logs, 1)
+            limit = None if allowance.messages else allowance.limit
+        return None if limit is None else limit.name
+
+    def _pulled_ms(self, subject: Subject, group: Group, logs: Sequence[PullLog], lag: Lag, outages: Outages) -> int:
+        """Returns the time of the last pull of a group that has messages which nobody holds; 0 if none is known."""
+        if lag.in_flight or not lag.waiting + lag.retrying:
+            return 0
+        pulled_ms = self.seen_pulls.latest_ms(subject.name, group.shared_name)
+        for log in logs:
+            with outages.noted(log.source.name):
+                pulled_ms = max(pulled_ms, max((row.claimed_ms for row in log.latest(1)), default=0))
+        return pulled_ms
+
+
+class _MemberNumbers(NamedTuple):
+    """The lag of a group, or of a consumer of a broadcast group; when its first dead letter died and when it was pulled
+    last (0: not known); the names of the numbers that are not exact."""
+
+    lag: Lag
+    dead_since_ms: int
+    pulled_ms: int
+    inexact: set[str]
 
 
 def read_counters(context: Context, logs: Iterable[str]) -> tuple[dict[str, Counter], Outages]:
@@ -147,8 +206,9 @@ def _settings_of(group: Group) -> GroupOverview:
     )
 
 
-def _add(group: GroupOverview, lag: Lag, complete: bool, *, backing_off: int) -> None:
-    """Adds the lag of a group, or of a consumer of a broadcast group."""
+def _add(group: GroupOverview, numbers: _MemberNumbers, *, backing_off: int) -> None:
+    """Adds the numbers of a group, or of a consumer of a broadcast group."""
+    lag = numbers.lag
     group.waiting += lag.waiting
     group.in_flight += lag.in_flight
     group.retrying += lag.retrying
@@ -159,5 +219,18 @@ def _add(group: GroupOverview, lag: Lag, complete: bool, *, backing_off: int) ->
         group.held += lag.held.keys
         group.stopped += lag.held.stopped
     group.settled += sum(counted(queue.offset or 0) for queue in lag.queues)
-    group.oldest_at = min(filter(None, (group.oldest_at, lag.oldest_at)), default=None)
-    group.complete = group.complete and complete
+    group.oldest_at = _first(group.oldest_at, lag.oldest_at)
+    group.dead_since = _first(group.dead_since, _time(numbers.dead_since_ms))
+    group.pulled_at = max(filter(None, (group.pulled_at, _time(numbers.pulled_ms))), default=None)
+    group.limited_by = group.limited_by or lag.limited_by
+    group.inexact = sorted(numbers.inexact.union(group.inexact))
+    group.complete = not group.inexact
+
+
+def _first(one: str | None, other: str | None) -> str | None:
+    """Returns the earlier of two times. The texts of times have one form, in UTC, so they sort as the times do."""
+    return min(filter(None, (one, other)), default=None)
+
+
+def _time(ms: int) -> str | None:
+    return rfc3339(ms) if ms else None

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from hourwheel.model.last_runs import ReconcileRun
+from hourwheel.model.pulls import LimitedBy
 
 OverviewSort: TypeAlias = Literal["name", "waiting", "in_flight", "retrying", "dead", "delayed", "oldest"]
 
@@ -15,7 +16,9 @@ class GroupOverview(Struct, kw_only=True):
     """The numbers of a group, as in its lag. ``settled`` is the sum over the queues of the messages that the group has
     pulled or passed over, without those of lost parts; ``expired_unread`` counts those that expired before the group
     had pulled them. An ordered group has ``held`` keys, of which ``stopped`` ones
-    wait for an operator. ``complete`` is False where a count stopped at its limit: it may be too low."""
+    wait for an operator. The first of the dead letters died at ``dead_since``. ``limited_by`` names the limit at which
+    the group is. ``pulled_at`` is the last known pull of a group whose messages nobody holds. ``inexact`` names the
+    numbers whose count stopped at its limit; ``complete`` is False where there are any."""
 
     group: str
     waiting: int = 0
@@ -33,12 +36,16 @@ class GroupOverview(Struct, kw_only=True):
     ordered: bool = False
     pushed: bool = False
     complete: bool = True
+    dead_since: str | None = None
+    limited_by: LimitedBy | None = None
+    pulled_at: str | None = None
+    inexact: list[str] = []
 
 
 class SubjectOverview(Struct, kw_only=True):
     """The numbers of a subject: those of its groups, summed. ``end`` is the sum over the queues of the messages
     that they ever took, without those of parts that were lost while they took messages; ``settled`` counts those that
-    the groups have pulled. All were read at ``at``."""
+    the groups have pulled. ``inexact`` names the numbers that are so in a group. All were read at ``at``."""
 
     subject: str
     queues: int
@@ -61,6 +68,7 @@ class SubjectOverview(Struct, kw_only=True):
     cells_out: list[str]
     complete: bool
     at: str
+    inexact: list[str] = []
 
 
 class OverviewPage(Struct, kw_only=True):

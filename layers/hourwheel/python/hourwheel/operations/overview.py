@@ -7,7 +7,7 @@ The numbers of subjects come from a table in memory. Calls refresh the table, th
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from hourwheel.delay.lists.pending_counts import Address, PendingCounts
 from hourwheel.errors import Rejected
 from hourwheel.groups.numbers import MOST_GROUPS, GroupNumbers, SubjectNumbers
 from hourwheel.model.overview import (
+    GroupOverview,
     GroupOverviewPage,
     OverviewPage,
     OverviewSort,
@@ -25,7 +26,11 @@ from hourwheel.model.overview import (
 )
 from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
+from hourwheel.operations.concerns import Concern, GroupState, concerns_of_group
 from hourwheel.operations.queue_numbers import queue_numbers
+from hourwheel.operations.refresh_share import RefreshShare
+from hourwheel.operations.thresholds import THRESHOLDS
+from hourwheel.operations.trends import LagHistory, LagPoint
 from hourwheel.ports.storage import transactional
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.records import subject_record
@@ -33,17 +38,14 @@ from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames, drop_keys
 from hourwheel.times import parse_rfc3339, rfc3339, within
 
-_SHARE = 100
-"""Of this many milliseconds the refresh of the table takes one."""
-
-_MOST_SAVED_MS = 300
-"""After a pause one call may refresh for this long. After a longer refresh, later calls refresh less."""
-
 _FRESH_MS = 1_000
 """Numbers of this age are not read again."""
 
 _FIRST_MS = 250
 """A call fills the table of a server that has just started for this long. Later calls complete it."""
+
+_EARLIER_MS = 60_000
+"""Subjects that need an operator are read again as if their numbers were older by this time."""
 
 _DELAYED_MS, _DELAYED_FAR_MS = 2_000, 30_000
 """The time between two counts of the delayed messages: on one machine, and where each read costs money."""
@@ -78,31 +80,19 @@ class OverviewRequest(NamedTuple):
     order: SortOrder = "asc"
 
 
-@dataclass
-class RefreshShare:
-    """Bounds the share of the time that repeated work takes. Work that is allowed may take longer than the time that is
-    left; later work then waits."""
-
-    left_ms: float = _MOST_SAVED_MS
-    seen_ms: int = 0
-
-    def allows(self, now_ms: int) -> bool:
-        """Adds the time that was earned since the last call, and returns whether work may begin now."""
-        passed_ms = max(0, now_ms - self.seen_ms)  # a clock that was set back earns nothing
-        self.left_ms = min(_MOST_SAVED_MS, self.left_ms + passed_ms / _SHARE)
-        self.seen_ms = now_ms
-        return self.left_ms > 0
-
-    def spend(self, ms: int) -> None:
-        self.left_ms -= ms
-
-
 class _Entry(NamedTuple):
-    """The numbers of one generation of a subject, and when they were read."""
+    """The numbers of one generation of a subject, and when they were read; what needs an operator in it, and earlier
+    looks at its groups."""
 
     generation: int
     read_ms: int
     numbers: SubjectOverview
+    concerns: tuple[Concern, ...]
+    histories: Mapping[str, LagHistory]
+
+    def grows_old(self) -> int:
+        """Returns the time by which entries are read again: those with concerns come earlier."""
+        return self.read_ms - (_EARLIER_MS if self.concerns else 0)
 
 
 class _OverviewRow(NamedTuple):
@@ -125,6 +115,9 @@ class Overview:
     pending_counts: PendingCounts
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _share: RefreshShare = field(default_factory=RefreshShare)
+    _since_ms: int = 0
+    """The time of the first look: pulls that find nothing are known since then at least."""
+
     _listed: list[Subject] = field(default_factory=list)
     _listed_ms: int = _NEVER
     _delayed: Counter[Address] = field(default_factory=Counter)
@@ -158,6 +151,20 @@ class Overview:
         with self._lock:
             self._count_delayed()
             return self._by_name(request) if by_name else self._by_number(request)
+
+    def concerns(self) -> tuple[list[Concern], bool]:
+        """Returns what needs an operator in the subjects, and whether all subjects were read. Reads subjects as a page
+        by a number does.
+
+        On DynamoDB: every 30 s a query for each 100 subjects, and what ``page`` needs.
+        """
+        with self._lock:
+            self._count_delayed()
+            self._list()
+            self._refresh(self._listed)
+            known = [subject for subject in self._listed if self._known(subject)]
+            found = [concern for subject in known for concern in self._entries[subject.name].concerns]
+            return found, len(known) == len(self._listed)
 
     def groups(self, name: str, after: str, limit: int) -> GroupOverviewPage:
         """Returns up to ``limit`` groups of a subject behind the name ``after``, and its queues. Raises ``NotFound``.
@@ -226,7 +233,8 @@ class Overview:
     def _list(self) -> None:
         """Lists the subjects again where the list is old and the share allows it."""
         now_ms = self.context.clock.now_ms()
-        fresh = within(self._listed_ms, now_ms, _LISTED_MS)
+        rest_ms = _LISTED_MS if transactional(self.context.store) else _DELAYED_FAR_MS
+        fresh = within(self._listed_ms, now_ms, rest_ms)
         if self._listed_ms != _NEVER and (fresh or not self._share.allows(now_ms)):
             return
         self._listed = [record for record in self.registry.all_subjects() if not record.deleted]
@@ -281,12 +289,12 @@ class Overview:
             if read and (read >= MOST_GROUPS or self.context.clock.now_ms() - began_ms > _FIRST_MS):
                 break
             read += self._read(subject)
-        for subject in sorted(filter(self._known, subjects), key=lambda record: self._entries[record.name].read_ms):
+        for subject in sorted(filter(self._known, subjects), key=lambda one: self._entries[one.name].grows_old()):
             now_ms = self.context.clock.now_ms()
-            if read >= MOST_GROUPS or within(self._entries[subject.name].read_ms, now_ms, _FRESH_MS):
+            if read >= MOST_GROUPS or not self._share.allows(now_ms):
                 break
-            if not self._share.allows(now_ms):
-                break
+            if within(self._entries[subject.name].read_ms, now_ms, _FRESH_MS):
+                continue
             read += self._read(subject)
 
     def _unread(self, subjects: Sequence[Subject]) -> Iterator[Subject]:
@@ -311,16 +319,49 @@ class Overview:
             retention_seconds=subject.retention_seconds,
             cells_out=read.outages.names,
             complete=read.complete and self._delayed_read,
+            inexact=_inexact(groups, delayed=self._delayed_read),
             at=rfc3339(began_ms),
         )
         now_ms = self.context.clock.now_ms()
-        self._entries[subject.name] = _Entry(subject.generation, now_ms, numbers)
+        histories = self._histories(subject)
+        concerns = self._concerns_of(subject, groups, histories, began_ms)
+        later = {group.group: _with_look(histories.get(group.group), group, began_ms) for group in groups}
+        self._entries[subject.name] = _Entry(subject.generation, now_ms, numbers, concerns, later)
         self._share.spend(now_ms - began_ms)
         return max(1, len(groups))
+
+    def _histories(self, subject: Subject) -> Mapping[str, LagHistory]:
+        return self._entries[subject.name].histories if self._known(subject) else {}
+
+    def _concerns_of(
+        self, subject: Subject, groups: Sequence[GroupOverview], histories: Mapping[str, LagHistory], now_ms: int
+    ) -> tuple[Concern, ...]:
+        self._since_ms = self._since_ms or now_ms
+        found: list[Concern] = []
+        for group in groups:
+            history = histories.get(group.group)
+            trend = None if history is None else history.trend(_look_at(group, now_ms), THRESHOLDS)
+            state = GroupState(subject.name, group, trend, self._since_ms)
+            found += concerns_of_group(state, THRESHOLDS, now_ms)
+        return tuple(found)
 
     @staticmethod
     def _last_logs(subject: Subject) -> list[str]:
         return [subject.log(queue) for queue in range(subject.queues)]
+
+
+def _look_at(group: GroupOverview, now_ms: int) -> LagPoint:
+    return LagPoint(now_ms, group.waiting, group.settled)
+
+
+def _with_look(history: LagHistory | None, group: GroupOverview, now_ms: int) -> LagHistory:
+    point = _look_at(group, now_ms)
+    return LagHistory.beginning(point) if history is None else history.with_point(point, THRESHOLDS)
+
+
+def _inexact(groups: Sequence[GroupOverview], *, delayed: bool) -> list[str]:
+    """Returns the names of the numbers of a subject that are not exact in one of its groups."""
+    return sorted({name for group in groups for name in group.inexact} | (set() if delayed else {"delayed"}))
 
 
 def _rank(sort: OverviewSort, numbers: SubjectOverview) -> int:

@@ -275,8 +275,20 @@ class Cells(Protocol):
         ...
 
 
+class VolumeSpace(NamedTuple):
+    """A volume, with its free bytes and those of them that new messages may not take."""
+
+    name: str
+    free: int
+    reserve: int
+
+
 class Reserve(Protocol):
     """Keeps a reserve of space, in which queues are drained once new messages find none."""
+
+    def volumes(self) -> Sequence[VolumeSpace]:
+        """Returns the volumes that can be read; none where messages may take all there is."""
+        ...
 
     def check(self, cell: str) -> None:
         """Raises ``StorageFull`` if new messages may take no more space of the home, which is "", and ``CellFull`` for
@@ -286,6 +298,9 @@ class Reserve(Protocol):
 
 class NoReserve:
     """Implements ``Reserve`` where messages may take all there is."""
+
+    def volumes(self) -> Sequence[VolumeSpace]:
+        return ()
 
     def check(self, cell: str) -> None:
         pass

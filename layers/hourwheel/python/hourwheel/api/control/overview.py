@@ -1,6 +1,6 @@
 """Shows subjects and groups with their numbers side by side, and what works in the background."""
 
-from hourwheel.api.control.queries import DueQuery, OverviewQuery, PageQuery
+from hourwheel.api.control.queries import AttentionQuery, DueQuery, OverviewQuery, PageQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, time_of
 from hourwheel.deployment.deployment import Deployment
@@ -17,6 +17,10 @@ def subjects(deployment: Deployment, event: Event) -> Response:
         check_name(after, "after")
     prefix = check_name(query.prefix, "prefix") if query.prefix else ""
     return ok(deployment.overview.page(OverviewRequest(after, query.limit, prefix, query.sort, order)))
+
+
+def attention(deployment: Deployment, event: Event) -> Response:
+    return ok(deployment.attention.page(decode_query(AttentionQuery, event).limit))
 
 
 def groups(deployment: Deployment, event: Event) -> Response:

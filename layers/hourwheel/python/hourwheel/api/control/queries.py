@@ -32,6 +32,12 @@ class OverviewQuery(PageQuery):
     order: SortOrder | None = None
 
 
+class AttentionQuery(_Query):
+    """Says how many concerns are shown."""
+
+    limit: Annotated[int, Meta(ge=1, le=PAGE)] = PAGE
+
+
 class DeadQuery(PageQuery):
     """Asks for a page of dead letters: all, or those with a reason."""
 

@@ -173,6 +173,7 @@ class AsyncApi:
     trace = _awaited(MessageCalls.trace)
 
     overview = _awaited(OverviewCalls.overview)
+    attention = _awaited(OverviewCalls.attention)
     subject_overview = _awaited(OverviewCalls.subject_overview)
     due = _awaited(OverviewCalls.due)
     wheels = _awaited(OverviewCalls.wheels)

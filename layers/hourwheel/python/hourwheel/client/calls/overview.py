@@ -5,6 +5,7 @@ from typing import Literal
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.due import span_text
+from hourwheel.client.records.attention import AttentionPage
 from hourwheel.client.records.overview import ArchiveState, BucketWheels, DueCounts, GroupOverviewPage, OverviewPage
 from hourwheel.client.transport.codec import path
 
@@ -34,6 +35,22 @@ class OverviewCalls(Calls):
         """
         target = path("overview") + query(limit=limit, after=after, prefix=prefix, sort=sort, order=order)
         page: OverviewPage = self._http.call("GET", target, answers(OverviewPage))
+        return page
+
+    def attention(self, *, limit: int = 100) -> AttentionPage:
+        """Tells what needs an operator, up to ``limit`` (1 to 100) concerns, the gravest first: groups without
+        consumers or with a growing backlog, dead letters, stopped keys, pauses, wheels, volumes and cells.
+
+        Raises:
+            BadRequest: ``limit`` is out of its range.
+
+        Example:
+            >>> api.pause_group("orders", "billing").paused
+            True
+            >>> [(concern.level, concern.text) for concern in api.attention().concerns]
+            [('warning', 'The group is paused: 1 message waits.')]
+        """
+        page: AttentionPage = self._http.call("GET", path("attention") + query(limit=limit), answers(AttentionPage))
         return page
 
     def subject_overview(self, subject: str, *, limit: int = 100, after: str | None = None) -> GroupOverviewPage:

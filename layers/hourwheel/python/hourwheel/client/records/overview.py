@@ -5,13 +5,17 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hourwheel.model.pulls import LimitedBy
+
 
 class GroupOverview(Struct, frozen=True, kw_only=True):
     """The numbers of a group, as in its ``Lag``. ``settled`` is the sum, over the queues, of the messages that
     the group has pulled or passed over, without those of lost parts; the difference of two answers is the progress of
     the group. ``held`` is the number of held keys of an ordered group, and ``stopped`` of those that wait for an
-    operator. ``expired_unread`` messages expired before the group had pulled them. ``complete`` is False if a count
-    stopped at its limit.
+    operator. ``expired_unread`` messages expired before the group had pulled them. The first dead letter died at
+    ``dead_since``; ``limited_by`` names the limit at which the group is. ``pulled_at`` is the last known pull of a
+    group whose messages nobody holds. ``inexact`` names the numbers whose count stopped at a limit; ``complete`` is
+    False if there are any.
 
     Example:
         >>> [(group.group, group.waiting) for group in api.subject_overview("orders").groups]
@@ -34,6 +38,10 @@ class GroupOverview(Struct, frozen=True, kw_only=True):
     held: int = 0
     stopped: int = 0
     expired_unread: int = 0
+    dead_since: datetime | None = None
+    limited_by: LimitedBy | None = None
+    pulled_at: datetime | None = None
+    inexact: list[str] = []
 
 
 class SubjectOverview(Struct, frozen=True, kw_only=True):
@@ -41,7 +49,7 @@ class SubjectOverview(Struct, frozen=True, kw_only=True):
     messages that the queues ever took, and ``settled`` of those that the groups have pulled: the differences between
     two answers are the messages that came and that were pulled. A part that was lost while it took messages is not
     counted: both are smaller after its loss. ``cells_out`` names cells that cannot be
-    reached, whose logs are not counted.
+    reached, whose logs are not counted. ``inexact`` names the numbers whose count stopped at a limit.
 
     Example:
         >>> [(subject.subject, subject.waiting, subject.end) for subject in api.overview().subjects]
@@ -69,6 +77,7 @@ class SubjectOverview(Struct, frozen=True, kw_only=True):
     held: int = 0
     stopped: int = 0
     expired_unread: int = 0
+    inexact: list[str] = []
 
 
 class OverviewPage(Struct, frozen=True, kw_only=True):

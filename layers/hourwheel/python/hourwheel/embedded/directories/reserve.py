@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hourwheel.errors import Broken, CellFull, StorageFull
 from hourwheel.model.log_names import HOME
+from hourwheel.ports.storage import VolumeSpace
 
 _LOW = 2  # times the reserve: operators hear of it while sends still work
 
@@ -145,6 +146,11 @@ class Reserves:
         if cell == HOME:
             raise StorageFull(f"less than {self.size // MEGABYTE} MB are left, which are kept to drain the queues")
         raise CellFull(f"the volume of cell {cell} is nearly full")
+
+    def volumes(self) -> list[VolumeSpace]:
+        """Returns the space of each volume that can be read."""
+        read = ((name, reserve.free) for name, reserve in self.by_volume.items())
+        return [VolumeSpace(name, free, self.size) for name, free in read if free is not None]
 
     def low(self) -> list[str]:
         """Returns the names of the volumes that have less than twice the reserve left."""
