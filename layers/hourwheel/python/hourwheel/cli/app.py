@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from hourwheel import __version__
-from hourwheel.cli import outbox
+from hourwheel.cli import outbox, overview
 from hourwheel.cli.aws import cost, grants, policy
 from hourwheel.cli.groups import groups, lag
 from hourwheel.cli.messages import consume, dead, messages, produce, scheduled
@@ -157,6 +157,7 @@ app.add_typer(messages.app, name="message")
 app.add_typer(dead.app, name="dead")
 app.add_typer(scheduled.app, name="scheduled")
 app.command()(lag.lag)
+app.command()(overview.overview)
 app.command()(cost.cost)
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(policy.app, name="policy")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _raw: ContextVar[bool] = ContextVar("raw", default=False)
 
-_FREE_TEXT = {"body", "detail", "key", "location", "reason", "remark"}
+_FREE_TEXT = {"body", "command", "detail", "key", "location", "reason", "remark", "what"}
 """Columns that may fold on a narrow terminal. Ids, dates and numbers stay on one line, so that they can be copied."""
 
 _LEAST_FREE_TEXT = 20  # characters; a narrower column would be hard to read, so the terminal breaks the row instead
