@@ -1,5 +1,6 @@
 /**
- * All subjects with their rates and their messages: a hundred at a time, sorted and searched by the server.
+ * What needs attention, then all subjects with their rates and their messages: a hundred at a time, sorted and searched
+ * by the server.
  */
 
 import { get, isTrouble, poll, settings, usage } from "../api.js";
@@ -8,6 +9,7 @@ import { h, path, replace, withQuery } from "../dom.js";
 import { ago, count, duration, millis, rate, time } from "../format.js";
 import { badge, failure, heading } from "../frame.js";
 import { table } from "../table.js";
+import { attention } from "./parts/attention.js";
 import { hourlyUsd, pointsOf, ratesOf, remember } from "./parts/rates.js";
 
 const PAGE = 100;
@@ -26,10 +28,15 @@ function name(row) {
   return [h("a", { href: `#/${path`subjects/${row.subject}`}` }, row.subject), " ", marks];
 }
 
+/** Returns whether the count stopped at a limit. Older servers say only that one of the numbers did. */
+function isInexact(row, key) {
+  return row.inexact ? row.inexact.includes(key) : row.complete === false;
+}
+
 /** Returns a count; one that stopped at a limit is marked. */
 function number(row, key) {
   const text = count(row[key]);
-  if (row.complete === false) return h("span", { title: "At least this many: the count stopped at a limit" }, `≥ ${text}`);
+  if (isInexact(row, key)) return h("span", { title: "At least this many: the count stopped at a limit" }, `≥ ${text}`);
   return row[key] === 0 ? h("span", { class: "zero" }, text) : text;
 }
 
@@ -106,9 +113,12 @@ export async function show({ root, query, signal, navigate }) {
     sort: { key: state.sort, order: state.order },
     onSort: (key, order) => turn(() => Object.assign(state, { sort: key, order, after: "", before: [] })),
   });
+  let haveRows;
+  const first = new Promise((resolve) => (haveRows = resolve));
   replace(
     root,
     heading({ title: "Overview" }),
+    attention({ signal, first }),
     h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, h("label", null, "Search subjects", field)),
     problem,
     rows.node,
@@ -146,6 +156,7 @@ export async function show({ root, query, signal, navigate }) {
     answer.subjects.forEach(remember);
     next = answer.next;
     rows.node.hidden = false;
+    haveRows(); // numbers of subjects come first: what needs attention takes longer to read
     replace(empty, nothing());
     rows.update(answer.subjects, { sort: { key: sort, order } });
     back.disabled = !state.after;
@@ -184,6 +195,7 @@ export async function show({ root, query, signal, navigate }) {
     everyMs: EVERY_MS,
     signal,
     onError: (error) => {
+      haveRows();
       problem.hidden = isTrouble(error) && !rows.node.hidden; // the banner tells it, and the last numbers stay
       replace(problem, failure(error, "The overview"));
     },
