@@ -74,7 +74,7 @@ def test_a_backlog_that_grows_is_named_with_its_rates(bench: Bench) -> None:
     bench.deployment.settle("orders", "billing", [Settlement(receipt=held.receipt, extend_seconds=600)])
     (concern,) = bench.deployment.attention.page(100).concerns
     assert (concern.kind, concern.messages) == ("growing", 279)
-    assert (concern.growth_per_second, concern.pulled_per_second) == (2.0, 0.5)
+    assert (concern.rise_per_second, concern.pulled_per_second) == (2.0, 0.5)
     assert concern.drain_seconds == 558.0
 
 

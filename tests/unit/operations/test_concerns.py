@@ -7,9 +7,9 @@ import pytest
 from hourwheel.model.overview import BucketWheel, GroupOverview
 from hourwheel.operations.concerns import (
     Concern,
-    GroupState,
-    concerns_of_cells,
+    WatchedGroup,
     concerns_of_group,
+    concerns_of_storages,
     concerns_of_volumes,
     concerns_of_wheels,
 )
@@ -79,7 +79,7 @@ CASES = {
 
 def concerns(case: Case, **more: Any) -> list[Concern]:
     numbers = GroupOverview(group="billing", **case.numbers, **more)
-    state = GroupState("orders", numbers, case.trend, NOW_MS - round(case.watched_seconds * 1_000))
+    state = WatchedGroup("orders", numbers, case.trend, NOW_MS - round(case.watched_seconds * 1_000))
     return concerns_of_group(state, THRESHOLDS, NOW_MS)
 
 
@@ -93,7 +93,7 @@ def test_a_group_is_named_from_its_thresholds_on(case: Case) -> None:
 
 def test_a_growing_backlog_tells_its_rate_and_the_time_of_its_work() -> None:
     (found,) = concerns(CASES["a backlog that grows"])
-    assert (found.growth_per_second, found.pulled_per_second, found.drain_seconds) == (2.0, 5.0, 20.0)
+    assert (found.rise_per_second, found.pulled_per_second, found.drain_seconds) == (2.0, 5.0, 20.0)
     assert found.text == "100 messages wait, growing by 2/s; pulled at 5/s, 20 s of work."
     (found,) = concerns(CASES["a backlog that grows"]._replace(trend=Trend(2.0, 0.0)))
     assert (found.drain_seconds, found.text) == (None, "100 messages wait, growing by 2/s; nothing is pulled.")
@@ -113,7 +113,7 @@ def test_dead_letters_are_told_exactly_or_as_at_least_so_many() -> None:
 
 def test_a_command_of_a_name_that_begins_with_a_dash_can_be_typed() -> None:
     numbers = GroupOverview(group="-._-", dead=1)
-    (found,) = concerns_of_group(GroupState("orders", numbers, None, 0), THRESHOLDS, NOW_MS)
+    (found,) = concerns_of_group(WatchedGroup("orders", numbers, None, 0), THRESHOLDS, NOW_MS)
     assert found.command == "hourwheel dead reasons -- orders -._-"
 
 
@@ -145,7 +145,7 @@ def test_a_wheel_is_named_that_has_been_overdue_for_some_time(state: Any, second
 
 
 def test_each_cell_out_of_reach_is_named() -> None:
-    (found,) = concerns_of_cells(["fast"])
+    (found,) = concerns_of_storages(["fast"])
     assert (found.kind, found.name, found.command) == ("cell_out", "fast", "hourwheel cell show fast")
 
 

@@ -18,6 +18,7 @@ from hourwheel.cells.cells import (
     load_cell,
     name_is_used_up,
     reachable,
+    registered_cells,
     shown,
 )
 from hourwheel.cells.moves import Unmoved, finish_change
@@ -78,6 +79,11 @@ class CellOperations:
     def all(self) -> list[CellDescription]:
         """Returns the home cell and the registered cells."""
         return self._shown(all_cells(self.context))
+
+    def out_of_reach(self) -> list[str]:
+        """Returns the names of the registered cells that this process cannot read. A query, and a read of each."""
+        registered = registered_cells(self.context.store, self.context.ids)
+        return [cell.name for cell in registered if not reachable(self.context, cell.name)]
 
     def show(self, cell: str) -> CellDescription:
         """Returns a cell. Raises ``NotFound``."""

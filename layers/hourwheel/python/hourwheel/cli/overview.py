@@ -26,7 +26,7 @@ _CONCERNS = ["level", "where", "what", "since", "command"]
 _SUBJECTS = ["subject", "waiting", "in flight", "retrying", "backing off", "dead", "delayed", "groups"]
 
 
-class Shown(msgspec.Struct):
+class OverviewResult(msgspec.Struct):
     """What needs an operator, and the subjects with their numbers."""
 
     attention: AttentionPage
@@ -52,12 +52,12 @@ def overview(
             _show(ctx, _look(api, prefix))
 
 
-def _look(api: Api, prefix: str | None) -> Shown:
+def _look(api: Api, prefix: str | None) -> OverviewResult:
     """Reads until the server has read every subject, or many times."""
     looks = (api.attention() for _ in range(_LOOKS))
     attention = next((page for page in looks if page.complete), None) or api.attention()
     subjects = list(islice(_subjects(api, prefix), _SHOWN + 1))
-    return Shown(attention, subjects[:_SHOWN], len(subjects) > _SHOWN)
+    return OverviewResult(attention, subjects[:_SHOWN], len(subjects) > _SHOWN)
 
 
 def _subjects(api: Api, prefix: str | None) -> Iterator[SubjectOverview]:
@@ -69,7 +69,7 @@ def _subjects(api: Api, prefix: str | None) -> Iterator[SubjectOverview]:
             return
 
 
-def _show(ctx: typer.Context, shown: Shown) -> None:
+def _show(ctx: typer.Context, shown: OverviewResult) -> None:
     if settings_of(ctx).json:
         write_json(shown)
         return
@@ -95,7 +95,7 @@ def _watch(ctx: typer.Context, api: Api, prefix: str | None, interval: float) ->
             pause.wait(interval)
 
 
-def _screen(shown: Shown) -> "RenderableType":
+def _screen(shown: OverviewResult) -> "RenderableType":
     from rich.console import Group
 
     concerns = [table_of(_CONCERNS, map(_concern_row, shown.attention.concerns))] if shown.attention.concerns else []
@@ -112,8 +112,8 @@ def _heading(attention: AttentionPage) -> str:
 
 
 def _concern_row(concern: Concern) -> list[Any]:
-    place = "/".join(filter(None, (concern.subject, concern.group))) or concern.name
-    return [concern.level, place, concern.text, _since(concern.since), concern.command]
+    where = "/".join(filter(None, (concern.subject, concern.group))) or concern.name
+    return [concern.level, where, concern.text, _since(concern.since), concern.command]
 
 
 def _since(since: datetime | None) -> str:

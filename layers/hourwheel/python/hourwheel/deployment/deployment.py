@@ -118,7 +118,7 @@ class Deployment:
         """Tells what needs an operator."""
         from hourwheel.operations.attention import Attention  # for operators alone
 
-        return Attention(self.overview, self.background)
+        return Attention(self.overview, self.background, self.cells.out_of_reach)
 
     @property
     def background(self) -> "Background":

@@ -42,8 +42,8 @@ MOST_GROUPS = 2_000
 
 
 class _Limits(NamedTuple):
-    """The most that one look reads: ``pages`` of 200 new pull rows and ``open_rows`` open ones of a log (settled ones
-    drop out, so that the next look reads other rows), and ``dead_rows`` of a group."""
+    """The most that a look reads: ``pages`` of 200 new pull rows and ``open_rows`` open ones of a log, ``dead_rows`` of
+    a group. Settled rows drop out, so the next look reads others."""
 
     pages: int
     open_rows: int
@@ -173,8 +173,8 @@ class GroupNumbers:
 
 
 class _MemberNumbers(NamedTuple):
-    """The lag of a group, or of a consumer of a broadcast group; when its first dead letter died and when it was pulled
-    last (0: not known); the names of the numbers that are not exact."""
+    """The lag of a group, or of a consumer of a broadcast group. Its first dead letter died, and it was pulled last, at
+    these times (0: not known). ``inexact`` names the numbers that are not exact."""
 
     lag: Lag
     dead_since_ms: int
@@ -227,9 +227,9 @@ def _add(group: GroupOverview, numbers: _MemberNumbers, *, backing_off: int) -> 
     group.complete = not group.inexact
 
 
-def _first(one: str | None, other: str | None) -> str | None:
+def _first(first: str | None, second: str | None) -> str | None:
     """Returns the earlier of two times. The texts of times have one form, in UTC, so they sort as the times do."""
-    return min(filter(None, (one, other)), default=None)
+    return min(filter(None, (first, second)), default=None)
 
 
 def _time(ms: int) -> str | None:

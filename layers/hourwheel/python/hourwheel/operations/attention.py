@@ -5,17 +5,16 @@ Wheels, volumes and cells are looked at some seconds apart.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from hourwheel.cells.cells import reachable, registered_cells
 from hourwheel.context import Context
 from hourwheel.operations.background import Background
 from hourwheel.operations.concerns import (
     Concern,
-    concerns_of_cells,
+    concerns_of_storages,
     concerns_of_volumes,
     concerns_of_wheels,
 )
@@ -46,6 +45,9 @@ class Attention:
 
     overview: Overview
     background: Background
+    out_of_reach: Callable[[], Sequence[str]]
+    """Returns the names of the cells that cannot be reached."""
+
     _system: list[Concern] = field(default_factory=list)
     _system_ms: int = _NEVER
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -61,9 +63,9 @@ class Attention:
         query and a read of each cell.
         """
         of_groups, complete = self.overview.concerns()
-        found = sorted([*self._system_concerns(), *of_groups], key=Concern.order_key)
+        concerns = sorted([*self._system_concerns(), *of_groups], key=Concern.order_key)
         now = rfc3339(self.context.clock.now_ms())
-        return AttentionPage(concerns=found[:limit], total=len(found), at=now, complete=complete)
+        return AttentionPage(concerns=concerns[:limit], total=len(concerns), at=now, complete=complete)
 
     def _system_concerns(self) -> list[Concern]:
         rest_ms = _SYSTEM_MS if transactional(self.context.store) else _SYSTEM_FAR_MS
@@ -75,7 +77,6 @@ class Attention:
 
     def _look(self, now_ms: int) -> Iterator[Concern]:
         context = self.context
-        cells = [cell.name for cell in registered_cells(context.store, context.ids)]
-        yield from concerns_of_cells([cell for cell in cells if not reachable(context, cell)])
+        yield from concerns_of_storages(self.out_of_reach())
         yield from concerns_of_volumes(context.reserve.volumes(), THRESHOLDS)
         yield from concerns_of_wheels(self.background.wheels().wheels, THRESHOLDS, now_ms)

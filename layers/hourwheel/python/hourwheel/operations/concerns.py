@@ -46,17 +46,17 @@ class Concern(Struct, kw_only=True, frozen=True):
     name: str | None = None
     messages: int | None = None
     since: str | None = None
-    growth_per_second: float | None = None
+    rise_per_second: float | None = None
     pulled_per_second: float | None = None
     drain_seconds: float | None = None
 
     def order_key(self) -> tuple[int, str, int, str, str]:
         """Sorts the gravest concerns first, and of one kind those with the most messages."""
-        place = self.subject or self.name or ""
-        return LEVELS.index(self.level), self.kind, -(self.messages or 0), place, self.group or ""
+        subject = self.subject or self.name or ""
+        return LEVELS.index(self.level), self.kind, -(self.messages or 0), subject, self.group or ""
 
 
-class GroupState(NamedTuple):
+class WatchedGroup(NamedTuple):
     """What is known of a group: its numbers, its trend, and since when this process has seen its pulls."""
 
     subject: str
@@ -65,14 +65,14 @@ class GroupState(NamedTuple):
     watched_ms: int
 
 
-def concerns_of_group(state: GroupState, limits: Thresholds, now_ms: int) -> list[Concern]:
+def concerns_of_group(state: WatchedGroup, limits: Thresholds, now_ms: int) -> list[Concern]:
     """Returns what needs an operator in a group: at most one concern about its backlog, one about its keys, and one
     about its dead letters."""
-    found = (_backlog(state, limits, now_ms), _stopped(state), _dead(state))
-    return [concern for concern in found if concern is not None]
+    concerns = (_backlog(state, limits, now_ms), _stopped(state), _dead(state))
+    return [concern for concern in concerns if concern is not None]
 
 
-def _backlog(state: GroupState, limits: Thresholds, now_ms: int) -> Concern | None:
+def _backlog(state: WatchedGroup, limits: Thresholds, now_ms: int) -> Concern | None:
     """Returns the concern about messages that wait. A reason for the wait hides its consequences."""
     if state.numbers.limited_by in ("paused", "subject_paused") or state.numbers.paused:
         return _paused(state)
@@ -89,7 +89,7 @@ def _to_pull(numbers: GroupOverview) -> int:
     return numbers.waiting + numbers.retrying
 
 
-def _paused(state: GroupState) -> Concern:
+def _paused(state: WatchedGroup) -> Concern:
     numbers, waiting = state.numbers, _to_pull(state.numbers)
     whole = numbers.limited_by == "subject_paused"
     what = "The subject is paused" if whole else "The group is paused"
@@ -105,7 +105,7 @@ def _paused(state: GroupState) -> Concern:
     )
 
 
-def _unpulled(state: GroupState, limits: Thresholds, now_ms: int) -> bool:
+def _unpulled(state: WatchedGroup, limits: Thresholds, now_ms: int) -> bool:
     """Returns whether nobody has asked for the messages of a group for long. A process that has just started has seen
     no pulls that find nothing, so it waits first."""
     numbers = state.numbers
@@ -116,7 +116,7 @@ def _unpulled(state: GroupState, limits: Thresholds, now_ms: int) -> bool:
     return now_ms - asked_ms >= limits.unpulled_ms
 
 
-def _no_consumers(state: GroupState) -> Concern:
+def _no_consumers(state: WatchedGroup) -> Concern:
     numbers, waiting = state.numbers, _to_pull(state.numbers)
     never = " No consumer has pulled yet." if numbers.pulled_at is None else ""
     return Concern(
@@ -128,11 +128,11 @@ def _no_consumers(state: GroupState) -> Concern:
         group=numbers.group,
         messages=waiting,
         since=numbers.pulled_at,
-        growth_per_second=None if state.trend is None else state.trend.growth_per_second,
+        rise_per_second=None if state.trend is None else state.trend.rise_per_second,
     )
 
 
-def _limited(state: GroupState) -> Concern:
+def _limited(state: WatchedGroup) -> Concern:
     numbers, waiting = state.numbers, _to_pull(state.numbers)
     return Concern(
         kind="limited",
@@ -146,40 +146,40 @@ def _limited(state: GroupState) -> Concern:
     )
 
 
-def _lag(state: GroupState, limits: Thresholds, now_ms: int) -> Concern | None:
+def _lag(state: WatchedGroup, limits: Thresholds, now_ms: int) -> Concern | None:
     numbers, trend = state.numbers, state.trend
     if trend is None or numbers.oldest_at is None:
         return None
     waited_ms = now_ms - parse_rfc3339(numbers.oldest_at, "oldest_at")
-    is_long = numbers.waiting >= limits.growing_messages and waited_ms >= limits.growing_oldest_ms
-    if is_long and trend.growth_per_second >= limits.growing_per_second:
-        return _growing(state, trend)
-    if numbers.waiting >= limits.long_messages and waited_ms >= limits.long_oldest_ms and trend.growth_per_second < 0:
+    is_long = numbers.waiting >= limits.rising_messages and waited_ms >= limits.rising_oldest_ms
+    if is_long and trend.rise_per_second >= limits.rising_per_second:
+        return _rising(state, trend)
+    if numbers.waiting >= limits.long_messages and waited_ms >= limits.long_oldest_ms and trend.rise_per_second < 0:
         return _draining(state, trend)
     return None
 
 
-def _growing(state: GroupState, trend: Trend) -> Concern:
+def _rising(state: WatchedGroup, trend: Trend) -> Concern:
     waiting, pulled = state.numbers.waiting, trend.pulled_per_second
     seconds = round(waiting / pulled, 1) if pulled > 0 else None
     work = "nothing is pulled" if seconds is None else f"pulled at {_rate(pulled)}, {_span(seconds)} of work"
     return Concern(
         kind="growing",
         level="warning",
-        text=f"{_waits(waiting)}, growing by {_rate(trend.growth_per_second)}; {work}.",
+        text=f"{_waits(waiting)}, growing by {_rate(trend.rise_per_second)}; {work}.",
         command=_group_command("lag --watch", state),
         subject=state.subject,
         group=state.numbers.group,
         messages=waiting,
         since=state.numbers.oldest_at,
-        growth_per_second=trend.growth_per_second,
+        rise_per_second=trend.rise_per_second,
         pulled_per_second=pulled,
         drain_seconds=seconds,
     )
 
 
-def _draining(state: GroupState, trend: Trend) -> Concern:
-    waiting, shrinks = state.numbers.waiting, -trend.growth_per_second
+def _draining(state: WatchedGroup, trend: Trend) -> Concern:
+    waiting, shrinks = state.numbers.waiting, -trend.rise_per_second
     seconds = round(waiting / shrinks, 1)
     return Concern(
         kind="draining",
@@ -190,13 +190,13 @@ def _draining(state: GroupState, trend: Trend) -> Concern:
         group=state.numbers.group,
         messages=state.numbers.waiting,
         since=state.numbers.oldest_at,
-        growth_per_second=trend.growth_per_second,
+        rise_per_second=trend.rise_per_second,
         pulled_per_second=trend.pulled_per_second,
         drain_seconds=seconds,
     )
 
 
-def _stopped(state: GroupState) -> Concern | None:
+def _stopped(state: WatchedGroup) -> Concern | None:
     stopped = state.numbers.stopped
     if not stopped:
         return None
@@ -211,7 +211,7 @@ def _stopped(state: GroupState) -> Concern | None:
     )
 
 
-def _dead(state: GroupState) -> Concern | None:
+def _dead(state: WatchedGroup) -> Concern | None:
     numbers = state.numbers
     if not numbers.dead:
         return None
@@ -262,19 +262,19 @@ def concerns_of_volumes(volumes: Sequence[VolumeSpace], limits: Thresholds) -> I
             )
 
 
-def concerns_of_cells(out_of_reach: Sequence[str]) -> Iterator[Concern]:
-    """Yields a concern for each of these cells."""
-    for cell in out_of_reach:
+def concerns_of_storages(out_of_reach: Sequence[str]) -> Iterator[Concern]:
+    """Yields a concern for each cell of these names."""
+    for name in out_of_reach:
         yield Concern(
             kind="cell_out",
             level="alarm",
-            text=f"The cell {cell} is out of reach: its messages are neither handed out nor counted.",
-            command=_command("cell show", cell),
-            name=cell,
+            text=f"The cell {name} is out of reach: its messages are neither handed out nor counted.",
+            command=_command("cell show", name),
+            name=name,
         )
 
 
-def _group_command(words: str, state: GroupState) -> str:
+def _group_command(words: str, state: WatchedGroup) -> str:
     return _command(words, state.subject, state.numbers.group)
 
 

@@ -26,7 +26,7 @@ from hourwheel.model.overview import (
 )
 from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
-from hourwheel.operations.concerns import Concern, GroupState, concerns_of_group
+from hourwheel.operations.concerns import Concern, WatchedGroup, concerns_of_group
 from hourwheel.operations.queue_numbers import queue_numbers
 from hourwheel.operations.refresh_share import RefreshShare
 from hourwheel.operations.thresholds import THRESHOLDS
@@ -90,7 +90,7 @@ class _Entry(NamedTuple):
     concerns: tuple[Concern, ...]
     histories: Mapping[str, LagHistory]
 
-    def grows_old(self) -> int:
+    def order_ms(self) -> int:
         """Returns the time by which entries are read again: those with concerns come earlier."""
         return self.read_ms - (_EARLIER_MS if self.concerns else 0)
 
@@ -162,9 +162,9 @@ class Overview:
             self._count_delayed()
             self._list()
             self._refresh(self._listed)
-            known = [subject for subject in self._listed if self._known(subject)]
-            found = [concern for subject in known for concern in self._entries[subject.name].concerns]
-            return found, len(known) == len(self._listed)
+            read = [subject for subject in self._listed if self._known(subject)]
+            concerns = [concern for subject in read for concern in self._entries[subject.name].concerns]
+            return concerns, len(read) == len(self._listed)
 
     def groups(self, name: str, after: str, limit: int) -> GroupOverviewPage:
         """Returns up to ``limit`` groups of a subject behind the name ``after``, and its queues. Raises ``NotFound``.
@@ -289,7 +289,7 @@ class Overview:
             if read and (read >= MOST_GROUPS or self.context.clock.now_ms() - began_ms > _FIRST_MS):
                 break
             read += self._read(subject)
-        for subject in sorted(filter(self._known, subjects), key=lambda one: self._entries[one.name].grows_old()):
+        for subject in sorted(filter(self._known, subjects), key=lambda record: self._entries[record.name].order_ms()):
             now_ms = self.context.clock.now_ms()
             if read >= MOST_GROUPS or not self._share.allows(now_ms):
                 break
@@ -337,13 +337,13 @@ class Overview:
         self, subject: Subject, groups: Sequence[GroupOverview], histories: Mapping[str, LagHistory], now_ms: int
     ) -> tuple[Concern, ...]:
         self._since_ms = self._since_ms or now_ms
-        found: list[Concern] = []
+        concerns: list[Concern] = []
         for group in groups:
             history = histories.get(group.group)
             trend = None if history is None else history.trend(_look_at(group, now_ms), THRESHOLDS)
-            state = GroupState(subject.name, group, trend, self._since_ms)
-            found += concerns_of_group(state, THRESHOLDS, now_ms)
-        return tuple(found)
+            state = WatchedGroup(subject.name, group, trend, self._since_ms)
+            concerns += concerns_of_group(state, THRESHOLDS, now_ms)
+        return tuple(concerns)
 
     @staticmethod
     def _last_logs(subject: Subject) -> list[str]:

@@ -16,7 +16,7 @@ class LagPoint(NamedTuple):
 class Trend(NamedTuple):
     """The messages by which a backlog grows each second, and those that the group pulls each second."""
 
-    growth_per_second: float
+    rise_per_second: float
     pulled_per_second: float
 
 
@@ -43,5 +43,5 @@ class LagHistory(NamedTuple):
         passed_ms = point.at_ms - self.base.at_ms
         if passed_ms < limits.trend_ms:
             return None
-        growth, pulled = point.waiting - self.base.waiting, point.settled - self.base.settled
-        return Trend(round(growth * 1_000 / passed_ms, 3), round(pulled * 1_000 / passed_ms, 3))
+        rise, pulled = point.waiting - self.base.waiting, point.settled - self.base.settled
+        return Trend(round(rise * 1_000 / passed_ms, 3), round(pulled * 1_000 / passed_ms, 3))

@@ -29,7 +29,7 @@ class Concern(Struct, frozen=True, kw_only=True):
     name: str | None = None
     messages: int | None = None
     since: datetime | None = None
-    growth_per_second: float | None = None
+    rise_per_second: float | None = None
     pulled_per_second: float | None = None
     drain_seconds: float | None = None
 
