@@ -19,7 +19,7 @@ FAILURES: Mapping[str, HourwheelError] = {
 """What may happen to the storage of a cell, and the error that it raises then."""
 
 _WRITES = frozenset({"add", "begin", "seal", "put", "delete", "trim", "collect"})
-_READS = frozenset({"counter", "counters", "get", "get_many", "scan"})
+_READS = frozenset({"counter", "counters", "get", "get_many", "get_keys", "scan"})
 
 
 class FailingStore(CallByCall):

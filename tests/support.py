@@ -112,6 +112,10 @@ class CallByCall:
         self.calls.append(("get many", table))
         return self._store.get_many(table, partition, sorts, **how)
 
+    def get_keys(self, keys: Sequence[Key], **how: Any) -> dict[Key, Record]:
+        self.calls.append(("get keys", keys[0].table))
+        return self._store.get_keys(keys, **how)
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         self.calls.append(("put", key.table))
         return self._store.put(key, record, expect=expect)

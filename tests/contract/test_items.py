@@ -203,6 +203,16 @@ def test_many_keys_are_read_at_once_those_that_are_there(store: Store, partition
     assert some in ({}, {"0002": written["0002"]})
 
 
+def test_keys_of_many_partitions_are_read_at_once(store: Store, partition: str) -> None:
+    keys = [Key(Table.META, f"{partition} {number}", str(number % 2)) for number in range(GET_MANY)]
+    written = {key: stored(store, key) for key in keys[::3]}
+    assert store.get_keys(keys) == written
+    assert store.get_keys([]) == {}
+    assert store.get_keys([key._replace(sort="none") for key in keys]) == {}
+    assert store.get_keys([key._replace(partition=keys[1].partition) for key in keys[:1]]) == {}
+    assert store.get_keys(keys[:2], consistent=False) in ({}, {keys[0]: written[keys[0]]})
+
+
 def test_many_items_are_removed_by_their_names_and_no_others(store: Store, partition: str) -> None:
     names = [f"{number:04d}" for number in range(REMOVE_MANY + 2)]
     for name in names:

@@ -92,6 +92,14 @@ class MeteredStore:
         self._many("get_many", table, wanted)
         return self._rows.get_many(table, partition, sorts)
 
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        found = self._rows.get_keys(keys)
+        sizes = {key: record_bytes(key, record) for key, record in found.items()}
+        wanted = [(key.partition, _read_units(sizes.get(key, 0), consistent=consistent)) for key in keys]
+        if keys:
+            self._many("get_keys", keys[0].table, wanted)
+        return self._rows.get_keys(keys)
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         self._let_through(key.table, key.partition, WRITE)
         before = self._rows.get(key)

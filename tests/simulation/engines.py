@@ -27,7 +27,7 @@ from tests.simulation.world import Verb, Violation
 T = TypeVar("T")
 
 _PREFIX = "simulated"
-_OF_ANOTHER_CELL = re.compile(r"(?:^|@)c\d+:")
+_OF_ANOTHER_CELL = re.compile(r"(?:^|[@/])c\d+:")
 
 
 def _at_home(name: str) -> bool:
@@ -104,6 +104,14 @@ class Mirror(State):
             lambda: self._adapter.get_many(table, name, list(ago), consistent=consistent),
         )
         return self._state.get_many(table, name, ago, consistent)
+
+    def get_keys(self, ago: Mapping[Key, int], consistent: bool) -> dict[Key, Record]:
+        self._both(
+            f"get {list(ago)}",
+            lambda: self._state.get_keys(dict.fromkeys(ago, 0), consistent),
+            lambda: self._adapter.get_keys(list(ago), consistent=consistent),
+        )
+        return self._state.get_keys(ago, consistent)
 
     def scan(self, table: Table, name: str, wanted: Wanted, changes: int) -> list[tuple[str, Record]]:
         self._both(

@@ -158,6 +158,11 @@ class State:
         found = {sort: self._past(table, name, changes).items.get(sort) for sort, changes in ago.items()}
         return {sort: record for sort, record in found.items() if record is not None}
 
+    def get_keys(self, ago: Mapping[Key, int], consistent: bool) -> dict[Key, Record]:
+        """Reads each item as it was this many changes of its partition ago."""
+        found = {key: self.get(key, changes, consistent) for key, changes in ago.items()}
+        return {key: record for key, record in found.items() if record is not None}
+
     def scan(self, table: Table, name: str, wanted: Wanted, changes: int) -> list[tuple[str, Record]]:
         return self._past(table, name, changes).scan(wanted.start, wanted.limit, wanted.reverse)
 
@@ -349,6 +354,12 @@ class SimulatedStore(Connection):
             return self.state.get_many(table, partition, ago, consistent)
 
         return self.call("get many", (partition, *sorts), read)
+
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        def read() -> dict[Key, Record]:
+            return self.state.get_keys({key: self._changes(consistent) for key in keys}, consistent)
+
+        return self.call("get keys", tuple(keys), read)
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         # A late effect belongs to the verb that requested it.

@@ -28,7 +28,7 @@ def bench() -> Bench:
 
 
 BOTH = pytest.mark.parametrize("dry_run", [True, False])
-CALLS = ("transact", "add", "begin", "seal", "put", "counter", "counters", "get", "get_many", "scan")
+CALLS = ("transact", "add", "begin", "seal", "put", "counter", "counters", "get", "get_many", "get_keys", "scan")
 
 
 @pytest.fixture

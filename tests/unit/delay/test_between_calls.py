@@ -15,7 +15,7 @@ from tests.unit.delay.test_changes import later
 from tests.unit.delay.test_waiting import bodies
 from tests.unit.delay.test_wheel import bucket_of, turned, wheel_of
 
-VERBS = frozenset({"add", "seal", "counter", "counters", "get", "get_many", "put", "delete", "scan"})
+VERBS = frozenset({"add", "seal", "counter", "counters", "get", "get_many", "get_keys", "put", "delete", "scan"})
 
 
 class Between(CallByCall):

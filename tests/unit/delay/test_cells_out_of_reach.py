@@ -26,7 +26,9 @@ HOUR_MS = 3_600_000
 LARGE = "".join(chr(0x100 + at * at % 5_000) for at in range(2_000))
 
 
-ALL = frozenset({"add", "put", "get", "get_many", "scan", "counter", "counters", "seal", "begin", "delete", "trim"})
+ALL = frozenset(
+    {"add", "put", "get", "get_many", "get_keys", "scan", "counter", "counters", "seal", "begin", "delete", "trim"}
+)
 
 
 class Outage(CallByCall):

@@ -22,7 +22,7 @@ from tests.unit.embedded.http.talking import LONG, quick
 
 T = TypeVar("T")
 
-READS = ("get", "get_many", "scan", "counter", "counters")
+READS = ("get", "get_many", "get_keys", "scan", "counter", "counters")
 CALLS = (*READS, "add", "begin", "seal", "put", "delete", "trim")
 HEAD, BODY, UNANSWERED, HALF_ANSWERED, ANSWERED = POINTS = (
     "within the head",

@@ -49,7 +49,7 @@ def _failing(verb: str) -> Callable[..., Any]:
     return call
 
 
-for _verb in ("add", "put", "delete", "counter", "counters", "get", "get_many", "scan", "trim"):
+for _verb in ("add", "put", "delete", "counter", "counters", "get", "get_many", "get_keys", "scan", "trim"):
     setattr(Failing, _verb, _failing(_verb))
 
 

@@ -42,7 +42,7 @@ def _held(verb: str) -> Callable[..., Any]:
     return call
 
 
-for _verb in ("add", "put", "delete", "counter", "counters", "get", "get_many", "scan"):
+for _verb in ("add", "put", "delete", "counter", "counters", "get", "get_many", "get_keys", "scan"):
     setattr(Held, _verb, _held(_verb))
 
 

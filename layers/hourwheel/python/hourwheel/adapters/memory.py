@@ -69,6 +69,10 @@ class _Rows:
         items = self._partition(table, partition).items
         return {sort: items[sort] for sort in sorts if sort in items}
 
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        records = ((key, self.get(key)) for key in keys)
+        return {key: record for key, record in records if record is not None}
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)
         current = self.get(key)
@@ -173,6 +177,9 @@ class MemoryStore(TransactedWrites):
         self, table: Table, partition: str, sorts: Sequence[str], *, consistent: bool = True
     ) -> dict[str, Record]:
         return self.transact(lambda store: store.get_many(table, partition, sorts))
+
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        return self.transact(lambda store: store.get_keys(keys))
 
     def scan(
         self,

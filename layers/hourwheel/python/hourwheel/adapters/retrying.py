@@ -55,6 +55,9 @@ class RetryingStore:
     ) -> dict[str, Record]:
         return self._ask(lambda: self._store.get_many(table, partition, sorts, consistent=consistent))
 
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        return self._ask(lambda: self._store.get_keys(keys, consistent=consistent))
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         return self._ask(lambda: self._store.put(key, record, expect=expect))
 

@@ -182,6 +182,7 @@ class GreenletStore(SqliteWrites):
         self._notify = self._wake  # one object for all tickets, so that a group notifies all owners in one call
         self.get = store.get
         self.get_many = store.get_many
+        self.get_keys = store.get_keys
         self.scan = store.scan
         self.counter = store.counter
         self.counters = store.counters

@@ -118,6 +118,11 @@ class Store(Protocol):
         not read at one moment: each is read as by ``get``."""
         ...
 
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        """Returns the items that exist among up to ``GET_MANY`` keys of one table, each named once, in any partitions.
+        As ``get_many``, they are not read at one moment."""
+        ...
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         """Stores the record if the key has the token ``expect``, or no record if ``expect`` is None.
 

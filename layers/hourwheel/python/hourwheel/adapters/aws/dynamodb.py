@@ -162,6 +162,12 @@ class DynamoStore:
             item["sk"]["S"]: _record(item) for item in self._batch(self._tables[table], keys, consistent=consistent)
         }
 
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        table = keys[0].table if keys else Table.META
+        asked = [{"pk": {"S": key.partition}, "sk": {"S": key.sort}} for key in keys]
+        items = self._batch(self._tables[table], asked, consistent=consistent)
+        return {Key(table, item["pk"]["S"], item["sk"]["S"]): _record(item) for item in items}
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)
         # A row is written once: a second writer must not replace it.

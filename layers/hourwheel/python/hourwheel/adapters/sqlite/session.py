@@ -99,6 +99,10 @@ class SqliteSession:
         records = ((sort, self.get(Key(table, partition, sort))) for sort in sorts)
         return {sort: record for sort, record in records if record is not None}
 
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        records = ((key, self.get(key)) for key in keys)
+        return {key: record for key, record in records if record is not None}
+
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
         check_value(record)
         values = (record.value, record.token, record.expires_ms, key.partition, key.sort)

@@ -94,6 +94,10 @@ class SqliteStore(SqliteWrites):
         with self._reading() as session:
             return session.get_many(table, partition, sorts, consistent=consistent)
 
+    def get_keys(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Record]:
+        with self._reading() as session:
+            return session.get_keys(keys, consistent=consistent)
+
     def scan(
         self,
         table: Table,
