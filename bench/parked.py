@@ -8,6 +8,7 @@ import tracemalloc
 from tempfile import TemporaryDirectory
 
 from hourwheel.adapters.sqlite.store import SqliteStore
+from hourwheel.model.log_names import records_of
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ordered.snapshots import Snapshots
@@ -81,10 +82,8 @@ def _log(bench: Bench) -> PullLog:
 def _sizes(bench: Bench, log: PullLog) -> list[int]:
     """Returns the bytes of each record of the snapshot."""
     pages = bench.store.scan(Table.META, f"parked/{log.partition}", limit=1_000)
-    records = bench.store.scan(Table.META, "parked", limit=10)
-    return [
-        len(record.value) for name, record in [*pages, *records] if name == log.partition or (name, record) in pages
-    ]
+    records = bench.store.scan(Table.META, records_of(log.partition), limit=10)
+    return [len(record.value) for name, record in [*pages, *records] if name == "parked" or (name, record) in pages]
 
 
 def _pulled(bench: Bench) -> float:

@@ -14,10 +14,11 @@ from hourwheel.errors import Throttled
 from hourwheel.logs.index_sets import pack_indexes
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.lag import HeldKeys
+from hourwheel.model.log_names import records_of
 from hourwheel.model.messages import NewMessage
 from hourwheel.ordered import key_state_cache, parked_messages, snapshots
 from hourwheel.ordered.snapshots import PAGE_BYTES, Snapshots
-from hourwheel.ports.storage import MAX_VALUE_BYTES, Table
+from hourwheel.ports.storage import MAX_VALUE_BYTES, Key, Table
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.ordered_rows import LastFailure, Parked, ParkedKey, Snapshot, SnapshotRow
 from hourwheel.pull_log.pull_log import PullLog
@@ -264,4 +265,4 @@ def test_a_deleted_group_leaves_no_page_of_its_snapshot(bench: Bench, monkeypatc
     assert len(stored) > 5
     bench.deployment.groups.delete("orders", "billing")
     assert bench.store.scan(Table.META, PAGES, limit=1) == []
-    assert bench.store.scan(Table.META, "parked", limit=1) == []
+    assert bench.store.get(Key(Table.META, records_of("billing~1@orders~1/0"), "parked")) is None

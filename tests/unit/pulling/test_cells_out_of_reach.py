@@ -36,12 +36,12 @@ class LostObjects(MemoryBlobs):
 
 
 class FailingPuts(CallByCall):
-    """A store in which puts to the table and partition in ``down`` fail."""
+    """A store in which puts to the table, and the partition or sort, in ``down`` fail."""
 
     down: tuple[Table, str] | None = None
 
     def put(self, key: Key, record: Record, *, expect: bytes | None) -> Refused | None:
-        if (key.table, key.partition) == self.down:
+        if self.down in ((key.table, key.partition), (key.table, key.sort)):
             raise Throttled("the table does not answer")
         return super().put(key, record, expect=expect)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from hourwheel.errors import Corrupt, Filled
 from hourwheel.logs.rows import Row, filler, from_record, row_key, sort_of, table_of, to_record
+from hourwheel.model.log_names import records_of
 from hourwheel.ports.machine import Clock, Ids, Meter
 from hourwheel.ports.storage import Counter, Key, Record, Store, Table, items_of
 
@@ -245,7 +246,7 @@ class Log:
 
     @property
     def _trim_key(self) -> Key:
-        return Key(Table.META, "trim", self.name)
+        return Key(Table.META, records_of(self.name), "trim")
 
     def _last(self, *, consistent: bool) -> tuple[int, Row] | None:
         present = self.store.scan(table_of(self.name), self.name, limit=1, reverse=True, consistent=consistent)

@@ -176,3 +176,9 @@ def pull_log(member: str, source: str) -> str:
 def source_of(pull_log: str) -> str:
     """Returns the name of the log that a pull log reads."""
     return pull_log.partition("@")[2]
+
+
+def records_of(log: str) -> str:
+    """Returns the partition of ``meta`` that has the records of a log or pull log, such as trim mark and checkpoint.
+    Each log has one of its own, so that a busy log does not slow others."""
+    return f"log/{log}"

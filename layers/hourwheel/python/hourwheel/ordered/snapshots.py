@@ -1,9 +1,9 @@
 """Saves the snapshots of ordered groups. The parked keys of one that is too large for a record are divided into pages.
 
-    table      meta                     meta
-    partition  parked                   parked/{group}~{gen}@{source log}
-    sort       {group}~{gen}@{source}   {row:016d}-{token of the set}-{page:04d}
-    value      Snapshot                 msgpack array of ParkedKey
+    table      meta                            meta
+    partition  log/{group}~{gen}@{source log}  parked/{group}~{gen}@{source log}
+    sort       parked                          {row:016d}-{token of the set}-{page:04d}
+    value      Snapshot                        msgpack array of ParkedKey
 
 Pages never change. They are stored before the record that names them, and removed after a later record has taken its
 place. A writer whose record is refused removes its own. One that dies between leaves pages that nobody names: the next
@@ -20,6 +20,7 @@ from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, Corrupt
 from hourwheel.logs.cas import CasRecord, Versioned, token_of
 from hourwheel.logs.rows import sort_of
+from hourwheel.model.log_names import records_of
 from hourwheel.ports.storage import Key, Record, Store, Table, items_of
 from hourwheel.pull_log.ordered_rows import ParkedKey, Snapshot
 from hourwheel.pull_log.pull_log import PullLog
@@ -52,7 +53,7 @@ class Snapshots:
     @property
     def record(self) -> CasRecord[Snapshot]:
         """The record of the last snapshot, without its pages."""
-        return CasRecord(self._store, self.context.ids, Key(Table.META, "parked", self.partition), Snapshot)
+        return CasRecord(self._store, self.context.ids, Key(Table.META, records_of(self.partition), "parked"), Snapshot)
 
     def load(self) -> Snapshot | None:
         """Returns the last snapshot, with the keys of its pages; None if there is none. Raises ``Corrupt``."""

@@ -13,7 +13,7 @@ from hourwheel.logs.cas import CasRecord, Versioned, token_of
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.groups import Group
-from hourwheel.model.log_names import pull_log
+from hourwheel.model.log_names import pull_log, records_of
 from hourwheel.model.routes import FIRST, Mapping
 from hourwheel.ports.storage import Blobs, Key, Record, Table, items_of
 from hourwheel.pull_log.claiming.selection import Selection
@@ -82,7 +82,7 @@ class LogRows:
 
     @property
     def checkpoint_record(self) -> CasRecord[Checkpoint]:
-        return CasRecord(self.source.store, self.context.ids, Key(Table.META, "checkpoint", self.partition), Checkpoint)
+        return CasRecord(self.source.store, self.context.ids, checkpoint_key(self.partition), Checkpoint)
 
     def tail(self) -> Tail:
         """Returns where the next claim goes."""
@@ -166,6 +166,10 @@ class LogRows:
             if len(page_rows) < page:
                 return
             row_no, page = page_rows[-1][0] + 1, _PAGE
+
+
+def checkpoint_key(pull_log: str) -> Key:
+    return Key(Table.META, records_of(pull_log), "checkpoint")
 
 
 def behind(row_no: int, value: PullRow) -> Tail:

@@ -1,8 +1,8 @@
 """Defines the rows of a pull log, and the checkpoint that outlives the rows.
 
     table      pull                                  meta
-    partition  {group}~{gen}@{source log}            checkpoint
-    sort       {row:016d}                            {group}~{gen}@{source log}
+    partition  {group}~{gen}@{source log}            log/{group}~{gen}@{source log}
+    sort       {row:016d}                            checkpoint
     value      PullRow, msgpack array                Checkpoint, msgpack array
 
 Row ``p`` leases the messages from ``first`` up to the position ``end`` to a consumer; row ``p + 1`` begins at that end.

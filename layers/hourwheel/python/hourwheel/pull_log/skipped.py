@@ -3,8 +3,8 @@
 A rebuild skips sequences beyond the end of the archive, because the lost store may have given them out.
 
     table      meta
-    partition  skipped
-    sort       {log}
+    partition  log/{log}
+    sort       skipped
     value      Skipped, msgpack array
 
 Row numbers have no gap. A reader of the counters therefore sees that sequences were skipped: there are more sequences
@@ -15,6 +15,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.logs.cas import CasRecord, token_of
+from hourwheel.model.log_names import records_of
 from hourwheel.ports.storage import Key, Table
 
 
@@ -26,7 +27,7 @@ class Skipped(msgspec.Struct, array_like=True, frozen=True):
 
 
 def skipped_record(context: Context, log: str) -> CasRecord[Skipped]:
-    return CasRecord(context.store, context.ids, Key(Table.META, "skipped", log), Skipped)
+    return CasRecord(context.store, context.ids, Key(Table.META, records_of(log), "skipped"), Skipped)
 
 
 def skip(context: Context, log: str, first: int, following: int) -> None:

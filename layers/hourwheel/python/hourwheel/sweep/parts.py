@@ -8,7 +8,8 @@ from hourwheel.model import routes
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import pull_log
 from hourwheel.model.subjects import Subject
-from hourwheel.ports.storage import Counter, Key, Table
+from hourwheel.ports.storage import Counter, Table
+from hourwheel.pull_log.log_rows import checkpoint_key
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.registry.registry import Registry
@@ -71,7 +72,7 @@ def _forget(context: Context, group: Group, source: str) -> None:
     """Removes the pull log and the checkpoint of the group on this log."""
     store, partition = context.store_of(source), pull_log(group.member, source)
     store.trim(Table.PULL, partition, below=_ALL)
-    key = Key(Table.META, "checkpoint", partition)
+    key = checkpoint_key(partition)
     record = store.get(key)
     if record is not None:
         store.delete(key, expect=record.token)
